@@ -16,8 +16,8 @@ use portreeve_agent::{
     settings::{self, Settings},
 };
 
-// Flags of the agent. Each may also come from the environment, or from the file of --config; flags win over the
-// environment, and that over the file.
+// Flags of the agent. The environment and the file of --config can set each flag too. A flag replaces the environment, and the environment
+// replaces the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -28,13 +28,13 @@ pub(super) struct Args {
     /// ephemeral_critical_percent 95, fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80,
     /// proxy_lag_seconds 60.
     ///
-    /// The agent reads it again when it changes, and on SIGHUP. An invalid file changes nothing. Sources and
-    /// addresses change at the next start.
+    /// The agent reads the file again when the file changes, and on SIGHUP. The agent ignores an invalid file. Changed sources and
+    /// addresses count from the next start.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
-    /// Do not run: exit with 0 if the agent at --socket lives
+    /// Only query the running agent at --socket, and exit with 0 if it works
     ///
-    /// Give it the flags and the environment of that agent.
+    /// Use the flags and the environment of that agent.
     #[arg(long)]
     probe: bool,
 }
@@ -45,7 +45,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         agent::probe(&socket(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // What the downward API says is the same on every start, and weaker than a file.
+    // Values of the downward API are the same on every start, and a file replaces them.
     let host_ip = of_environment("HOST_IP")?;
     let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
     let node_name = of_environment("NODE_NAME")?;
@@ -58,10 +58,10 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 }
 
 fn unusable(name: &str, value: &str, wanted: &str) -> UsageError {
-    UsageError(format!("the environment has {name}={value:?}, wanted {wanted}"))
+    UsageError(format!("environment variable {name}={value:?}, wanted {wanted}"))
 }
 
-/// A variable that is set, and not to nothing.
+/// A variable that is set and not empty.
 fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     let value = env::var_os(name).filter(|value| !value.is_empty());
     let text =
@@ -69,20 +69,17 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// The socket file of an agent with these settings. The file of --config is read only if it decides: a file that was
-/// broken later does not make the agent count as dead.
+/// The socket file of an agent with these settings. The file of --config is read only if no flag or variable sets the socket. So a file
+/// that became invalid later does not make the probe fail.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());
     }
     let merged = merged(given, file)?;
-    merged
-        .socket()
-        .map(Path::to_owned)
-        .ok_or_else(|| "--probe asks at the agent's --socket, and none is given".to_owned())
+    merged.socket().map(Path::to_owned).ok_or_else(|| "--probe needs the agent's --socket: set --socket".to_owned())
 }
 
-/// The command line and the environment, over what the file contains now.
+/// The settings from the command line and the environment, then from the current file.
 fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
     Ok(match file {
         Some(path) => given.clone().over(settings::read(path)?),

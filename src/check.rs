@@ -9,7 +9,7 @@ use portreeve_report::Setting;
 pub(super) struct Args {
     #[command(flatten)]
     sources: Sources,
-    /// Judge the node as it would be: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
+    /// Judge the node with this setting: ip_local_port_range="1024 65535", proxy_mode=nftables, node_port_range=20000-40000 ...
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
@@ -25,7 +25,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let mut snapshot = sources.one_snapshot(report.skipped(), true, console)?;
     settings.iter().for_each(|setting| setting.apply(&mut snapshot));
     let ended = report.print(&snapshot, is_live, console);
-    // The process ends, and its memory as a whole with it.
+    // The memory is not freed, because the process ends.
     mem::forget(snapshot);
     ended
 }

@@ -31,37 +31,37 @@ use portreeve_facts::text;
 
 /// The command line was not understood (sysexits.h `EX_USAGE`).
 const USAGE: u8 = 64;
-/// The command could not do its work.
+/// The command failed.
 const FAILED: u8 = 2;
 
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   all necessary inputs were judged, and no finding counts
-  1   findings of at least --min-severity (warning, unless chosen)
+  0 no finding counts, and all necessary inputs were read
+  1 findings of at least --min-severity (default: warning)
   2   no findings, but an input was not read or not judged and could hide one: sockets,
       addresses, settings, the Services of a cluster, a port whose verdict depends on an
       unknown. A missing right counts for Services only. An input that was not requested
       is a reason only if the verdict about a port depends on it
   64  the command line was not understood";
 
-/// What to type first, for the help text.
+/// Examples, for the help text.
 const EXAMPLES: &str = "\
 Examples:
   portreeve check                              # scan this node; the cluster from $KUBECONFIG
   portreeve check --services cluster.yaml      # the cluster from a file of kubectl get -o yaml
-  portreeve owner 30080                        # who answers on a port, who loses, what to do
-  portreeve lint manifests/                    # before you apply
-  portreeve demo                               # see it, without a cluster
+  portreeve owner 30080                        # who answers on a port, who gets no connections, what to do
+  portreeve lint manifests/                    # judge manifests before you apply them
+  portreeve demo                               # make and find five incidents, without a cluster
 
 Each verb is about this node. `kubectl portreeve VERB` and `portreeve --agents VERB` are about all
-nodes that have an agent. With --snapshot FILE a verb is about the node of that file.";
+nodes that have an agent. With --snapshot FILE a verb is about the node in that file.";
 
 /// Finds, explains and predicts port conflicts on Kubernetes nodes
 ///
 /// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
-/// this with the Services of the cluster. Reports which NodePorts are in trouble, why, for whom, and what to type next.
-/// It changes nothing, except `guard`, which reserves ports.
+/// this with the Services of the cluster. Reports which NodePorts have conflicts, why, which clients are affected, and what to type next.
+/// Only the verb `guard` changes the node: it reserves ports.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
@@ -71,14 +71,14 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Deferred: only the flags of the typed command are made. A doc comment of a struct of flags would then become the help
-// of the command, so that they have plain comments. Both names of the program have the same verbs, in the same order.
+// Deferred: clap builds only the flags of the typed command. It would then use a doc comment of a struct of flags as the help of the
+// command, so these structs have plain comments. Both names of the program have the same verbs, in the same order.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Action {
     /// Scan this node once: print findings, and set the exit code
     Check(check::Args),
-    /// Show who answers on a port of this node, who loses, and what to do
+    /// Show who answers on a port of this node, who gets no connections, and what to do
     Owner(owner::Args),
     /// Draw the NodePort range as a picture
     Map(map::Args),
@@ -94,12 +94,12 @@ enum Action {
     Snapshot(snapshot::Args),
     /// Judge manifests before they are applied: files, folders, or the output of `helm template`
     Lint(Box<lint::Args>),
-    /// Explain a rule, or list all rules
+    /// Print the page of a rule, or list all rules
     Explain(explain::Args),
     /// Make five incidents in throw-away network namespaces, find each one, and clean up
     #[cfg(target_os = "linux")]
     Demo(demo::DemoArgs),
-    /// Scan this node again and again, and report over HTTP and in Events: the process of a DaemonSet
+    /// Scan this node repeatedly, and report over HTTP and in Events: the process of a DaemonSet
     Agent(Box<agent::Args>),
     /// Keep the ports that this node needs reserved: the only verb that changes a node
     Guard(Box<guard::Args>),
@@ -121,7 +121,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                 |ended| ended,
                 |Cli { action, console_flags }| {
                     let console = Console::new(typed, console_flags.color);
-                    // An agent logs as its settings say, and a guard that runs on as an agent does.
+                    // The settings of an agent choose its log, and a guard that keeps running logs like an agent.
                     if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
@@ -182,7 +182,7 @@ impl Action {
     }
 }
 
-/// What a command line is about.
+/// The nodes that a command line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     /// This node, or the node of a file; and the agent.
@@ -197,12 +197,12 @@ enum Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Called {
     name: Name,
-    /// What a person typed to start it, as help has to show.
+    /// The words that a user typed to start the program: the help shows them.
     typed: &'static str,
 }
 
 impl Called {
-    /// The name of the file decides, unless a flag does: `--agents`, or `--snapshot` with a file.
+    /// The name of the program's file decides, unless there is a flag: `--agents`, or `--snapshot` with a file.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -226,7 +226,7 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };
-    // The message quotes what was typed, and what was typed may have been copied from anywhere.
+    // The message quotes the typed words, which the user may have copied from an unsafe source.
     let printable = |word: &OsString| OsString::from(text::clean(&word.to_string_lossy(), usize::MAX));
     let cleaned: Vec<OsString> = words.iter().map(printable).collect();
     let unclean = cleaned != words;
@@ -249,7 +249,7 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Libraries log only with --verbose: their failures are reported as unread input already.
+/// Libraries log only with --verbose: the report already lists their failures as unread input.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {
@@ -266,17 +266,17 @@ fn log(verbose: u8, colour: bool) {
 /// tokio panics if it cannot open its own.
 const NEEDED: usize = 16;
 
-/// Says so, in one line, before anything is begun with too few.
+/// Reports a limit that is too low in one line, before any work begins.
 fn require_descriptors() -> anyhow::Result<()> {
     let held: Result<Vec<OwnedFd>, Error> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     let errno = held.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
     if matches!(errno, Some(Errno::EMFILE | Errno::ENFILE)) {
-        bail!("too few files may be open: {NEEDED} more than at the start are needed (`ulimit -n`)");
+        bail!("the limit of open files is too low: {NEEDED} more than at the start are needed (`ulimit -n`)");
     }
     Ok(())
 }
 
-/// A command line that parses, and yet names something that does not exist.
+/// A command line that parses, but names something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);

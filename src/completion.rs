@@ -1,4 +1,4 @@
-//! `completion`: what a shell needs to complete our flags.
+//! `completion`: the script with which a shell completes the flags.
 
 use std::process::ExitCode;
 

@@ -22,7 +22,7 @@ pub(super) struct ConsoleFlags {
     /// Use colour always, never, or on a terminal unless NO_COLOR is set
     #[arg(long, global = true, value_enum, value_name = "WHEN", display_order = 101, default_value_t = Colour::Auto)]
     pub(super) color: Colour,
-    /// Report on standard error what is being done; twice reports more
+    /// Report the steps on standard error; given twice, report more
     #[arg(short, long, global = true, action = ArgAction::Count, display_order = 102)]
     pub(super) verbose: u8,
 }
@@ -32,9 +32,9 @@ pub(super) struct ConsoleFlags {
 pub(super) enum Colour {
     /// On a terminal, unless NO_COLOR is set
     Auto,
-    /// Even into a file
+    /// Always, also into a file
     Always,
-    /// Not at all
+    /// Never
     Never,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct Console {
     pub(super) style: Style,
 }
 
-/// Columns where output is no terminal.
+/// The width if the output is not a terminal.
 const WIDTH: usize = 100;
 /// The longest error message, in bytes.
 const LONGEST: usize = 4096;
@@ -68,7 +68,7 @@ impl Console {
         self.write_while_read(write).map(|_| ())
     }
 
-    /// The same, and returns whether the output is still read.
+    /// Writes like `write`, and returns whether the output is still read.
     pub(super) fn write_while_read(
         &self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -76,7 +76,7 @@ impl Console {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                // The buffered rest has no reader.
+                // No reader will read the buffered rest.
                 let (_, _) = out.into_parts();
                 Ok(false)
             }
@@ -88,14 +88,13 @@ impl Console {
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
-        // If the poll fails, writing shows it.
+        // If the poll fails, the next write reports the error.
         let answered = poll(&mut polled, PollTimeout::ZERO).is_ok();
         !answered || !polled[0].revents().is_some_and(|it| it.contains(PollFlags::POLLERR))
     }
 
-    /// Prints one line on standard error, for a person who would otherwise see only output for scripts.
+    /// Prints one line on standard error, for a user whose standard output is for scripts.
     pub(super) fn print_note(&self, text: &str) {
-        // As below.
         drop(writeln!(stderr(), "{}", text::clean(text, LONGEST)));
     }
 
@@ -103,7 +102,7 @@ impl Console {
     pub(super) fn print_error(&self, error: &anyhow::Error) {
         let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
-        // If standard error is closed, there is nowhere left to print.
+        // If standard error is closed, the message cannot be printed.
         drop(writeln!(stderr(), "{word} {line}"));
     }
 }

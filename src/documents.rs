@@ -1,4 +1,4 @@
-//! What the program writes about itself is what is committed below `docs/`. `make docs` writes it anew.
+//! The generated documents below `docs/` are the text of the program. `make docs` writes them again.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,7 @@ fn generated_documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Every command and flag, in Markdown: what both names or all verbs have stands there once.
+/// Every command and flag, in Markdown. A flag that both names or all verbs have is listed once.
 fn command_reference() -> String {
     let mut text = String::from(
         "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
@@ -52,7 +52,7 @@ fn command_reference() -> String {
     for command in [&node, &nodes_alone] {
         text.push_str(&help(command.clone(), &[]));
     }
-    // A flag that several verbs explain in the same words is one of theirs together.
+    // If several verbs explain a flag in the same words, the page lists the flag once for all these verbs.
     let shared =
         [("Flags of a scan of this node", "suggest", &node), ("Flags that reach the agents", "suggest", &nodes)];
     let mut explained: Vec<Arg> = node.get_arguments().chain(nodes.get_arguments()).cloned().collect();
@@ -67,7 +67,7 @@ fn command_reference() -> String {
     for (of_node, of_nodes) in verbs(&node).into_iter().zip(verbs(&nodes)) {
         let first = help(of_node, &explained);
         let second = help(of_nodes, &explained);
-        // The same flags are listed once, whatever the first sentence says.
+        // If both verbs have the same flags, the page lists them once.
         let flags =
             |page: &str| page.split_once("Usage: ").and_then(|(_, page)| Some(page.split_once('\n')?.1.to_owned()));
         text.push_str(&first);
@@ -93,7 +93,7 @@ fn help(command: Command, explained: &[Arg]) -> String {
     fenced(&name, command)
 }
 
-/// What a terminal shows, without the blanks that clap leaves at line ends.
+/// The text for a terminal, without the blanks that clap writes at line ends.
 fn fenced(title: &str, mut command: Command) -> String {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
@@ -139,6 +139,6 @@ fn no_page_is_left_of_a_rule_that_is_gone() {
     let wanted: BTreeSet<PathBuf> = generated_documents().into_iter().map(|(name, _)| docs().join(name)).collect();
     for entry in fs::read_dir(docs().join("rules")).expect("pages") {
         let page = entry.expect("a page").path();
-        assert!(wanted.contains(&page), "{} is of no rule", page.display());
+        assert!(wanted.contains(&page), "no rule has the page {}", page.display());
     }
 }

@@ -30,7 +30,7 @@ const ALERTS: [&str; 13] = [
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The rule's id; one of its variants may follow: ID/VARIANT. Without a rule, all rules are listed
+    /// The rule's id, or ID/VARIANT for one variant. Without an id, all rules are listed
     #[arg(value_name = "RULE", value_parser = WORDS, hide_possible_values = true)]
     id: Option<Named>,
     /// Leave out the headings of the list
@@ -47,8 +47,8 @@ pub(super) fn rule_words() -> Vec<PossibleValue> {
 
 fn rule(text: &str) -> Result<Named, String> {
     Named::parse(text).ok_or_else(|| match ALERTS.iter().find(|alert| alert.eq_ignore_ascii_case(text)) {
-        Some(alert) => format!("this is an alert and no rule; its runbook is docs/runbooks/{alert}.md"),
-        None => wanted("no such rule; `explain` without a rule lists all rules", text, &rule_words()),
+        Some(alert) => format!("{alert} is an alert, not a rule; its runbook is docs/runbooks/{alert}.md"),
+        None => wanted("no rule has this name; `explain` without a name lists all rules", text, &rule_words()),
     })
 }
 

@@ -1,4 +1,4 @@
-//! `lint`: judges manifests before they are applied, alone or together with what is in a cluster.
+//! `lint`: judges manifests before they are applied, alone or together with the objects of a cluster.
 
 use std::{
     env,
@@ -37,24 +37,24 @@ use portreeve_rules::lint::{
     without_accepted,
 };
 
-/// The word that stands for the cluster of the kubeconfig.
+/// The word that means the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// Why nothing is compared with the Pods of a live cluster: only the Pods of one Node are read, and `lint` is on no
-/// Node.
-const UNREAD_PODS: &str = "those of a live cluster are not read, --against a file that holds them compares with them";
+/// Why `lint` does not compare with the Pods of a live cluster: the reader reads only the Pods of one Node, and `lint` has no Node.
+const UNREAD_PODS: &str =
+    "Pods of a live cluster are not read: to compare with Pods, use --against with a file that has them";
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Files, folders (*.yaml, *.yml and *.json below them), or - for standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The namespace of objects that name none
+    /// The namespace for objects that have no namespace
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
     /// Compare with a cluster: the word `cluster`, a file of its objects, or a snapshot
     ///
-    /// An object of the same kind, namespace and name is an update, and no conflict. Services and Nodes of a cluster
-    /// are read. A file may also hold Pods. A snapshot has the listeners of its node.
+    /// An existing object with the same kind, namespace and name is updated, and is no conflict. From a cluster, Services and Nodes are
+    /// read. A file may also have Pods. A snapshot also has the listeners of its node.
     #[arg(long, value_name = "WHAT", help_heading = "Cluster")]
     against: Option<PathBuf>,
     /// The kubeconfig for `--against cluster`, instead of $KUBECONFIG or ~/.kube/config
@@ -63,13 +63,13 @@ pub(super) struct Args {
     /// The context of the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = "Cluster", requires = "against")]
     context: Option<String>,
-    /// Reach the API server here instead, with the same credentials
+    /// The address of the API server, instead of the kubeconfig's, with the same credentials
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Cluster", requires = "against")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent, before an answer and within it
+    /// The time limit for each pause of the API server, before and within an answer
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// The API server's --service-node-port-range, if --against does not give it [default: 30000-32767]
+    /// The API server's --service-node-port-range, if the input of --against does not have it [default: 30000-32767]
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Cluster")]
     node_port_range: Option<PortRange>,
     /// The network from which the API server allocates cluster IPs, like 10.96.0.0/12; may be given several times
@@ -93,11 +93,11 @@ pub(super) struct Args {
 enum Form {
     /// Each finding, its place, and what to write instead
     Table,
-    /// The same with all evidence
+    /// The same as `table`, with all evidence
     Wide,
-    /// One document, `portreeve.lint/v1`
+    /// One JSON document, `portreeve.lint/v1`
     Json,
-    /// The same document
+    /// The same document as `json`
     Yaml,
     /// Test cases for a pipeline
     Junit,
@@ -113,7 +113,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     // A runner reads both outputs. A name in a manifest must not become a command to the runner.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     if report.is_empty() && report.failures.is_empty() {
-        let words = in_log(format!("{} --allow-empty accepts it", report::nothing_judged(&report)));
+        let words = in_log(format!("{} --allow-empty accepts such input", report::nothing_judged(&report)));
         console.print_error(&anyhow::Error::msg(words));
     }
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
@@ -122,9 +122,9 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     }
     for chart in &report.charts {
         let rendered = format!("helm template {} | portreeve lint -", shell_word(chart));
-        console.print_note(&in_log(format!("the templates of the chart {chart} were not read: {rendered}")));
+        console.print_note(&in_log(format!("lint does not read the templates of the chart {chart}: {rendered}")));
     }
-    // Documents and tables say it themselves.
+    // Documents and tables report this themselves.
     if are_rows || matches!(output, Form::Github) {
         notes(&report).for_each(|note| console.print_note(&in_log(note)));
     }
@@ -148,7 +148,7 @@ fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
-/// The failures as errors: each of them where the output has none, else the first.
+/// The failures as errors: all of them if the output does not list them, otherwise only the first.
 fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
         [(first, _), others @ ..] if !each && !others.is_empty() => {
@@ -221,7 +221,7 @@ impl Args {
     }
 }
 
-/// Refuses what cannot be meant: flags of a cluster beside a file, and standard input, which has to be read twice.
+/// Refuses a wrong combination: flags of a cluster with a file, or standard input, which would have to be read twice.
 fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
     if what.as_os_str() == "-" {
         return Err(UsageError("--against cannot read standard input: give a file, or the word `cluster`".to_owned()));
@@ -233,7 +233,7 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-/// The existing objects.
+/// The objects that exist in the cluster.
 fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());
@@ -270,7 +270,7 @@ fn is_snapshot(input: &Input) -> std::io::Result<bool> {
     }
 }
 
-/// Nothing is there, and no node was looked at.
+/// No objects, and no scan of a node.
 fn alone() -> Snapshot {
     let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
     Snapshot {
@@ -286,8 +286,8 @@ fn alone() -> Snapshot {
     }
 }
 
-/// A path from the root of the repository, as services need it to show findings at lines. A path through a link stays
-/// as written if it means another file without the link.
+/// A path from the root of the repository: code hosts need this form to show findings at lines. A path through a link is not changed if the
+/// changed path would name another file.
 fn relative(path: PathBuf, here: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in path.strip_prefix(here).unwrap_or(&path).components() {
@@ -302,11 +302,11 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if short.as_os_str().is_empty() {
         short.push(".");
     }
-    // Paths are equal where only their words differ.
+    // The two outputs have equal paths and different words.
     if short.as_os_str() == path.as_os_str() {
         return path;
     }
-    // Alone it would be standard input.
+    // A single dash would be standard input.
     if short.as_os_str() == "-" {
         return PathBuf::from("./-");
     }
@@ -317,7 +317,7 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
 const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {
-    let what = "not a rule that judges manifests, wanted ID or ID/VARIANT: docs/lint.md lists them";
+    let what = "not a rule that judges manifests, wanted ID or ID/VARIANT: see docs/lint.md";
     named_of_manifests(text).ok_or_else(|| wanted(what, text, &rule_words()))
 }
 

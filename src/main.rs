@@ -1,6 +1,7 @@
-//! The binary: command line in, exit code out. One file a command; most take one snapshot and print what is in it.
+//! The binary: reads the command line, and returns the exit code. Each command has a file; most commands read one snapshot and print a
+//! part of it.
 //!
-//! Never: has a loop of its own; `check` runs the same code once that the agent runs in a loop.
+//! Never: has its own loop. `check` runs once the code that the agent runs in a loop.
 
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 

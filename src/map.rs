@@ -32,7 +32,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 /// The form of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MapForm {
-    /// A character a port, for a terminal
+    /// One character for each port, for a terminal
     Text,
     /// A self-contained picture for documents
     Svg,

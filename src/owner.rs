@@ -1,4 +1,4 @@
-//! `owner`: who answers on a port of this node, who loses, and what to do.
+//! `owner`: who answers on a port of this node, who gets no connections, and what to do.
 
 use std::process::ExitCode;
 
@@ -11,15 +11,15 @@ use portreeve_rules::free_port;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// The port, and the protocol if only one matters: 30080, 30080/udp
+    /// The port, with a protocol if you want only one: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Read the network of this pod of the node: who listens on the port there, and which connection has it
+    /// Read the network of this pod: the process that listens on the port there, and the connections that use it
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "refused", value_parser = pod_name)]
     pod: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Print also how to get the number, if the API server refused it to a Service: *provided port is already
+    /// Also print how to get the number, if the API server refused a Service with this number: *provided port is already
     /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,
@@ -30,8 +30,8 @@ pub(super) struct Args {
 
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
+pub(super) enum Form {
+    /// Text
     Text,
     /// One JSON document, `portreeve.owner/v1`
     Json,
@@ -61,7 +61,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 /// `namespace/name` of a pod.
 ///
 /// # Errors
-/// When it is something else.
+/// When the text has another form.
 pub(super) fn pod_name(text: &str) -> Result<String, String> {
     let is_name = |part: &str| !part.is_empty() && !part.contains('/');
     match text.split_once('/') {

@@ -25,19 +25,19 @@ pub(super) struct Args<S: Scope> {
     chosen: Chosen,
 }
 
-// What a person chose.
+// The values from the user.
 #[derive(Debug, clap::Args)]
 struct Chosen {
     /// The action on a violation
     #[arg(long, value_enum, value_name = "ACTION", help_heading = "Policies", default_value_t = Action::Warn)]
     action: Action,
-    /// Keep external IPs out of this network too, such as the network of Services; may be given several times
+    /// A network that external IPs must not use, besides the nodes' addresses, such as the network of Services; may be given several times
     #[arg(long, value_name = "CIDR", help_heading = "Policies")]
     keep_free: Vec<IpNet>,
-    /// Which nodePorts may be chosen, in all namespaces or in one, like shop=30010-30019,30050; may be given several times
+    /// The nodePorts that users may choose, in all namespaces or in one, like shop=30010-30019,30050; may be given several times
     ///
-    /// Ports for one namespace are added up, and ports for all namespaces too. The ports of a namespace replace those
-    /// for all. Without ports, as in shop=, none may be chosen.
+    /// Several values for one namespace are added up, and several values for all namespaces too. The ports of a namespace replace the ports
+    /// for all namespaces. An empty value, as in shop=, forbids all ports.
     #[arg(long, value_name = "[NAMESPACE=]PORTS", help_heading = "Policies")]
     fixed: Vec<Fixed>,
     /// The form of the output
@@ -52,7 +52,7 @@ enum Action {
     Warn,
     /// The object is refused
     Deny,
-    /// The audit log of the API server has it
+    /// The audit log of the API server records the object
     Audit,
 }
 
@@ -65,7 +65,7 @@ enum Form {
     Values,
 }
 
-/// Which nodePorts may be chosen where.
+/// The nodePorts that users may choose, by namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Fixed {
     namespace: Option<String>,
@@ -78,7 +78,7 @@ impl FromStr for Fixed {
     fn from_str(text: &str) -> Result<Self, String> {
         let (namespace, ports) = text.split_once('=').map_or((None, text), |(name, ports)| (Some(name), ports));
         if let Some(name) = namespace.filter(|name| !is_label(name)) {
-            return Err(format!("{name:?} is no namespace, wanted {LABEL_WORDS}"));
+            return Err(format!("{name:?} is not a namespace, wanted {LABEL_WORDS}"));
         }
         let ports = ports.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { namespace: namespace.map(str::to_owned), ports })
@@ -94,11 +94,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Ok(())
     })?;
     let is_blank = results.iter().all(|it| it.result.is_err());
-    // The printed policies would replace policies that know something.
+    // The printed policies would replace policies that have values.
     if is_blank && choices.parameters.is_empty() {
         bail!(
-            "nothing is known, and no policy printed: this is about {scope}; without agents, apply \
-             deploy/policies/policies.yaml as it is, or choose with --fixed and --keep-free"
+            "no policy is printed, because nothing is known about {scope}; without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
         );
     }
     if is_blank {
@@ -123,14 +122,14 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let too_many = known.too_many_addresses();
     if let Some(count) = too_many {
         console.print_note(&format!(
-            "the nodes have {count} addresses, too many for a policy, so the policies have none of them: name their networks with --keep-free"
+            "the nodes have {count} addresses, too many for a policy, so the policies have no addresses: name the networks of the nodes with --keep-free"
         ));
     }
     if let Some(partial) = &partial {
         console.print_note(partial);
     }
-    console.print_note(&format!("this is about {scope}"));
-    // Who warns of a number that is free does no harm; who refuses it does.
+    console.print_note(&format!("scope: {scope}"));
+    // A wrong warning about a free number does no harm; a wrong refusal does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let is_whole = !is_blank
         && is_certain

@@ -1,4 +1,4 @@
-//! One line on standard error while something takes longer than two seconds, gone when it is done.
+//! One line on standard error while a step needs longer than two seconds. The line is deleted when the step ends.
 
 use std::{
     fmt::Display,
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How long nothing is printed.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the line is written anew.
+/// How often the line is written again.
 const OFTEN: Duration = Duration::from_millis(100);
 
 /// The current step, for a person at a terminal; silent everywhere else.

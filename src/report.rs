@@ -1,4 +1,4 @@
-//! Flags that say how findings are printed, and the printing.
+//! Flags for the output of findings, and the output itself.
 
 use std::{collections::BTreeSet, mem, process::ExitCode};
 
@@ -28,7 +28,7 @@ pub(super) struct ReportFlags {
     counting: CountFlags,
     /// Run only this rule, or one of its variants: ID or ID/VARIANT; may be given several times
     ///
-    /// What these rules do not use is not read: connections, on a node that has many.
+    /// Portreeve does not read sources that only other rules use, for example connections on a node with many connections.
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
 }
@@ -38,7 +38,7 @@ pub(super) struct ReportFlags {
 pub(super) struct CountFlags {
     /// Report and count only findings of at least this severity
     ///
-    /// Without this flag every finding is reported, and those from warning on count for the exit code.
+    /// Without this flag every finding is reported, and findings from warning on count for the exit code.
     #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = SEVERITY)]
     pub(super) min_severity: Option<Severity>,
     /// Do not exit with 1 for findings
@@ -54,11 +54,11 @@ pub(super) struct CountFlags {
 enum Form {
     /// Findings, affected clients, remedies
     Table,
-    /// The table with everything that is known
+    /// The table with all details
     Wide,
-    /// One document, `portreeve.findings/v1`
+    /// One JSON document, `portreeve.findings/v1`
     Json,
-    /// The same document
+    /// The same document as `json`
     Yaml,
     /// One line for node-problem-detector
     Npd,
@@ -69,18 +69,18 @@ enum Form {
 }
 
 impl ReportFlags {
-    /// The rules that are run.
+    /// The rules that run.
     fn rules(&self) -> Vec<&'static Rule> {
         let is_asked = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
         RULES.iter().copied().filter(is_asked).collect()
     }
 
-    /// Whether a finding is of a wanted rule.
+    /// Whether a finding belongs to a wanted rule.
     fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
 
-    /// The sources that none of them uses.
+    /// The sources that none of these rules uses.
     pub(super) fn skipped(&self) -> BTreeSet<Source> {
         rules::skipped(&self.rules())
     }
@@ -105,7 +105,7 @@ impl ReportFlags {
             Form::Sarif => report::write_sarif(&report, out),
         })?;
         let end = counting.end(report.result(), report.failures().is_empty());
-        // As the snapshot: the process ends.
+        // Like the snapshot, not freed: the process ends.
         mem::forget(board);
         Ok(end)
     }
@@ -133,7 +133,7 @@ pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 fn rule(text: &str) -> Result<Named, String> {
     let named = Named::parse(text).filter(|named| RULES.iter().any(|rule| judges(rule, named)));
     named.ok_or_else(|| {
-        wanted("not a rule of nodes, wanted ID or ID/VARIANT: `explain` lists them", text, &rule_words())
+        wanted("not a rule that judges nodes, wanted ID or ID/VARIANT: `explain` lists them", text, &rule_words())
     })
 }
 

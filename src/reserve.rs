@@ -1,4 +1,5 @@
-//! `reserve`: what keeps NodePorts from outgoing connections, for all nodes in the form of a platform. It applies nothing.
+//! `reserve`: prints the ports to reserve on all nodes, so that outgoing connections do not use NodePorts, in the format of a platform. The
+//! verb applies nothing.
 
 use std::process::ExitCode;
 
@@ -22,10 +23,10 @@ use portreeve_rules::{FleetReservation, NodeReservation};
 pub(super) struct Args<S: Scope> {
     #[command(flatten)]
     scope: S,
-    /// The platform whose form the list has [default: sysctl]
+    /// The platform in whose format the list is printed [default: sysctl]
     #[arg(long = "for", value_parser = PLATFORM, value_name = "PLATFORM", help_heading = "Output")]
-    platform: Option<Platform>,
-    /// Print no list, but the nodes that lack a part of it; exit with 1 if there is one
+    platform: Option<ReservationForm>,
+    /// Print the nodes on which ports of the list are not reserved, instead of the list; exit with 1 if there is such a node
     #[arg(long, help_heading = "Output", conflicts_with = "platform")]
     check: bool,
     /// The form of the output
@@ -36,41 +37,36 @@ pub(super) struct Args<S: Scope> {
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// The list as the platform takes it, or with --check the nodes for people
+    /// The list in the platform's format, or with --check the nodes as text
     Text,
     /// One JSON document, `portreeve.ports/v1`
     Json,
 }
 
-/// Whose form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Platform {
-    /// A file of /etc/sysctl.d
-    Sysctl,
-    /// A patch of Talos' machine configuration
-    Talos,
-    /// A Tuned of OpenShift's Node Tuning Operator
-    Openshift,
-    /// Bottlerocket's settings, in TOML
-    Bottlerocket,
-    /// A part for cloud-init in the user data of EKS' Amazon Linux 2023
-    Al2023,
-    /// AKS' linuxosconfig.json, which moves the other range: it has no reserved ports
-    Aks,
-    /// A playbook to run after Kubespray's
-    Kubespray,
-    /// A part of kops' Cluster
-    Kops,
-}
+/// The platforms, with their help.
+const PLATFORMS: [(&str, ReservationForm, &str); 8] = [
+    ("sysctl", ReservationForm::Sysctl, "A file of /etc/sysctl.d"),
+    ("talos", ReservationForm::Talos, "A patch of Talos' machine configuration"),
+    ("openshift", ReservationForm::Openshift, "A Tuned of OpenShift's Node Tuning Operator"),
+    ("bottlerocket", ReservationForm::Bottlerocket, "Bottlerocket's settings, in TOML"),
+    ("al2023", ReservationForm::Al2023, "A part for cloud-init in the user data of EKS' Amazon Linux 2023"),
+    (
+        "aks",
+        ReservationForm::Aks,
+        "AKS' linuxosconfig.json, which moves the ephemeral port range: AKS has no setting for reserved ports",
+    ),
+    ("kubespray", ReservationForm::Kubespray, "A playbook to run after Kubespray's"),
+    ("kops", ReservationForm::Kops, "A part of kops' Cluster"),
+];
 
-const PLATFORM: Words<Platform> = Words { words: platforms, parse: platform };
+const PLATFORM: Words<ReservationForm> = Words { words: platforms, parse: platform };
 
 fn platforms() -> Vec<PossibleValue> {
-    Platform::value_variants().iter().filter_map(Platform::to_possible_value).collect()
+    PLATFORMS.map(|(name, _, help)| PossibleValue::new(name).help(help)).into()
 }
 
-fn platform(typed: &str) -> Result<Platform, String> {
-    // People name a platform by its provider too.
+fn platform(typed: &str) -> Result<ReservationForm, String> {
+    // A user may type the name of the provider instead of the platform.
     let near = match typed.to_ascii_lowercase().as_str() {
         "eks" | "aws" => "for EKS, use --for al2023 or --for bottlerocket",
         "gke" | "gcp" | "google" => "GKE has no format of its own: use --for sysctl",
@@ -79,25 +75,11 @@ fn platform(typed: &str) -> Result<Platform, String> {
         "linux" | "kubeadm" | "k3s" | "rke2" => "for nodes with /etc/sysctl.d, use --for sysctl",
         _ => "",
     };
-    Platform::from_str(typed, false).map_err(|_| match near {
+    let known = PLATFORMS.iter().find(|(name, ..)| *name == typed);
+    known.map(|(_, form, _)| *form).ok_or_else(|| match near {
         "" => wanted("not a known platform", typed, &platforms()),
         near => near.to_owned(),
     })
-}
-
-impl From<Platform> for ReservationForm {
-    fn from(platform: Platform) -> Self {
-        match platform {
-            Platform::Sysctl => Self::Sysctl,
-            Platform::Talos => Self::Talos,
-            Platform::Openshift => Self::Openshift,
-            Platform::Bottlerocket => Self::Bottlerocket,
-            Platform::Al2023 => Self::Al2023,
-            Platform::Aks => Self::Aks,
-            Platform::Kubespray => Self::Kubespray,
-            Platform::Kops => Self::Kops,
-        }
-    }
 }
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
@@ -118,7 +100,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(&format!("not known of {nodes}: {}", gap.detail));
     }
     if fleet.nodes.is_empty() {
-        bail!("nothing is known: this is about {scope}");
+        bail!("nothing is known about {scope}");
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
@@ -131,8 +113,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, out))?,
         (Form::Text, true) => console.write(|out| write_reservation(&report, &console.style, out))?,
         (Form::Text, false) => {
-            let file = reservation_file(args.platform.unwrap_or(Platform::Sysctl).into(), &report)
-                .map_err(|why| anyhow!(why))?;
+            let form = args.platform.unwrap_or(ReservationForm::Sysctl);
+            let file = reservation_file(form, &report).map_err(|why| anyhow!(why))?;
             explain(&report, console)?;
             console.write(|out| out.write_all(file.as_bytes()))?;
         }
@@ -140,15 +122,15 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     fleet.doubts().iter().for_each(|doubt| console.print_note(doubt));
     if !list.whole_range {
         console.print_note(
-            "only NodePorts that Services have are reserved: all would leave too few ports to outgoing connections",
+            "the list has only the NodePorts that Services have: a list of all NodePorts would leave too few ports for outgoing connections",
         );
     }
     partial.iter().chain(&oldest).chain(&guard).for_each(|note| console.print_note(note));
-    console.print_note(&format!("this is about {scope}"));
+    console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))
 }
 
-/// Says on standard error which nodes lack what, for a person who would otherwise see only what a platform reads.
+/// Prints the nodes and their unread inputs on standard error: standard output has only the platform's format.
 fn explain(report: &ReservationReport<'_>, console: &Console) -> anyhow::Result<()> {
     let mut text = Vec::new();
     write_reservation(report, &Style { colour: false, ..console.style.clone() }, &mut text)?;

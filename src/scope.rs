@@ -1,4 +1,4 @@
-//! Which nodes a verb is about: this node, the nodes of snapshot files, or all nodes that have an agent.
+//! The nodes that a verb is about: this node, the nodes of snapshot files, or all nodes that have an agent.
 
 use std::collections::BTreeSet;
 
@@ -7,15 +7,15 @@ use portreeve_facts::{Gap, Snapshot, Source};
 
 /// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for each choice.
 pub(super) trait Scope: clap::Args {
-    /// Whether it is this node, as it is now.
+    /// Whether the verb is about this node in its current state.
     fn is_this_node(&self) -> bool {
         false
     }
 
-    /// Gives `judge` the snapshot of each node.
+    /// Calls `judge` with the snapshot of each node.
     ///
     /// # Errors
-    /// When no node can be read at all.
+    /// When no node can be read.
     fn judge<T>(
         self,
         wanted: &Wanted,
@@ -24,16 +24,16 @@ pub(super) trait Scope: clap::Args {
     ) -> anyhow::Result<NodeResults<T>>;
 }
 
-/// What a verb needs of each node.
+/// The facts that a verb needs of each node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// Behind these ports the verb needs endpoints that an agent need not have.
+    /// The verb needs the endpoints of these ports, which an agent may not have read.
     pub(super) behind: Behind,
     /// The verb does not need these sources.
     pub(super) skipped: BTreeSet<Source>,
 }
 
-/// Behind which ports a verb needs endpoints that an agent need not have.
+/// The ports whose endpoints a verb needs, and which an agent may not have read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Behind {
     #[default]
@@ -46,15 +46,15 @@ pub(super) enum Behind {
 pub(super) struct NodeResults<T> {
     /// One result for each node, also for an agent that was not queried.
     pub(super) results: Vec<NodeResult<T>>,
-    /// The missing part if not every agent was queried, for people.
+    /// If not every agent was queried, a text about the missing agents.
     pub(super) partial: Option<String>,
-    /// The age of the oldest scan of an agent, for people: `the oldest scan is 62 s old (n1)`.
+    /// The age of the oldest scan of an agent, as text: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
-    /// The nodes, for people: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
+    /// The nodes, as text: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
     pub(super) scope: String,
 }
 
-/// The result of one node's snapshot, or why there is none.
+/// The result of one node's snapshot, or the reason why there is none.
 pub(super) struct NodeResult<T> {
     /// The name of the node.
     pub(super) node: String,

@@ -1,4 +1,4 @@
-//! `snapshot`: everything that one scan reads, but no command lines: people pass the document on.
+//! `snapshot`: everything that one scan reads, without command lines, because users send the document to others.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -19,7 +19,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)
     })?;
-    // Nothing was judged, so this is about what could not be read alone.
+    // No rule ran, so this reports only the unread inputs.
     let result = Report::of(&snapshot, &Board::default()).result();
     Ok(ExitCode::from(result as u8))
 }

@@ -1,4 +1,4 @@
-//! Snapshots in files, which every verb that scans a node reads too.
+//! Snapshots in files. Every verb that scans a node also reads snapshots.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Snapshot> {
 mod tests {
     use super::*;
 
-    /// The tests of the binary begin from this file; `make docs` writes it anew.
+    /// The tests of the binary begin from this file; `make docs` writes it again.
     #[test]
     fn the_recorded_world_is_the_healthy_one() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");

@@ -1,4 +1,4 @@
-//! Flags that say where the facts come from, and the snapshot that is taken with them.
+//! Flags for the sources of the facts, and the snapshot that is read from these sources.
 
 use std::{
     collections::BTreeSet,
@@ -61,14 +61,14 @@ fn mode(typed: &str) -> Result<Mode, String> {
 // The sources of the facts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
-    /// Read a file that `snapshot` wrote instead of this node, `-` for standard input; may be given once for each node
+    /// Read a file that `snapshot` wrote, instead of this node; `-` is standard input; may be given once for each node
     #[arg(long = "snapshot", value_name = "FILE", help_heading = "Sources", conflicts_with_all = ["services", "kubeconfig", "context", "api_server", "proxy_mode", "node_port_range"])]
     snapshots: Vec<PathBuf>,
-    /// Read the cluster from a file, `-` for standard input: any `kubectl get ... -o yaml` or `-o json`
+    /// Read the cluster from a file with the output of `kubectl get ... -o yaml` or `-o json`; `-` is standard input
     ///
-    /// Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. Other objects are
-    /// not known: `kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields` has everything.
-    /// The ports in the pod templates of DaemonSets, Deployments and StatefulSets are compared with NodePorts.
+    /// The objects are Services, EndpointSlices, Pods and Nodes, in one file or several, as lists or as documents. Other objects are
+    /// ignored: `kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields` has everything. The ports in the pod
+    /// templates of DaemonSets, Deployments and StatefulSets are compared with NodePorts.
     #[arg(long, value_name = "FILE", help_heading = "Sources")]
     services: Vec<PathBuf>,
     /// Read the cluster from an API server, with this kubeconfig
@@ -77,25 +77,25 @@ pub(super) struct Sources {
     /// The context of the kubeconfig
     #[arg(long, value_name = "NAME", help_heading = "Sources", conflicts_with = "services")]
     context: Option<String>,
-    /// Reach the API server here instead, like https://192.0.2.10:6443, with the same credentials
+    /// The address of the API server, like https://192.0.2.10:6443, instead of the kubeconfig's, with the same credentials
     ///
-    /// Use it if the Service of the API server is broken. The server has to prove its identity by its certificate:
-    /// for the name in the kubeconfig, or in a pod for kubernetes.default.svc.
+    /// Use this flag if the Service of the API server is broken. The server's certificate must have the name in the kubeconfig, or in a pod
+    /// kubernetes.default.svc.
     #[arg(long = "apiserver", value_name = "URL", help_heading = "Sources", conflicts_with = "services")]
     api_server: Option<ApiServer>,
-    /// How long the API server may be silent, before an answer and within it
+    /// The time limit for each pause of the API server, before and within an answer
     #[arg(long, value_name = "DURATION", help_heading = "Sources", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// This node's name in the cluster, if it is not the hostname
+    /// The name of this node's Node object, if it is not the hostname
     #[arg(long, value_name = "NAME", help_heading = "Sources", env = "NODE_NAME")]
     node: Option<String>,
-    /// The proxy mode, if kube-proxy does not report it
+    /// The proxy mode, if kube-proxy does not report its mode
     #[arg(long, value_name = "MODE", help_heading = "Sources", value_parser = MODE)]
     proxy_mode: Option<Mode>,
-    /// The API server's --service-node-port-range, if it is not found
+    /// The API server's --service-node-port-range, if Portreeve does not find it
     #[arg(long, value_name = "FIRST-LAST", help_heading = "Sources")]
     node_port_range: Option<PortRange>,
-    /// The directory of the node's root, or of a recorded tree of /proc and /sys
+    /// The directory with the root file system of the node, or with a recorded tree of /proc and /sys
     #[arg(long, value_name = "DIR", help_heading = "Sources", default_value = "/")]
     host_root: PathBuf,
 }
@@ -111,7 +111,7 @@ impl Sources {
         &self.host_root
     }
 
-    /// Takes a snapshot without what is skipped. Command lines are kept only for a person at this node.
+    /// Reads a snapshot, without the skipped sources. Only a verb about this node keeps command lines.
     pub(super) fn one_snapshot(
         self,
         skipped: BTreeSet<Source>,
@@ -121,7 +121,8 @@ impl Sources {
         self.snapshot_of((None, None), skipped, command_lines, console)
     }
 
-    /// The same with everything, and with the owners of sockets on this port; of a pod `namespace/name`, of its own network too.
+    /// Reads a snapshot from all sources, with the owners of the sockets on this port. For a pod `namespace/name`, also reads the pod's
+    /// network.
     pub(super) fn snapshot_with_port(
         self,
         port: u16,
@@ -154,7 +155,7 @@ impl Sources {
         Ok(snapshot)
     }
 
-    /// The sources of this node and of the cluster, as the flags choose them.
+    /// The sources of this node and of the cluster, which the flags choose.
     pub(super) fn gathering(
         self,
         (port, pod): (Option<u16>, Option<String>),
@@ -182,7 +183,7 @@ impl Sources {
         };
         SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
-            // A variable that is set to nothing names no node.
+            // An empty variable names no node.
             node: node.filter(|node| !node.is_empty()),
             host: Host::at(host_root),
             overrides: Overrides {
@@ -234,7 +235,7 @@ impl Scope for Sources {
     }
 }
 
-/// The places of a cluster, from the environment.
+/// Where to find a cluster, from the environment.
 pub(super) fn environment() -> Environment {
     Environment {
         kubeconfig: env::var_os("KUBECONFIG"),

@@ -1,4 +1,4 @@
-//! `suggest`: NodePorts that are free, or ports of the node, as far as is known from this node.
+//! `suggest`: free NodePorts, or free ports of the node, according to the facts that were read.
 
 use std::{num::NonZeroU16, process::ExitCode};
 
@@ -52,26 +52,26 @@ struct CountFlag {
 /// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// A port a line
+    /// One port on each line
     Text,
     /// One JSON document, `portreeve.ports/v1`
     Json,
 }
 
 impl CountFlag {
-    /// Such ports, before the first scan.
+    /// The wanted ports, before the first scan.
     fn none(&self) -> FreePorts {
         if self.host { FreePorts::of_hosts() } else { FreePorts::default() }
     }
 
-    /// Prints the first free ports, and on standard error of what they are known: `scope`, and what is missing of it.
+    /// Prints the first free ports. Prints on standard error the nodes that were read (`scope`), and the unread inputs.
     ///
     /// # Errors
-    /// When there are not that many, or nothing is known to be free.
+    /// When there are not enough free ports, or no port is known to be free.
     fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
-        // For NodePorts, the files of the cluster need no Pods, although hostPorts are taken too.
+        // For NodePorts, the files of the cluster need no Pods, although hostPorts use ports too.
         let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
         let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
         let is_whole = free_ports.is_known() && ports.len() == wanted && !failed;
@@ -81,14 +81,14 @@ impl CountFlag {
             Form::Json => write_free_ports_json(result, ports.clone(), &free_ports.unread, out),
         })?;
         console.print_note(
-            "no Service has them, no process listens there, and no kernel gives them to outgoing connections",
+            "no Service has these ports, no process listens on them, and the kernel gives them to no outgoing connection",
         );
-        console.print_note(&format!("this is about {scope}"));
+        console.print_note(&format!("scope: {scope}"));
         for (nodes, gap) in gaps_alike(&free_ports.unread) {
             console.print_note(&format!("not known of {nodes}: {}", gap.detail));
         }
         if !free_ports.is_known() {
-            bail!("nothing can be suggested without the Services and the NodePort range");
+            bail!("no port can be suggested without the Services and the NodePort range");
         }
         if ports.len() < wanted {
             bail!("only {} of {wanted} ports could be suggested", ports.len());

@@ -1,4 +1,4 @@
-//! `what-if`: every node as it would be with another fact, and what that changes.
+//! `what-if`: judges every node with a changed setting, and shows the changes of the result.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -19,7 +19,7 @@ use portreeve_rules::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
-    /// The supposed settings: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
+    /// The changed setting: proxy_mode=nftables, ip_local_port_range="1024 65535", node_port_range=20000-40000 ...
     ///
     /// May be given several times. Keys: ip_local_port_range, ip_local_reserved_ports, ip_unprivileged_port_start,
     /// route_localnet, tcp_tw_reuse, proxy_mode, node_port_range, node_port_addresses, localhost_node_ports.
@@ -35,7 +35,7 @@ pub(super) struct Args<S: Scope> {
 /// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people
+    /// Text
     Text,
     /// One JSON document, `portreeve.ports/v1`
     Json,
@@ -56,7 +56,7 @@ impl FromStr for Supposed {
     }
 }
 
-/// What another proxy mode left behind.
+/// Leftovers of another proxy mode.
 const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
@@ -71,7 +71,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(&partial);
     }
     if results.is_empty() {
-        anyhow::bail!("nothing is known: this is about {scope}");
+        anyhow::bail!("nothing is known about {scope}");
     }
     for NodeResult { node, result } in results {
         if let Err(gap) = result {
@@ -87,7 +87,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node as it is and as it would be.
+/// Judges a node with its current settings, and with the changed settings.
 fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> Result<(), Gap> {
     let mut supposed = snapshot.clone();
     settings.iter().for_each(|setting| setting.apply(&mut supposed));
@@ -100,7 +100,7 @@ fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> R
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);
-    // Without Services no port is judged, and nothing would seem to change.
+    // Without Services no port is judged, and the result would show no change.
     snapshot.cluster.services.get()?;
     let worlds = [snapshot, &supposed];
     let [is, would_be] = worlds.map(|it| limits.round(it, None));
@@ -119,7 +119,7 @@ fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> R
     Ok(())
 }
 
-/// Takes away the sockets with which the proxy holds NodePorts, if no proxy of the supposed mode holds any: they end with its process.
+/// Removes the proxy's sockets for NodePorts if a proxy of the new mode opens none: they end with the old process.
 fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
     if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {
@@ -137,8 +137,8 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// The supposed node, with NodePorts served on every address. This setting would keep an answer that is lost only
-/// without it. Nothing if a person chose the addresses, or the mode is not known.
+/// The changed node, with NodePorts served on every address. The comparison shows the answers that are lost only because of this setting.
+/// None if a person chose the addresses, or the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;

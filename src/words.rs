@@ -15,11 +15,11 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
     format!("{wanted}{}", text::did_you_mean(typed, &names))
 }
 
-/// Parses one of some words. Other texts than these words may be accepted too.
+/// Parses one of these words. A parser may accept other texts too.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,
-    /// The error is what was [`wanted`].
+    /// The error names the accepted words ([`wanted`]).
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 

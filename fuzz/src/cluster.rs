@@ -27,7 +27,8 @@ fn sound(facts: &ClusterFacts) {
     for service in facts.services.seen().into_iter().flatten() {
         assert!(names::is_label(&service.name) && names::is_label(&service.namespace), "{service:?}");
         assert!(service.ports.iter().all(|port| port.port > 0 && port.node_port != Some(0)), "{service:?}");
-        service.uid.iter().chain(&service.proxy_name).for_each(|it| shown(it, text::NAME));
+        service.uid.iter().for_each(|uid| shown(&String::from(uid.clone()), text::NAME));
+        service.proxy_name.iter().for_each(|name| shown(name, text::NAME));
     }
     for pod in facts.pods.seen().into_iter().flatten() {
         assert!(names::is_subdomain(&pod.name) && names::is_label(&pod.namespace), "{pod:?}");

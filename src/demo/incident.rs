@@ -16,13 +16,13 @@ pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
 /// One incident.
 pub(super) struct Incident {
-    /// Its name on the command line.
+    /// The incident's name on the command line.
     pub(super) name: &'static str,
     /// What happened to people, in a few words.
     pub(super) title: &'static str,
     /// Everything that is set up. Without any one of them it is not the incident any more.
     pub(super) steps: &'static [Step],
-    /// What must be found: all of it.
+    /// The findings that the demo must find: all of them.
     pub(super) expected: &'static [Expected],
     /// Sets the steps up.
     pub(super) scene: fn(&Steps) -> Scene,
@@ -55,9 +55,9 @@ impl Steps {
 
 /// A finding that must be there.
 pub(super) struct Expected {
-    /// Its id and its variant.
+    /// The expected finding's id and its variant.
     pub(super) rule: &'static str,
-    /// Its severity, exactly.
+    /// The expected finding's severity, exactly.
     pub(super) severity: Severity,
     /// Whom it is about, e.g. `Service default/web`.
     pub(super) subject: &'static str,
@@ -67,7 +67,7 @@ pub(super) struct Expected {
     pub(super) evidence: &'static [(&'static str, &'static str)],
 }
 
-/// What a set of steps comes to.
+/// The result of a set of steps.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Scene {
     /// The cluster's objects, as an API server lists them.

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 /// One entry of a Service's ports.
 pub(super) struct Port {
-    /// Its name.
+    /// The port's name.
     pub(super) name: String,
     /// The port of the Service's own address.
     pub(super) port: u16,
-    /// Its nodePort; 0 if it has none.
+    /// The port's nodePort; 0 if it has none.
     pub(super) node_port: u16,
     /// Whether a client wrote the nodePort.
     pub(super) fixed: bool,

@@ -1,9 +1,9 @@
 //! `demo`: makes the five incidents in throw-away network namespaces, runs `check` on each, and prints whether
 //! it was found.
 //!
-//! Three generations of this program take part. The *director* starts one *stage* an incident; a stage moves into new
-//! namespaces, starts the *parts* that hold its sockets, and an observer, `portreeve check`, that is given the
-//! namespaces and a manifest file and nothing else. A stage dies with its director, and a part when its input ends.
+//! This program starts itself twice. The *director* starts one *stage* for each incident. A stage moves into new namespaces, and starts the
+//! *parts* that open its sockets. It also starts an observer, `portreeve check`, which gets only the namespaces and a manifest file. A
+//! stage dies with its director, and a part when its input ends.
 
 #![allow(clippy::disallowed_methods, reason = "starts processes, holds their sockets and writes into their namespaces")]
 
@@ -35,16 +35,16 @@ const COMPLAINT: usize = 2000;
 // Flags of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
-    /// The incidents to make; without a name, all five
+    /// The incidents to make; without a name, all five incidents
     #[arg(value_name = "INCIDENT", value_parser = incident_parser())]
     incidents: Vec<String>,
-    /// Leave out one thing that is set up: then its incident must not be found
+    /// Leave out one part of the setup: then the incident must not be found
     #[arg(long, hide = true, value_name = "STEP", value_parser = PossibleValuesParser::new(step_names()))]
     without: Option<String>,
-    /// Be the stage of an incident
+    /// Run the stage of an incident
     #[arg(long, hide = true, value_name = "INCIDENT", value_parser = incident_parser())]
     stage: Option<String>,
-    /// Be a process on a stage, as standard input says
+    /// Run a process of a stage, described on standard input
     #[arg(long, hide = true)]
     part: bool,
 }
@@ -84,7 +84,7 @@ fn direct(names: &[String], without: Option<String>, console: &Console) -> anyho
     Ok(if found == number { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Starts the stage of an incident. All play at the same time.
+/// Starts the stage of an incident. All stages run at the same time.
 fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["demo", "--stage", incident.name]);
@@ -99,7 +99,7 @@ fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
         .with_context(|| format!("starting the stage of {}", incident.name))
 }
 
-/// Waits for a stage and reads what its observer saw, or else what went wrong.
+/// Waits for a stage, and reads the result of its observer, or the error.
 fn close(stage: Child) -> anyhow::Result<Result<ObservedReport, String>> {
     let output = stage.wait_with_output().context("waiting for a stage")?;
     let complaint = String::from_utf8_lossy(&output.stderr);

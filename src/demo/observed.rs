@@ -18,11 +18,11 @@ pub(super) struct ObservedReport {
 pub(super) struct ObservedFinding {
     rule: String,
     variant: String,
-    /// Its severity.
+    /// The observed finding's severity.
     pub(super) severity: Severity,
     subject: Subject,
     port: Option<u16>,
-    /// Its sentence.
+    /// The observed finding's sentence.
     pub(super) summary: String,
     evidence: Vec<Measured>,
     /// What to do.

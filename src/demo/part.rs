@@ -30,7 +30,7 @@ use serde_json::json;
 
 use portreeve_facts::Mode;
 
-/// The version of a kube-proxy that holds no NodePorts.
+/// The version of a kube-proxy that opens no sockets for NodePorts.
 pub(super) const CURRENT: &str = "v1.36.3";
 /// The address at which kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
@@ -41,15 +41,15 @@ const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 /// What a process does.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Part {
-    /// The name it goes by, at most 15 bytes.
+    /// The name of the process, at most 15 bytes.
     pub(super) name: String,
-    /// Its soft limit of open files.
+    /// The part's soft limit of open files.
     pub(super) descriptor_limit: Option<u64>,
     /// The address at which it listens. It never accepts.
     pub(super) listens: Vec<SocketAddr>,
     /// The two ends of its connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// Its answer as a kube-proxy.
+    /// The part's answer as a kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
@@ -95,7 +95,7 @@ impl Player {
         BufReader::new(output).read_line(&mut ready).with_context(|| format!("waiting for {}", part.name))?;
         match ready.as_str() {
             READY => Ok(player),
-            _ => bail!("{} could not play its part", part.name),
+            _ => bail!("{} could not set up its part", part.name),
         }
     }
 }
@@ -112,7 +112,7 @@ impl Drop for Player {
 
 const READY: &str = "ready\n";
 
-/// Plays the part that comes in on standard input, until that ends.
+/// Reads a part from standard input, and plays it until standard input ends.
 pub(super) fn play() -> anyhow::Result<()> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).context("reading a part")?;
@@ -129,7 +129,7 @@ pub(super) fn play() -> anyhow::Result<()> {
     let door = answers.as_ref().map(|_| listen(PROXY_DOOR.parse().expect("an address"))).transpose()?;
 
     let mut output = stdout().lock();
-    output.write_all(READY.as_bytes()).and_then(|()| output.flush()).context("saying that all is set up")?;
+    output.write_all(READY.as_bytes()).and_then(|()| output.flush()).context("reporting that the setup is complete")?;
 
     match (door, answers) {
         (Some(door), Some(answers)) => answer_until_the_end(&door, &answers),
@@ -160,7 +160,7 @@ fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<Owned
         }
         thread::sleep(RETRANSMISSION_POLL);
     }
-    bail!("no retransmission from {from} to {to}: something answered, or refused")
+    bail!("no retransmission from {from} to {to}: a program answered or refused the connection")
 }
 
 /// Whether a line of `/proc/net/tcp` is a socket in SYN-SENT (02) on a local port that has retransmitted.
@@ -177,16 +177,16 @@ fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result
         let mut waiting = [PollFd::new(input.as_fd(), PollFlags::POLLIN), PollFd::new(door.as_fd(), PollFlags::POLLIN)];
         match poll(&mut waiting, PollTimeout::NONE) {
             Ok(_) | Err(Errno::EINTR) => {}
-            Err(error) => return Err(error).context("waiting for a question"),
+            Err(error) => return Err(error).context("waiting for a request"),
         }
         let [ended, asked] = waiting.map(|it| it.any().unwrap_or(false));
         if ended {
             return Ok(());
         }
         if asked {
-            let (asker, _) = door.accept().context("accepting a question")?;
+            let (asker, _) = door.accept().context("accepting a request")?;
             if let Err(error) = answer(asker, answers) {
-                tracing::debug!(%error, "a question went unanswered");
+                tracing::debug!(%error, "a request got no answer");
             }
         }
     }
@@ -227,7 +227,7 @@ fn configuration(mode: Mode) -> String {
     .to_string()
 }
 
-/// What rules use of kube-proxy's metrics, counted on this process.
+/// The metrics of kube-proxy that rules use, counted on this process.
 fn metrics(version: &str) -> anyhow::Result<String> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let open = fs::read_dir("/proc/self/fd")?.count();

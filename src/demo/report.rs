@@ -11,11 +11,8 @@ use portreeve_rules::findings::Severity;
 
 /// Prints what is about to happen.
 pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "Each incident gets network namespaces of its own, which vanish afterwards. Portreeve gets the node"
-    )?;
-    writeln!(out, "in there and a manifest, nothing else: portreeve check --services cluster.yaml\n")
+    writeln!(out, "Each incident has its own network namespaces, which are deleted afterwards. Portreeve reads only")?;
+    writeln!(out, "the node in these namespaces and a manifest: portreeve check --services cluster.yaml\n")
 }
 
 /// The report about one incident.
@@ -82,7 +79,7 @@ impl IncidentReport<'_> {
                 writeln!(out, "       with {name} = {value}")?;
             }
             if let Some(why) = look.why_unknown(rule) {
-                self.write_words(7, &format!("not known: {why}"), out)?;
+                self.write_words(7, &format!("unknown: {why}"), out)?;
             }
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! A stage: network, mount, host name and cgroup namespaces of its own, an incident in them, and an observer that is
-//! given nothing but a manifest. Everything vanishes with the stage's processes.
+//! A stage: its own network, mount, host name and cgroup namespaces, an incident in them, and an observer that gets only a manifest. The
+//! kernel deletes all this when the stage's processes end.
 
 use std::{
     env, fs,
@@ -27,7 +27,7 @@ use super::{
     part::Player,
 };
 
-/// Makes an incident, lets an observer look at it and print what it found, and takes everything down.
+/// Makes an incident, runs an observer that prints its findings, and removes the incident.
 pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("asking to end with the parent")?;
     let private = enter().context("entering namespaces of its own")?;
@@ -87,7 +87,7 @@ fn enter() -> anyhow::Result<PathBuf> {
     // from their own cgroup namespace they are in the root, which says nothing about who belongs together.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
-        // Nothing can be mounted upon itself, so something else comes in between.
+        // A directory cannot be mounted on itself, so another mount is between the two.
         mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), unchanged)
             .and_then(|()| mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged))
             .with_context(|| format!("mounting cgroup2 on {place}"))?;

@@ -1,4 +1,4 @@
-//! Flags that say how the cluster's agents are reached, and the requests to them.
+//! Flags for the connection to the cluster's agents, and the requests to the agents.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use portreeve_agent::{events::AGENT_NAMESPACE, settings::duration};
 use portreeve_cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions};
 use portreeve_facts::Gap;
 
-// How the agents are reached.
+// How to reach the agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AgentFlags {
     /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
@@ -25,21 +25,21 @@ pub(super) struct AgentFlags {
     /// Act as a member of this group; may be given several times
     #[arg(long = "as-group", value_name = "GROUP", help_heading = "Cluster", requires = "user")]
     groups: Vec<String>,
-    /// How long one request may take, to the API server or through it to an agent
+    /// The time limit of one request to the API server, or through it to an agent
     #[arg(long, value_name = "DURATION", help_heading = "Cluster", default_value = "10s", value_parser = duration)]
     request_timeout: Duration,
-    /// How long all queries together may take; after that a partial result is printed
+    /// The time limit of all queries together; a partial result is printed when it ends
     #[arg(long, value_name = "DURATION", help_heading = "Agents", default_value = "10m", value_parser = duration)]
     time_limit: Duration,
-    /// The namespace the agents run in
+    /// The namespace of the agents
     ///
-    /// You need these rights there: `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for
+    /// You need these rights in this namespace: `list` of pods, `get` of pods/proxy, and `create` of serviceaccounts/token for
     /// the ServiceAccount of --reader.
     #[arg(long, value_name = "NAMESPACE", help_heading = "Agents", default_value = AGENT_NAMESPACE)]
     agent_namespace: String,
-    /// The ServiceAccount in that namespace whose tokens agents accept
+    /// The ServiceAccount in this namespace whose tokens the agents accept
     ///
-    /// For each agent a token is requested from the API server. It is valid for ten minutes, and at that agent only.
+    /// The plugin requests a token for each agent from the API server. The token is valid for ten minutes, and only for that agent.
     #[arg(long, value_name = "NAME", help_heading = "Agents", default_value = "portreeve-reader")]
     reader: String,
     /// Query only agents whose pods have these labels, like app.kubernetes.io/instance=blue
@@ -48,12 +48,12 @@ pub(super) struct AgentFlags {
 }
 
 impl AgentFlags {
-    /// The namespace the agents are listed in.
+    /// The namespace in which the agents are listed.
     pub(super) fn agent_namespace(&self) -> &str {
         &self.agent_namespace
     }
 
-    /// How long all queries together may take.
+    /// The time limit of all queries together.
     pub(super) fn time_limit(&self) -> Duration {
         self.time_limit
     }
@@ -68,7 +68,7 @@ impl AgentFlags {
     /// The agents of these nodes, or of all.
     ///
     /// # Errors
-    /// When they cannot be listed, or a node that was named has none.
+    /// When the agents cannot be listed, or a named node has no agent.
     pub(super) async fn list(&self, agents: &Agents, nodes: &[String]) -> anyhow::Result<Vec<Agent>> {
         let listed = agents.list(self.selector.as_deref()).await.map_err(failed)?;
         if let Some(node) = nodes.iter().find(|node| !listed.iter().any(|agent| agent.node == **node)) {
@@ -93,7 +93,7 @@ impl AgentFlags {
     }
 }
 
-/// Requests wait for their answers on this runtime.
+/// The runtime on which requests wait for their answers.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     Ok(runtime::Builder::new_current_thread().enable_all().build()?)
 }

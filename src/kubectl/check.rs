@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Report and count only findings of this rule, or of one of its variants: ID or ID/VARIANT; may be given several times
     #[arg(long = "rule", value_name = "RULE", help_heading = "Output", value_parser = RULE, hide_possible_values = true)]
     rules: Vec<Named>,
-    /// Query again and again, and print everything anew when something has changed
+    /// Query repeatedly, and print the whole report again after each change
     #[arg(short, long, help_heading = "Output")]
     watch: bool,
     /// How long to wait with --watch before the next query
@@ -48,11 +48,11 @@ pub(crate) struct Args {
 enum Form {
     /// Each incident once: nodes, affected clients, remedy
     Table,
-    /// The table with everything that is known, and all nodes
+    /// The table with all details, and all nodes
     Wide,
-    /// One document, `portreeve.findings/v1`
+    /// One JSON document, `portreeve.findings/v1`
     Json,
-    /// The same document
+    /// The same document as `json`
     Yaml,
     /// The objects that findings are about, like service/web
     Name,
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             match interrupts.unless(next).await {
                 None => break,
                 Some(_) if !console.is_read() => break,
-                // The printed result stays: nothing newer is known.
+                // The printed result stays, because no newer result is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {
                     let now = ask(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
@@ -133,7 +133,7 @@ impl Args {
         }
     }
 
-    /// Prints it, perhaps after earlier output, and returns whether the output is still read.
+    /// Prints the report, perhaps after earlier output, and returns whether the output is still read.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
         let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;

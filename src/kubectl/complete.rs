@@ -16,14 +16,14 @@ use portreeve_rules::ids::IDS;
 
 /// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
 const FILES: u8 = 0;
-/// It does not (cobra `ShellCompDirectiveNoFileComp`).
+/// The shell completes no names of files (cobra `ShellCompDirectiveNoFileComp`).
 const NO_FILES: u8 = 4;
-/// It does not, and puts no blank after the word, which goes on.
+/// The shell completes no names of files, and adds no blank after the unfinished word.
 const GOES_ON: u8 = 6;
-/// How long a person who pressed a key waits for names of nodes.
+/// How long a user who pressed a key waits for the names of nodes.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the next word can be.
+/// The kind of the next word.
 enum Next<'a> {
     /// The value of this flag or in this place.
     Value(&'a Arg),
@@ -31,7 +31,7 @@ enum Next<'a> {
     Flag,
     /// A command.
     Command,
-    /// Nothing that is known.
+    /// No known kind.
     Nothing,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn complete(mut command: Command, typed: &[String], console: &Console
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that is being typed, and what comes next in it.
+/// The command that the user is typing, and the kind of its next word.
 fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a Command, Next<'a>) {
     let (mut command, mut places, mut value_of) = (command, 0, None);
     for word in words {
@@ -102,7 +102,7 @@ fn about(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
-/// What the value of an argument can be, and whether it can be a file.
+/// The values that an argument can have, and whether it can be a file.
 fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, String)>, u8) {
     let possible = arg.get_possible_values();
     let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
@@ -118,7 +118,7 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
 /// The nodes that have an agent, in the cluster that the words so far select. If the cluster does not answer, there
 /// are no completions, and no error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
-    // A flag whose value is being typed is not understood without it.
+    // The parser refuses a flag whose value the user is still typing.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! `owner --no-agent`: who claims a port by declaration, from the API server alone.
+//! `owner --no-agent`: prints the objects that declare a port. The API server is the only source.
 
 use std::process::ExitCode;
 
@@ -11,26 +11,26 @@ use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
-/// The registry's name for the image. Without it each node would choose the registry.
+/// The image with its registry. Without the registry, each node would choose one.
 const NAMES: &str = include_str!("../../deploy/names");
-/// Stands for a node that is not known.
+/// Replaces the name of a node that is not known.
 const NODE: &str = "NODE";
 
 // How a node without an agent is scanned.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct NoAgentFlags {
-    /// Query no agent: show which objects claim the port, and the command that scans a node once
+    /// Query no agent: print the objects that claim the port, and a command that scans one node once
     ///
-    /// This needs `list` of services and of pods, in all namespaces.
+    /// You need `list` of services and of pods, in all namespaces.
     #[arg(long, help_heading = "Agents")]
     pub(super) no_agent: bool,
-    /// The image of that command, with its registry, instead of the image of this release
+    /// The image for this command, with its registry, instead of the image of this release
     #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
     image: Option<String>,
 }
 
 impl NoAgentFlags {
-    /// Prints who claims a port on these nodes, or on all.
+    /// Prints the objects that claim a port on these nodes, or on all nodes.
     pub(super) fn tell(
         &self,
         port: PortArgument,
@@ -43,7 +43,7 @@ impl NoAgentFlags {
         let Declared { services, pods, rejected } = declared;
         let unread: Vec<Gap> = [services.gap(), pods.gap()].into_iter().flatten().cloned().chain(rejected).collect();
         if let (Some(gap), Some(_)) = (services.gap(), pods.gap()) {
-            bail!("nothing is known: {}", gap.detail);
+            bail!("nothing was read: {}", gap.detail);
         }
         let said = Unread::Said("DeclaredReport::unread");
         let (services, pods) = (services.known_part(said), pods.known_part(said));
@@ -63,20 +63,20 @@ impl NoAgentFlags {
         Ok(ExitCode::from(report.result() as u8))
     }
 
-    /// Says of the command what it takes for granted.
+    /// Prints the conditions under which the command works.
     fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
         if !has_node {
-            console.print_note(&format!("{NODE} in the command stands for a node's name: --node writes it there"));
+            console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));
         }
         if self.image.is_none() {
             console.print_note(&format!(
-                "the node must be able to pull the image {}; --image names another image",
+                "the node must be able to pull the image {}; --image sets another image",
                 released()
             ));
         }
         let namespace = agent_flags.agent_namespace();
         console.print_note(&format!(
-            "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace names another namespace"
+            "namespace {namespace} must exist and must admit pods on the host's network; --agent-namespace sets another namespace"
         ));
     }
 }

@@ -1,6 +1,6 @@
 //! `kubectl portreeve`: queries the agents of a cluster through the API server, with the rights of the user.
 //!
-//! It runs on any machine, and reads nothing of that machine.
+//! The plugin runs on any machine, and reads no facts of that machine.
 
 mod agents;
 mod asking;
@@ -32,27 +32,25 @@ use super::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0   no finding counts
-  1   findings of at least --min-severity (warning, unless chosen); of reserve --check:
-      a node does not keep its NodePorts from outgoing connections
-  2   no findings, but an agent could not be queried, or could not read or judge an input
-      that could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
+  1   findings of at least --min-severity (default: warning); for reserve --check: on a node, outgoing connections may use NodePorts
+  2 no findings, but an agent could not be queried, or an unread input could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
       unless there are findings (then 1)
   64  the command line was not understood";
 
-/// What to type first, for the help text.
+/// Examples, for the help text.
 const EXAMPLES: &str = "\
 Examples:
   kubectl portreeve check                      # the findings of all nodes
-  kubectl portreeve owner 30080                # who answers on a port of each node, who loses
-  kubectl portreeve check --snapshot n1.json   # the node of a file that `snapshot` wrote
+  kubectl portreeve owner 30080                # who answers on a port of each node, who gets no connections
+  kubectl portreeve check --snapshot n1.json   # the node in a file that `snapshot` wrote
 
-Each verb is about all nodes that have an agent. `portreeve VERB` on a node is about that node.";
+Each verb is about all nodes that have an agent. `portreeve VERB` on a node is about this node.";
 
 /// Finds, explains and predicts port conflicts on the nodes of a cluster
 ///
 /// Queries the agents of the nodes through the API server, with your own rights. It needs `list` of pods, `get` of
 /// pods/proxy, and `create` of serviceaccounts/token for the ServiceAccount portreeve-reader, in the agents' namespace.
-/// It reports on the nodes whose agents are listed there, and changes nothing.
+/// It reports on the nodes whose agents are listed there. It changes nothing on the nodes.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
@@ -71,7 +69,7 @@ pub(super) struct Cli {
 pub(super) enum Action {
     /// List the findings of all nodes, and set the exit code
     Check(Box<check::Args>),
-    /// Show who answers on a port of each node, who loses, and what to do
+    /// Show who answers on a port of each node, who gets no connections, and what to do
     Owner(owner::Args),
     /// Draw the NodePort range of a node as a picture
     Map(map::Args),
@@ -87,7 +85,7 @@ pub(super) enum Action {
     Snapshot(snapshot::Args),
     /// Judge manifests before they are applied: files, folders, or the output of `helm template`
     Lint(Box<lint::Args>),
-    /// Explain a rule, or list all rules
+    /// Print the page of a rule, or list all rules
     Explain(explain::Args),
     /// Make five incidents in throw-away network namespaces, find each one, and clean up
     #[cfg(target_os = "linux")]
@@ -104,7 +102,7 @@ pub(super) enum Action {
     Man(man::Args),
 }
 
-// A verb that only the other name has.
+// A verb that only `portreeve` has.
 #[derive(Debug, clap::Args)]
 pub(super) struct Elsewhere {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -114,12 +112,12 @@ pub(super) struct Elsewhere {
 impl Elsewhere {
     fn run(self, verb: &str, why: &str) -> anyhow::Result<ExitCode> {
         drop(self.words);
-        Err(UsageError(format!("{verb} is a verb of portreeve only: `portreeve {verb}`; {why}")).into())
+        Err(UsageError(format!("only portreeve has the verb {verb}: `portreeve {verb}`; {why}")).into())
     }
 }
 
 impl Action {
-    /// Runs it; `command` has all verbs, for a manual page.
+    /// Runs the verb; `command` has all verbs, for a manual page.
     pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => check::run(&args, console),

@@ -1,4 +1,4 @@
-//! Snapshots of agents, judged here by the same rules as a snapshot taken on the node itself.
+//! Snapshots of agents. The plugin judges them with the same rules as a snapshot of this node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,7 +21,7 @@ use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
 use portreeve_report::{ScanAge, Stopped, listed as listed_agents};
 
-/// The longest description of what is wrong with an answer, in bytes.
+/// The longest description of a wrong answer, in bytes.
 const DETAIL: usize = 256;
 
 // The agents to query.
@@ -45,7 +45,7 @@ impl Scope for AgentScope {
     }
 }
 
-/// Queries the agent of this node, or the only agent, for its snapshot.
+/// Requests the snapshot of this node's agent, or of the only agent.
 ///
 /// # Errors
 /// When there is no agent, or no node is named and there are several agents. Then no agent is queried.
@@ -57,12 +57,12 @@ pub(super) fn judge_one_snapshot<T>(
     let nodes: Vec<String> = node.into_iter().cloned().collect();
     let only_one = |listed: &[Agent]| match listed {
         [one, .., last] if one.node != last.node => {
-            bail!("several nodes have agents, {} and {} among them; name one with --node", one.node, last.node)
+            bail!("several nodes have agents, for example {} and {}; choose one with --node", one.node, last.node)
         }
         _ => Ok(()),
     };
     let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
-    let none = || anyhow!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+    let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
     results.pop().ok_or_else(none)
 }
 
@@ -77,7 +77,7 @@ pub(super) fn judge_node_snapshots<T>(
     judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
 }
 
-/// The same, unless `may_ask` has something against who is listed.
+/// Queries like `each`, but only if `may_ask` accepts the listed agents.
 fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -102,10 +102,10 @@ fn judge_those<T>(
                 (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
                 (Err(_), _) | (_, Behind::NoPort) => {}
             }
-            // A compromised agent can send facts that no kernel reports.
+            // A compromised agent can send impossible facts.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
-                judged.unwrap_or_else(|_| wrong("its snapshot cannot be judged"))
+                judged.unwrap_or_else(|_| wrong("the agent's snapshot cannot be judged"))
             });
             results[number] = Some(judged);
         };
@@ -120,7 +120,8 @@ fn judge_those<T>(
         );
         let (all, asked) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
-        let not_asked = || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("it was not queried", Stopped::words));
+        let not_asked =
+            || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
             .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
@@ -128,13 +129,15 @@ fn judge_those<T>(
     })
 }
 
-/// The snapshot of the agent on `node`, which answered `now`: one about another node or another time is refused.
+/// The snapshot of the agent on `node`, which answered `now`. A snapshot about another node or another time is refused.
 fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
-    let snapshot =
-        Snapshot::from_json(answer).or_else(|error| wrong(&format!("its answer is no snapshot: {error}")))?;
+    let snapshot = Snapshot::from_json(answer)
+        .or_else(|error| wrong(&format!("the agent's answer is not a snapshot: {error}")))?;
     match snapshot.node_name() {
         name if name == node => ScanAge::gap(snapshot.at, None, now).map_or(Ok(snapshot), Err),
-        other => wrong(&format!("it runs on {node} and reports about the node {:?}", text::clean(other, text::NAME))),
+        other => {
+            wrong(&format!("the agent runs on {node} but reports about the node {:?}", text::clean(other, text::NAME)))
+        }
     }
 }
 
@@ -145,11 +148,11 @@ fn wrong<T>(what: &str) -> Result<T, Gap> {
 /// The Services of one request.
 const AT_ONCE: usize = 50;
 
-/// The slices of these Services; nothing if the request was refused.
+/// The slices of these Services. None if the request was refused.
 type Slices = Option<Vec<Arc<EndpointSlice>>>;
 
-/// Endpoints that an agent's snapshot lacks: it has those that rules need on its node. A person may ask about any
-/// port. The missing endpoints are read with the person's rights, once for all nodes.
+/// Endpoints that an agent's snapshot lacks: an agent reads only the endpoints that rules need on its node, but a user may query any port.
+/// The missing endpoints are read with the user's rights, once for all nodes.
 struct MissingEndpoints<'a> {
     agents: &'a Agents,
     known: BTreeMap<BTreeSet<String>, Slices>,
@@ -160,7 +163,7 @@ impl<'a> MissingEndpoints<'a> {
         Self { agents, known: BTreeMap::new() }
     }
 
-    /// The same behind every port of a Service with NodePorts, a group of Services in each request.
+    /// Reads the missing endpoints of every Service with NodePorts, a group of Services in each request.
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
@@ -210,7 +213,7 @@ mod tests {
         let (answer, now) = (serde_json::to_vec(&healthy).expect("JSON"), healthy.at);
         assert!(read("n1", &answer, now).is_ok());
         let gap = read("n2", &answer, now).expect_err("another node");
-        assert_eq!(gap.detail, "it runs on n2 and reports about the node \"n1\"");
+        assert_eq!(gap.detail, "the agent runs on n2 but reports about the node \"n1\"");
         assert_eq!(read("n1", b"{}", now).expect_err("no snapshot").why, Why::Malformed);
     }
 

@@ -1,8 +1,6 @@
-//! `owner`: who answers on a port of each node, who loses, and what to do.
+//! `owner`: who answers on a port of each node, who gets no connections, and what to do.
 
 use std::{process::ExitCode, sync::Arc};
-
-use clap::ValueEnum;
 
 use super::{
     declared::NoAgentFlags,
@@ -10,7 +8,7 @@ use super::{
 };
 use crate::{
     console::Console,
-    owner::pod_name,
+    owner::{Form, pod_name},
     scope::{Behind, NodeResult, NodeResults},
 };
 use portreeve_facts::{Pod, Snapshot};
@@ -18,18 +16,18 @@ use portreeve_report::{NodeOwner, PortArgument, owners_result, write_owner_json,
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The port, and the protocol if only one matters: 30080, 30080/udp
+    /// The port, with a protocol if you want only one: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Read the network of this pod, as far as the agent of its node has scanned it: while the pod fails, on the
-    /// ports of its servers
+    /// Show the network of this pod. The agent of its node reads this network only while the pod fails, and only the ports of the pod's
+    /// servers
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["refused", "no_agent"], value_parser = pod_name)]
     pod: Option<String>,
     #[command(flatten)]
     scope: AgentScope,
     #[command(flatten)]
     no_agent_flags: NoAgentFlags,
-    /// Print also how to get the number, if the API server refused it to a Service: *provided port is already
+    /// Also print how to get the number, if the API server refused a Service with this number: *provided port is already
     /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,
@@ -38,28 +36,19 @@ pub(crate) struct Args {
     output: Form,
 }
 
-/// The form of the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// One JSON document, `portreeve.owner/v1`
-    Json,
-}
-
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let AgentScope { node, agent_flags } = &args.scope;
     if args.no_agent_flags.no_agent {
         let json = args.output == Form::Json;
         return args.no_agent_flags.tell(args.port, node, agent_flags, json, console);
     }
-    // Who is behind the Services of the port is nothing to a pod.
+    // The endpoints of the port's Services do not matter to a pod.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
     let NodeResults { results, partial, oldest, .. } =
         judge_node_snapshots(agent_flags, node, behind, |snapshot| match &args.pod {
             Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
             Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
-            // What one node shows to be free, another may have in use.
+            // A port that is free on one node may be in use on another node.
             None => args.port.owner(snapshot, args.refused, None).map(Some),
         })?;
     let owner = |NodeResult { node, result }| Some(NodeOwner { node, owner: result.transpose()? });
@@ -74,7 +63,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         anyhow::bail!("pod {pod} is on no queried node");
     }
     if owners.is_empty() {
-        anyhow::bail!("nothing is known: no agent is listed in namespace {}", agent_flags.agent_namespace());
+        anyhow::bail!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
     }
     Ok(ExitCode::from(owners_result(&owners) as u8))
 }

@@ -1,4 +1,4 @@
-//! `snapshot`: what the agent of a node saw, for `check --snapshot` and for bug reports.
+//! `snapshot`: the last scan of a node's agent, for `check --snapshot` and for bug reports.
 
 use std::process::ExitCode;
 
@@ -37,12 +37,13 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
         anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be queried: {}", gap.detail))?, pod))
     })?;
-    let document = checked(&answer, node).map_err(|what| anyhow!("what pod {pod} answers is no snapshot: {what:#}"))?;
+    let document =
+        checked(&answer, node).map_err(|what| anyhow!("the answer of pod {pod} is not a snapshot: {what:#}"))?;
     console.write(|out| writeln!(out, "{}", document.trim_end()))?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// A snapshot of this node as it came, whatever a newer agent may have added, but so that no terminal can be led astray.
+/// The snapshot of this node as the agent sent it, with fields of newer agents. Characters that can control a terminal are escaped.
 fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     #[derive(Deserialize)]
     struct Head {
@@ -70,7 +71,7 @@ fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     Ok(escaped(document))
 }
 
-/// JSON with every invisible character as an escape: there are none but in strings, whose value stays the same.
+/// JSON with every invisible character as an escape. Such characters are only in strings, and the values of the strings stay the same.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

@@ -75,7 +75,7 @@ fn a_listener_on_the_node_port_of_a_service_is_one_alert_on_any_number_of_nodes(
         });
         let description = format!(
             "Service shop/web, port 30080/tcp, on {size} of 1000 nodes {}: clients on other machines get a wrong \
-             answer or none, now or surely soon. Its Event names the cause and the remedy: kubectl get events -A \
+             answer or no answer, now or very soon. An Event names the cause and the remedy: kubectl get events -A \
              --field-selector reportingComponent=portreeve. All nodes: kubectl portreeve check -o wide. The rule and its \
              fix: docs/rules/listener-on-node-port.md",
             names(size),
@@ -116,13 +116,13 @@ fn nodes_with_one_wrong_setting_and_pods_of_one_daemon_set_are_one_alert_each() 
                 names(size)
             )
         };
-        let lost = "some clients lose something, or will lose something at the next change. Its Event names the cause";
+        let lost = "some connections fail, or will fail after the next change. An Event names the cause";
         let node_words = json!({
             "summary": format!("ephemeral-range-overlap/node-ports is a warning on {}", nodes(size)),
             "description": description("", lost, "ephemeral-range-overlap"),
         });
         let wrong =
-            "clients on other machines get a wrong answer or none, now or surely soon. Its Event names the cause";
+            "clients on other machines get a wrong answer or no answer, now or very soon. An Event names the cause";
         let pod_words = json!({
             "summary": format!("host-port-conflict/node-port is critical for pods in shop on {}", nodes(size)),
             "description": description("Pods in shop, port 30080/tcp, on ", wrong, "host-port-conflict"),
@@ -146,8 +146,8 @@ fn a_finding_about_the_cluster_does_not_count_nodes() {
         });
         let annotations = json!({
             "summary": "node-port-range-crowded/full is critical for the cluster",
-            "description": "The cluster: clients on other machines get a wrong answer or none, now or surely soon. \
-                            Its Event names the cause and the remedy: kubectl get events -A --field-selector \
+            "description": "The cluster: clients on other machines get a wrong answer or no answer, now or very \
+                            soon. An Event names the cause and the remedy: kubectl get events -A --field-selector \
                             reportingComponent=portreeve. The rule and its fix: docs/rules/node-port-range-crowded.md",
         });
         let series = on_each(size, "portreeve_finding_info", of_cluster, "1x40");
@@ -168,9 +168,9 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
         let absent = json!({
             "summary": format!("The agents of {} do not answer", nodes(size)),
             "description": format!(
-                "For 10 minutes Prometheus got no metrics from the agents of {those}: new problems there are not in \
-                 the metrics. An agent may still write Events: if another program has its port, the agent goes on \
-                 without metrics (host-network-port-taken/agent).",
+                "For 10 minutes Prometheus got no metrics from the agents of {those}: new problems are not in the \
+                 metrics. An agent may still write Events: if another program has its port, the agent continues without \
+                 metrics (host-network-port-taken/agent).",
             ),
         });
         let blind = json!({

@@ -29,8 +29,8 @@ fn a_file_that_cannot_be_read_is_told_first_and_once() {
         (&b"kind: Service\nmetadata:\n  name: [broken\n"[..], "services.yaml:3:9: not YAML: unclosed bracket"),
         (b"{\"kind\": \"Service\",}", "services.yaml:1:20: not JSON: trailing comma; wanted what kubectl get"),
         (b"kind: Service\nmetadata: {name: \xff\xfe}\n", "services.yaml:2:18: not YAML: not UTF-8 text; wanted what"),
-        (b"", "services.yaml: holds nothing, wanted what kubectl get -o yaml or -o json prints"),
-        (b"kind: Pod\nmetadata: {name: a}\nspec: {}\n", "services.yaml: holds no Service, wanted Services"),
+        (b"", "services.yaml: is empty, wanted what kubectl get -o yaml or -o json prints"),
+        (b"kind: Pod\nmetadata: {name: a}\nspec: {}\n", "services.yaml: has no Service, wanted Services"),
     ] {
         let (code, stdout, stderr) = check(&directory, content, "table");
         assert_eq!(code, 2, "{stdout}{stderr}");
@@ -50,7 +50,7 @@ fn a_kubeconfig_that_cannot_be_used_is_told_first() {
     let path = directory.path().join("kubeconfig");
     for (content, wanted) in [
         ("\u{0}\u{1}binary", "kubeconfig: "),
-        ("- a list", "no kubeconfig"),
+        ("- a list", "not a kubeconfig"),
         ("apiVersion: v1\nkind: Config\ncurrent-context: nowhere\n", "nowhere"),
     ] {
         fs::write(&path, content).expect("a file");
@@ -161,7 +161,7 @@ fn a_pipe_in_place_of_a_configuration_file_is_one_line_and_no_waiting() {
     assert!(stderr.lines().count() == 1 && stderr.contains("pipe: is not a regular file"), "{stderr}");
     let (code, _, stderr) = within_seconds(binary().args(["agent", "--probe", "--socket"]).arg(&path), 30);
     assert_eq!(code, 2, "{stderr}");
-    assert!(stderr.contains("there is something that is no socket"), "{stderr}");
+    assert!(stderr.contains("there is a file that is not a socket"), "{stderr}");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         (said, world)
     };
     let (said, world) = rejected(&["n1", "n2"], &[]);
-    assert_eq!(said, ["no Node is called here; there are n1, n2; set the name of this node with --node"]);
+    assert_eq!(said, ["no Node has the name here; there are n1, n2; set the name of this node with --node"]);
     let judged = |world: &Snapshot| {
         fs::write(&objects, serde_json::to_string(world).expect("a snapshot is JSON")).expect("a file");
         let (code, stdout, _) = ended(binary().args(["check", "--snapshot"]).arg(&objects));
@@ -209,7 +209,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     let (_, stdout) = judged(&world);
     assert!(stdout.contains(&format!("Nodes depends on unknown input: {}", said[0])), "{stdout}");
     let named = rejected(&["n1"], &["--node", "typo"]).0;
-    assert_eq!(named, ["no Node of the cluster is called typo; there is n1; its Pods and addresses are not known"]);
+    assert_eq!(named, ["no Node of the cluster has the name typo; there is n1; its Pods and addresses are not known"]);
     for (nodes, arguments) in [(&["n1", "here"][..], &[][..]), (&["n1"], &["--node", "n1"]), (&[], &[])] {
         assert_eq!(rejected(nodes, arguments).0, [""; 0], "{nodes:?}");
     }

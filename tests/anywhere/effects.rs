@@ -18,11 +18,11 @@ use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities,
 
 /// The beginnings of advice that changes no judged fact, or that is not needed after a command.
 const BESIDE: [&str; 5] = [
-    "to keep new ones out",
+    "to refuse new external IPs",
     "if Antrea serves NodePortLocal",
-    "make sure that nothing else",
+    "make sure that no other program",
     "run it once more",
-    "restart kube-proxy: the present mode's rules",
+    "restart kube-proxy: the rules of its current mode",
 ];
 
 /// Whether the commands are the whole remedy.

@@ -123,7 +123,7 @@ fn a_service_keeps_what_rules_use() {
     let services = facts.services.get().expect("services");
     let [web] = services.as_slice() else { panic!("one Service, not {services:?}") };
     assert_eq!((web.namespace.as_str(), web.name.as_str()), ("shop", "web"));
-    assert_eq!(web.uid.as_deref(), Some("5f0c1a52-7b7e-4b51-9f7e-000000000001"));
+    assert_eq!(web.uid, Some("5f0c1a52-7b7e-4b51-9f7e-000000000001".to_owned().into()));
     assert_eq!(web.kind, ServiceKind::LoadBalancer);
     assert_eq!(web.cluster_ips.len(), 2);
     assert_eq!(web.families, Family::BOTH);

@@ -100,7 +100,7 @@ fn a_pod_that_is_none_is_named_and_is_no_absence_of_pods() {
 fn a_family_counts_once_however_often_it_is_listed() {
     let of = |spec: &str| {
         let facts = facts_of(&[format!("kind: Service\nmetadata: {{name: a}}\nspec: {{{spec}}}")]);
-        facts.services.get().expect("services")[0].families.clone()
+        facts.services.get().expect("services")[0].families
     };
     assert_eq!(of("ipFamilies: [IPv6, IPv4, IPv6, IPv4]"), [Family::V6, Family::V4]);
     assert_eq!(of("clusterIPs: [10.0.0.1, 2001:db8::1, 10.0.0.2, 2001:db8::2]"), [Family::V4, Family::V6]);
@@ -184,8 +184,8 @@ fn a_file_that_is_no_manifest_is_one_clear_error() {
     let missing = bad("missing", None);
     assert_eq!(missing.why, Why::Unreachable);
     assert!(missing.detail.contains("missing: cannot be read: No such file"), "{}", missing.detail);
-    assert!(bad("empty", Some(b"")).detail.contains("holds nothing"));
-    assert!(bad("comments", Some(b"\n# nothing\n---\n\n")).detail.contains("holds nothing"));
+    assert!(bad("empty", Some(b"")).detail.contains("is empty"));
+    assert!(bad("comments", Some(b"\n# nothing\n---\n\n")).detail.contains("is empty"));
     assert!(bad("wide", Some(b"\xff\xfek\0i\0n\0d\0")).detail.contains("is UTF-16, wanted UTF-8"));
     let text = bad("text", Some(b"hello"));
     assert!(text.detail.contains("text:1:1: invalid type"), "{}", text.detail);
@@ -332,7 +332,7 @@ fn only_a_whole_list_shows_that_there_are_no_services() {
             .gap()
             .expect("a gap")
             .detail
-            .ends_with("holds no Service but for example Deployment, wanted Services")
+            .ends_with("has no Service but for example Deployment, wanted Services")
     );
 }
 

@@ -58,7 +58,7 @@ fn the_api_servers_own_arguments_come_before_all_files() {
 fn an_api_server_without_the_flag_uses_the_default_and_that_is_known() {
     let (range, source, place) = range(&facts_of(&[api_server("kube-apiserver-cp1", "[kube-apiserver, --v=2]")]));
     assert_eq!((range.as_str(), source), ("30000-32767", RangeSource::ApiServerArguments));
-    assert!(place.ends_with("leaves it at the default"), "{place}");
+    assert!(place.ends_with("keeps the default"), "{place}");
     let other = facts_of(&[api_server("kube-apiserver-cp1", "[sleep, '1']")]);
     assert_eq!(other.node_port_range.get().expect("a range").source, RangeSource::Assumed);
 }

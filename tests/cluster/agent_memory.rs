@@ -166,8 +166,8 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
     assert!(2 * asked <= 3 * resting, "{resting} KiB at rest, {asked} during requests");
 }
 
-/// Fault (API server): the cluster has more objects of a kind than the agent has memory for
-/// Does: that kind is unread (`too-much`), or stays in its last known state, whose age grows; the agent lists that kind again after some minutes
+/// Fault (API server): the agent does not have enough memory for all objects of a kind
+/// Does: the kind is unread (`too-much`), or stays in its last known state, whose age grows; the agent lists the kind again after some minutes
 /// Right again: with a list that fits
 /// Lost: verdicts about that kind of object
 #[tokio::test]

@@ -132,5 +132,5 @@ fn settings_are_unknown_without_the_name_of_this_node() {
     });
     let facts = fake.facts();
     let gap = facts.proxy_config.gap().expect("a gap");
-    assert!(gap.detail.contains("CiliumNodeConfig a: which node this is is not known"), "{}", gap.detail);
+    assert!(gap.detail.contains("CiliumNodeConfig a: the name of this node is not known"), "{}", gap.detail);
 }

@@ -64,7 +64,7 @@ fn a_token_that_cannot_be_sent_is_one_message_without_the_token() {
     fs::write(&path, "sec\nret").expect("a token");
     let of_file = facts(&format!("{{tokenFile: {:?}}}", path), TIMEOUT);
     for facts in [of_file, facts(r#"{token: "sec\u0007ret"}"#, TIMEOUT)] {
-        is_refused(&facts, "the token has characters that no token may have");
+        is_refused(&facts, "the token has forbidden characters");
         assert!(!format!("{facts:?}").contains("ret\""), "{facts:?}");
     }
 }
@@ -82,7 +82,7 @@ fn a_file_of_credentials_that_cannot_be_read_is_named() {
 }
 
 /// Fault (API server): a file of the kubeconfig is on a file server that hangs, or is a pipe without a writer
-/// Does: ends the read after the request timeout, and reports it
+/// Does: ends the read after the request timeout, and reports this
 /// Right again: with the first request after the file can be read
 /// Lost: requests meanwhile
 #[test]
@@ -179,8 +179,8 @@ fn a_plug_in_is_run_again_when_its_token_ends() {
 }
 
 /// Fault (API server): the credential plug-in of a kubeconfig hangs when its token has ended
-/// Does: kills it after the request timeout, and reports it
-/// Right again: with the first run that gives a token
+/// Does: kills the plug-in after the request timeout, and reports this
+/// Right again: with the first run that prints a token
 /// Lost: requests meanwhile
 #[test]
 fn a_plug_in_that_hangs_when_its_token_has_ended_is_killed() {
@@ -209,7 +209,7 @@ fn a_plug_in_that_writes_forever_when_its_token_has_ended_is_killed() {
 fn a_token_that_cannot_be_sent_is_one_message_that_names_its_plug_in() {
     for ends in ["", r#","expirationTimestamp":"2100-01-01T00:00:00Z""#] {
         let said = plugin(&format!(r#"printf '%s' '{{"status":{{"token":"sec\u0007ret"{ends}}}}}'"#), TIMEOUT);
-        assert!(said.contains("the credential plug-in sh gave a token that cannot be used"), "{said}");
+        assert!(said.contains("the credential plug-in sh returned a token that cannot be used"), "{said}");
         assert!(!said.contains("ret\""), "{said}");
     }
     let said = plugin("echo no", TIMEOUT);

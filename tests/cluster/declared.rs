@@ -46,7 +46,7 @@ fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     let (fake, plugin) = (cluster(true), Plugin::new());
     let (code, text, _) = plugin.run(&fake, &["owner", "30080", "--no-agent"]);
     assert_eq!(code, 0, "{text}");
-    let wanted = "port 30080, by declaration: no node was scanned\n  \
+    let wanted = "port 30080: the objects that declare it; no node was scanned\n  \
                   tcp   Service shop/web, nodePort on each node\n  \
                   tcp   Pod office/edge, hostPort on node n1\n  \
                   udp   Pod office/metal, hostNetwork on node n2\n\n";
@@ -57,10 +57,7 @@ fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     let (_, text, _) = plugin.run(&fake, &["owner", "30081", "--no-agent"]);
     assert!(text.contains("  tcp   Service shop/web, healthCheckNodePort on each node\n"), "{text}");
     let (_, text, _) = plugin.run(&fake, &["owner", "30080/udp", "--no-agent", "--node", "n1", "--image", "r/x:1"]);
-    assert!(
-        text.contains("none of the objects that were read claims this port") && text.contains("--image=r/x:1 "),
-        "{text}"
-    );
+    assert!(text.contains("no object that was read claims this port") && text.contains("--image=r/x:1 "), "{text}");
     assert!(text.trim_end().ends_with("-- owner 30080/udp --services - --node n1"), "{text}");
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r/x:1"]).0, 64);
 }

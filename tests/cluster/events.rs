@@ -271,9 +271,9 @@ async fn a_deleted_event_is_written_again_in_the_next_hour() {
     assert_eq!(server.events().values().next().expect("an Event")["eventTime"], "2026-11-21T13:00:00.000000Z");
 }
 
-/// Fault (API server): it accepts no Events for a while
-/// Does: keeps them, and tries again
-/// Right again: when it accepts them
+/// Fault (API server): the server accepts no Events for a while
+/// Does: keeps the Events, and tries again
+/// Right again: when the server accepts them
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_down_busy_or_silent_gets_the_event_when_it_is_back() {
@@ -327,7 +327,7 @@ async fn an_event_that_is_refused_permanently_is_not_tried_again() {
 }
 
 /// Fault (operator): the node that reported an incident is repaired while others are affected
-/// Does: ends the Event of that node; one of the other nodes in its slot reports itself
+/// Does: ends the Event of this node; one of the other nodes in its slot writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[tokio::test]

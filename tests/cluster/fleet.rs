@@ -220,7 +220,8 @@ fn ctrl_c_prints_the_partial_result_with_an_exit_code_that_is_no_success() {
             assert_eq!(code, expected, "{stdout}{stderr}");
             let told = if form == "json" { &stderr } else { &stdout };
             assert!(
-                told.starts_with("partial: ") && told.contains(" of 206 agents were queried; you stopped it\n"),
+                told.starts_with("partial: ")
+                    && told.contains(" of 206 agents were queried; you stopped the command\n"),
                 "{told}"
             );
             if form == "json" {
@@ -228,8 +229,8 @@ fn ctrl_c_prints_the_partial_result_with_an_exit_code_that_is_no_success() {
                 assert_eq!(document["nodes"].as_array().map(Vec::len), Some(206));
                 assert_eq!(document["partial"]["why"], "interrupted");
             } else {
-                let reason = "not asked: you stopped it";
-                assert!(stdout.contains(reason) || stdout.contains("you stopped it (pod"), "{stdout}");
+                let reason = "not asked: you stopped the command";
+                assert!(stdout.contains(reason) || stdout.contains("you stopped the command (pod"), "{stdout}");
             }
         }
     }
@@ -252,7 +253,7 @@ fn a_partial_result_is_printed_at_the_end_of_the_time_for_all_agents() {
     let words = ["check", "--request-timeout", "30s", "--time-limit", "5s"];
     let (code, table, stderr) = Plugin::new().run(&fake, &words);
     assert_eq!((code, stderr.as_str()), (2, ""));
-    assert!(table.starts_with("partial: ") && table.contains("; the time for all of them was over\n"), "{table}");
+    assert!(table.starts_with("partial: ") && table.contains("; the time limit for all queries ended\n"), "{table}");
     let words = ["suggest", "--request-timeout", "30s", "--time-limit", "1s"];
     let (code, _, stderr) = Plugin::new().run(&some_are_silent(&json!([])), &words);
     assert_eq!(code, 2);

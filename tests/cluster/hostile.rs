@@ -56,7 +56,7 @@ fn token(path: &str) -> usize {
 }
 
 /// Fault (API server): an answer never ends
-/// Does: stops at a limit; the facts are unread (`too-much`)
+/// Does: stops reading at a limit; the facts are unread (`too-much`)
 /// Right again: with the next answer
 /// Lost: nothing
 #[test]
@@ -91,11 +91,11 @@ fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {
 
 #[test]
 fn an_answer_of_another_kind_is_malformed() {
-    is_malformed(services(|_| list("Pod", &[])), "it is a PodList, wanted a ServiceList");
-    is_malformed(services(|_| list("Pod", &[A])), "it is a PodList, wanted a ServiceList");
+    is_malformed(services(|_| list("Pod", &[])), "the answer is a PodList, wanted a ServiceList");
+    is_malformed(services(|_| list("Pod", &[A])), "the answer is a PodList, wanted a ServiceList");
     let late = r#"{"metadata":{"resourceVersion":"1"},"items":[],"kind":"PodList"}"#;
-    is_malformed(services(|_| Reply::Json(late.to_owned())), "it is a PodList");
-    is_malformed(services(|_| Reply::Json(r#"{"items":[]}"#.to_owned())), "it has no kind");
+    is_malformed(services(|_| Reply::Json(late.to_owned())), "the answer is a PodList");
+    is_malformed(services(|_| Reply::Json(r#"{"items":[]}"#.to_owned())), "the answer has no kind");
     is_malformed(services(|_| Reply::Json(r#"{"kind":"Status","status":"Success"}"#.to_owned())), "a Status");
 }
 

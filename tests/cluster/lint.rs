@@ -47,7 +47,8 @@ fn the_holder_of_the_number_is_named_and_an_update_is_no_conflict() {
     let (code, stdout, _) = lint(&fake, "web");
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.starts_with("manifests: no port conflicts in 1 object."), "{stdout}");
-    let unread = "pod-waits-for-port/pod (those of a live cluster are not read, --against a file";
+    let unread =
+        "pod-waits-for-port/pod (Pods of a live cluster are not read: to compare with Pods, use --against with a file";
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words.contains(unread) && !words.contains("--node "), "{stdout}");
 }
@@ -60,7 +61,7 @@ fn a_cluster_that_may_not_be_read_is_reported() {
     });
     let (code, stdout, stderr) = lint(&fake, "api");
     assert_eq!(code, 2, "{stdout}");
-    assert!(stdout.starts_with("manifests: not all could be judged"), "{stdout}");
+    assert!(stdout.starts_with("manifests: some objects could not be judged"), "{stdout}");
     assert!(stderr.starts_with("error: ") && stderr.contains("403"), "{stderr}");
     assert!(stderr.ends_with(": nothing was compared with Services\n"), "{stderr}");
     // The first request gets no answer, so no other request is made.

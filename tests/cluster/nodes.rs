@@ -101,10 +101,10 @@ async fn nodes_are_unread_without_the_others_and_known_nodes_stay() {
     assert_eq!(addresses(&view).len(), 5);
 }
 
-/// Fault (operator): the Node object is deleted while its agent runs, and made anew with another uid
-/// Does: keeps the rest of its view; a missing Node is no error
+/// Fault (operator): the Node object is deleted while its agent runs, and made again with another uid
+/// Does: keeps its other facts; a missing Node is no error
 /// Right again: with the next poll of the Nodes
-/// Lost: facts of that Node meanwhile
+/// Lost: facts of this Node meanwhile
 #[tokio::test]
 async fn a_new_node_object_has_its_new_uid_after_the_next_poll_and_affects_nothing_else() {
     let phase = Arc::new(AtomicUsize::new(0));

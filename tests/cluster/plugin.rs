@@ -379,7 +379,7 @@ fn a_port_in_a_pod_is_reported_for_its_node_as_far_as_its_agent_scanned() {
     );
     assert!(text.contains("process envoy") && !text.contains("n2"), "{text}");
     let (code, text, _) = plugin.run(&fake, &["owner", "8001", "--pod", "shop/cart"]);
-    assert!(code == 2 && text.contains("this look did not ask for sockets on the port"), "{text}");
+    assert!(code == 2 && text.contains("this scan did not read the sockets on the port"), "{text}");
     let (code, _, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/till"]);
     assert!(code == 2 && stderr.contains("pod shop/till is on no queried node"), "{stderr}");
 }
@@ -404,13 +404,13 @@ fn a_snapshot_and_a_map_are_of_the_named_node() {
     assert_eq!(document, serde_json::from_str::<Value>(&snapshot("n2", 30001)).expect("JSON"), "unchanged");
     let (code, _, stderr) = plugin.run(&fake, &["snapshot", "odd"]);
     assert_eq!(code, 2);
-    assert!(stderr.contains("what pod portreeve-odd answers is no snapshot"), "{stderr}");
+    assert!(stderr.contains("the answer of pod portreeve-odd is not a snapshot"), "{stderr}");
     let (code, map, _) = plugin.run(&fake, &["map", "--node", "n1"]);
     assert_eq!(code, 0);
     assert!(map.contains("30000  process kubelet listens"), "{map}");
     let (code, _, stderr) = plugin.run(&fake, &["map"]);
     assert_eq!(code, 2);
-    assert!(stderr.contains("name one with --node"), "{stderr}");
+    assert!(stderr.contains("choose one with --node"), "{stderr}");
 }
 
 #[test]
@@ -422,7 +422,7 @@ fn kubectl_gets_the_completions() {
         stdout
     };
     assert_eq!(complete(&["che"]), "check\tList the findings of all nodes, and set the exit code\n:4\n");
-    assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace the agents run in\n:4\n");
+    assert_eq!(complete(&["check", "--agent-n"]), "--agent-namespace\tThe namespace of the agents\n:4\n");
     assert!(complete(&["check", "-o", "j"]).starts_with("json\t"));
     assert_eq!(complete(&["snapshot", ""]), "n1\nn2\nodd\n:4\n");
     assert_eq!(complete(&["owner", "30080", "--node", "n"]), "n1\nn2\n:4\n");

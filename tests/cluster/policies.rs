@@ -39,7 +39,7 @@ fn policies_have_the_range_the_band_the_addresses_and_the_chosen_options() {
     let chosen = ["--action", "deny", "--keep-free", "10.96.3.4/16", "--fixed", "30000-30085", "--fixed", "shop="];
     let (code, text, notes) = plugin.run(&fake, &[&["policies"], &chosen[..]].concat());
     assert_eq!(code, 0, "{notes}");
-    assert!(text.contains("here they are those of one cluster") && !text.contains("the defaults"), "{text}");
+    assert!(text.contains("these are the values for one cluster") && !text.contains("the defaults"), "{text}");
     let objects = documents(&text);
     let of_kind = |kind: &str| objects.iter().filter(|it| it["kind"] == kind).collect::<Vec<_>>();
     let policies = of_kind("ValidatingAdmissionPolicy");
@@ -80,7 +80,7 @@ fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
         code == 2 && text.is_empty() && notes.contains("no policy printed"),
         "an incomplete policy would replace known facts: {notes}"
     );
-    assert!(notes.contains("without agents, apply deploy/policies/policies.yaml as it is"), "{notes}");
+    assert!(notes.contains("without agents, apply deploy/policies/policies.yaml unchanged"), "{notes}");
     let (code, text, notes) =
         plugin.run(&nobody, &["policies", "--fixed", "shop=30010", "--fixed", "shop=30011-30012"]);
     assert!(code == 2 && notes.contains("no agent reported the cluster"), "{notes}");

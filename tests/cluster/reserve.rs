@@ -59,7 +59,7 @@ fn different_nodes_get_one_list_and_are_listed_separately() {
         "not covered  2 of 4 nodes: some-1, some-2\n",
         "  not reserved             31000-32767 (1768 ports)\n  chance of any NodePort   1768 of 43606 (4.054 %)\n",
         "covered  node sound\n",
-        "this is about the 4 agents listed in namespace portreeve; nodes without an agent are not included\n",
+        "scope: the 4 agents listed in namespace portreeve; nodes without an agent are not included\n",
     ] {
         assert!(notes.contains(told), "{told}: {notes}");
     }
@@ -95,7 +95,10 @@ fn a_list_that_may_miss_reserved_ports_of_a_node_has_a_comment_about_it() {
     let plugin = Plugin::new();
     let (code, file, notes) = plugin.run(&fake, &["reserve"]);
     assert_eq!(code, 2, "{notes}");
-    assert!(file.ends_with("\n# Incomplete: what 2 nodes reserve is not known, and not in it.\n"), "{file}");
+    assert!(
+        file.ends_with("\n# Incomplete: the ports that 2 nodes reserve are not known, and are not in the list.\n"),
+        "{file}"
+    );
     assert!(notes.contains("not known of torn: ") && notes.contains("not known of unready: "), "{notes}");
     let (code, table, _) = plugin.run(&fake, &["reserve", "--check"]);
     assert!(

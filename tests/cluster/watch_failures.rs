@@ -62,36 +62,36 @@ async fn a_server_that_refuses_the_token() {
     is_kept_through("401", PATIENT, || Reply::Status(401, "Unauthorized")).await;
 }
 
-/// Fault (API server): it answers 403 to everything
-/// Does: keeps the whole view, whose age grows
-/// Right again: when it allows requests again
+/// Fault (API server): the server answers 403 to everything
+/// Does: keeps all facts, whose age grows
+/// Right again: when the server allows requests again
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_forbids() {
     is_kept_through("403", PATIENT, || Reply::Status(403, "forbidden")).await;
 }
 
-/// Fault (API server): it answers 404 to everything, for example while its storage is not ready
-/// Does: keeps the whole view, whose age grows
-/// Right again: when it answers
+/// Fault (API server): the server answers 404 to everything, for example while its storage is not ready
+/// Does: keeps all facts, whose age grows
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_has_lost_its_resources() {
     is_kept_through("404", PATIENT, || Reply::Status(404, "not found")).await;
 }
 
-/// Fault (API server): it answers 429 to everything
-/// Does: keeps the whole view, whose age grows
-/// Right again: when it answers
+/// Fault (API server): the server answers 429 to everything
+/// Does: keeps all facts, whose age grows
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_is_busy() {
     is_kept_through("429", PATIENT, || Reply::Busy(0)).await;
 }
 
-/// Fault (API server): it answers 500 or 503 to everything
-/// Does: keeps the whole view, whose age grows
-/// Right again: when it answers
+/// Fault (API server): the server answers 500 or 503 to everything
+/// Does: keeps all facts, whose age grows
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_storm_of_internal_errors() {
@@ -100,7 +100,7 @@ async fn a_storm_of_internal_errors() {
 }
 
 /// Fault (API server): a proxy in front answers with a web page
-/// Does: counts `malformed`, keeps the whole view
+/// Does: counts `malformed`, keeps all facts
 /// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
@@ -108,9 +108,9 @@ async fn a_proxy_that_answers_with_a_page() {
     is_kept_through("malformed", PATIENT, || Reply::Html("<html>Log in</html>")).await;
 }
 
-/// Fault (API server): it closes every connection
-/// Does: counts `unreachable`, keeps the whole view
-/// Right again: when it answers
+/// Fault (API server): the server closes every connection
+/// Does: counts `unreachable`, keeps all facts
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_hangs_up() {
@@ -123,7 +123,7 @@ async fn a_server_that_never_answers() {
 }
 
 /// Fault (API server): a watch sends nothing more, and its connection stays open
-/// Does: ends it after an idle time, and requests it again
+/// Does: ends the watch after an idle time, and requests it again
 /// Right again: with the next watch
 /// Lost: nothing
 #[tokio::test]
@@ -136,7 +136,7 @@ async fn a_silent_watch_is_requested_again() {
 }
 
 /// Fault (API server): a long Service changes all the time, faster than an agent may read
-/// Does: reads the present state anew, but not more often than the bytes of the watch allow. The age of the view is the age of the last state
+/// Does: reads the current state again, but not more often than the bytes of the watch allow. The age of the facts is the age of the last state
 /// Right again: with each state that is read
 /// Lost: changes that were replaced before they were read
 #[tokio::test]
@@ -195,7 +195,7 @@ async fn an_expired_version_leads_to_a_list_of_the_present_state() {
 }
 
 /// Fault (API server): a list expires between two of its pages
-/// Does: drops its first pages, and reads the present state
+/// Does: drops its first pages, and reads the current state
 /// Right again: with the second list
 /// Lost: nothing
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn a_list_that_expires_between_pages_is_read_again_in_its_present_state() 
 }
 
 /// Fault (API server): a watch sends a line that is no JSON
-/// Does: counts `malformed`, keeps the lines before it, reads the list anew
+/// Does: counts `malformed`, keeps the lines before it, reads the list again
 /// Right again: with that list
 /// Lost: nothing
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_malformed_line_leads_to_a_new_list() {
 }
 
 /// Fault (API server): a watch sends an event without an end
-/// Does: refuses the event at 10 MiB, counts `too-much`, keeps the whole view, whose age grows
+/// Does: refuses the event at 10 MiB, counts `too-much`, keeps all facts, whose age grows
 /// Right again: with the list that it reads two minutes later
 /// Lost: nothing
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn an_event_without_end_is_refused_and_takes_nothing_away() {
     assert!(failure.detail.ends_with("/api/v1/services: one event is longer than 10 MiB"), "{}", failure.detail);
 }
 
-/// Fault (API server): it is busy and names a time (429 with Retry-After)
+/// Fault (API server): the server is busy and names a time (429 with Retry-After)
 /// Does: sends no request until then
 /// Right again: with the first answer after that
 /// Lost: nothing
@@ -280,8 +280,8 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
     assert_eq!(fake.requests().iter().filter(lists).count(), 1);
 }
 
-/// Fault (API server): it answers that it has lost its latest versions (504)
-/// Does: reads the present state
+/// Fault (API server): the server answers that it has lost its latest versions (504)
+/// Does: reads the current state
 /// Right again: with that list
 /// Lost: nothing
 #[tokio::test]
@@ -318,7 +318,7 @@ async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_req
     assert!(after - before <= most_in(begun.elapsed()), "{before} and then {after}");
 }
 
-/// Fault (API server): it, or a proxy before it, ends every watch at once, normally and without a line
+/// Fault (API server): the server, or a proxy before it, ends every watch at once, normally and without a line
 /// Does: requests the watch again after waits that grow
 /// Right again: with the first watch that lasts or has a change
 /// Lost: nothing
@@ -407,9 +407,9 @@ async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
     assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "credentials are not read again");
 }
 
-/// Fault (API server): it is not there when the agent starts
+/// Fault (API server): the server does not run when the agent starts
 /// Does: starts anyway, with each kind of object unread, and assumes nothing
-/// Right again: when it answers
+/// Right again: when the server answers
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_starts_later_is_found() {

@@ -132,8 +132,7 @@ fn an_unknown_mode_is_reported_once_for_all_ports_with_the_flag_that_sets_it() {
         snapshot["kernel"]["proxy"]["config"] = json!({"gap": why});
     });
     let (_, text, _) = Plugin::new().run(&fake, &["what-if", "--set", "proxy_mode=nftables"]);
-    let wanted =
-        "  the proxy mode is not known: no process listens on 127.0.0.1:10249; name it with --proxy-mode at the agent";
+    let wanted = "  the proxy mode is not known: no process listens on 127.0.0.1:10249; set --proxy-mode of the agent";
     assert_eq!(text.matches(wanted).count(), 1, "{text}");
     assert!(text.contains("\n    61 ports: 30080/tcp, 31000/tcp, 31001/tcp and 58 more\n"), "{text}");
 }
@@ -179,7 +178,7 @@ fn leftovers_of_a_switch_are_not_predicted_and_a_future_finding_has_no_start() {
         let document = of_recorded(name, setting);
         let is_left = |it: &Value| ["now", "then"].iter().any(|world| is_of(&it[world], "stale-redirection/proxy"));
         assert!(!findings(&document).any(is_left), "{name}: {document:#}");
-        assert!(document["notForetold"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
+        assert!(document["notPredicted"].as_str().is_some_and(|it| it.contains("conntrack")), "{document:#}");
     }
     let document = of_recorded("lab-ipvs", "proxy_mode=iptables");
     assert!(findings(&document).any(|it| it["how"] == "begins"), "{document:#}");

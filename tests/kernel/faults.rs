@@ -81,7 +81,7 @@ fn every_address_that_stays_is_listed_while_others_come_and_go() {
 }
 
 /// Fault (kernel): too many addresses change between two scans, and the kernel drops notifications (an overrun socket)
-/// Does: lists all addresses anew
+/// Does: lists all addresses again
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

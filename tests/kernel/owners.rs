@@ -194,12 +194,12 @@ fn hide_cgroup2() {
 }
 
 /// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are in version 1 alone
-/// Does: names the pod from the process that holds the socket; if no process may be read, it names no pod
+/// Does: names the pod from the process that holds the socket; if no process can be read, it names no pod
 /// Right again: always
 /// Lost: nothing
 ///
 /// Fault (kernel): control groups are of version 1 alone
-/// Does: names the pod from the process that holds the socket; if no process may be read, the pod is unread
+/// Does: names the pod from the process that holds the socket; if no process can be read, the pod is unread
 /// Right again: always
 /// Lost: nothing
 #[test]
@@ -300,7 +300,7 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
     drop(listener);
     let node = node_of_this_process();
     let process = holder(owner_of_only_listener(&Owners::live(node.path(), Vec::new(), false))).process;
-    assert!(process.gap().expect("no process").detail.contains("no process shows a descriptor"), "{process:?}");
+    assert!(process.gap().expect("no process").detail.contains("no process has a descriptor"), "{process:?}");
 }
 
 /// Fault (kernel): a socket closes between the dump and the search for its owner

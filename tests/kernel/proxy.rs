@@ -173,7 +173,7 @@ fn an_endless_answer_is_cut_and_too_much() {
     assert_eq!(whys(&seen_until_it_is_back(endless)), [Why::TooMuch; 3]);
 }
 
-/// Fault (proxy): it refuses (403, 404, 500)
+/// Fault (proxy): the proxy refuses (403, 404, 500)
 /// Does: each answer is unread, with its own reason
 /// Right again: with the next scan after the proxy answers
 /// Lost: refused facts

@@ -16,7 +16,7 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
 
-/// Fault (operator): SIGKILL, then a new start
+/// Fault (operator): the agent is killed (SIGKILL) and started again
 /// Does: finds its Event by its name, and writes no second one
 /// Right again: with its first scans
 /// Lost: nothing
@@ -63,7 +63,7 @@ struct Trouble {
 }
 
 impl Trouble {
-    /// The agent's arguments: there is no proxy to ask.
+    /// The agent's arguments: there is no proxy that could be queried.
     const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
@@ -86,7 +86,7 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
 }
 
-/// Fault (API server): a Service is deleted and made anew under its name
+/// Fault (API server): a Service is deleted and made again under its name
 /// Does: writes an Event about the new Service; the old Event is about the old one
 /// Right again: with the scan that the change starts
 /// Lost: nothing
@@ -122,7 +122,7 @@ fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
     shown(&["service", "web"], "ListenerOnNodePort");
     shown(&["node", "n1"], "EphemeralRangeOverlap");
 
-    // One of the same name that was made anew has another uid: an Event about the old one is not its own.
+    // A Service that was made again under the same name has another uid: an Event about the old Service does not belong to it.
     kubectl(cluster, &["delete", "service", "web"]);
     let anew = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     assert_ne!(anew["metadata"]["uid"], service["metadata"]["uid"]);
@@ -150,7 +150,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
     };
-    // A watch begins with the present state: there is no list of these.
+    // A watch begins with the current state, so there is no list of these objects.
     for path in ["/api/v1/services", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(has("watch", path).code, 200, "{path}");
     }
@@ -173,8 +173,8 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     assert!(refused.is_empty(), "{refused:#?}");
 }
 
-/// Fault (API server): it forbids Events
-/// Does: counts the refusals, does not insist, goes on scanning
+/// Fault (API server): the server forbids Events
+/// Does: counts the refusals, does not try again, still scans
 /// Right again: metrics report all the time
 /// Lost: Events
 #[test]
@@ -186,7 +186,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     assert!(events(cluster).is_empty());
     let metrics = agent.metrics();
     assert_eq!(Agent::value(&metrics, SQUATTERS), Some(1.0), "{metrics}");
-    // It looks on, and does not insist.
+    // The agent still scans, and does not try again.
     let looks = |metrics: &str| Agent::value(metrics, "portreeve_scans_total").expect("looks");
     until("looks", || (looks(&agent.metrics()) > looks(&metrics) + 3.0).then_some(()));
     let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);
@@ -195,8 +195,8 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     assert_eq!(refused, ["create", "create"], "of the Node, and of the Service");
 }
 
-/// Fault (API server): it forbids ConfigMaps and /flagz
-/// Does: lists an unread input for each rule that needs them; the other rules go on
+/// Fault (API server): the server forbids ConfigMaps and /flagz
+/// Does: lists an unread input for each rule that needs them; the other rules still judge
 /// Right again: with the first scans of an agent that starts after the refusals end
 /// Lost: the findings of these rules
 #[test]

@@ -1,4 +1,4 @@
-//! From a listener on a NodePort to the person on call: agent, Prometheus and Alertmanager as they are installed.
+//! From a listener on a NodePort to a message: agent, Prometheus and Alertmanager as users install them.
 
 use std::{net::TcpListener, path::Path};
 
@@ -12,7 +12,7 @@ use crate::parts::{
 /// The address of this installation's documentation.
 const DOCUMENTATION: &str = "https://docs.example/portreeve/";
 
-/// The chart's alerts, in a hurry: a wait of a minute takes a second. Their expressions and texts stay.
+/// The chart's alerts with shorter waits: a second instead of a minute. Expressions and texts are unchanged.
 fn hurried_alerts(cluster: &ControlPlane) -> Value {
     let template = "helm template portreeve deploy/chart --set image.repository=registry.example/portreeve \
                     --set prometheusRule.enabled=true --set documentation=";
@@ -155,7 +155,7 @@ fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well(
     copies.say(&nodes, &well);
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
-    // Copies of an agent look no more, which is another alert.
+    // Copies of an agent do not scan, which raises another alert.
     let calls = |severity: &str| {
         let calls = alertmanager.told(severity).into_iter();
         calls.filter(|call| call["groupLabels"]["rule"].is_string()).collect::<Vec<Value>>()

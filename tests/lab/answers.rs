@@ -1,4 +1,4 @@
-//! What a real API server answers to the questions of a watcher: the fake of `tests/cluster` must say the same.
+//! The answers of a real API server to the requests of a watcher: the fake of `tests/cluster` must give the same answers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
 
 const SERVICES: &str = "/api/v1/services";
 
-/// A cluster of `kubernetes` and four Services more.
+/// A cluster with `kubernetes` and four more Services.
 fn cluster() -> ControlPlane {
     let cluster = small_cluster();
     for name in ["a", "b", "c", "d"] {
@@ -19,7 +19,7 @@ fn cluster() -> ControlPlane {
     cluster
 }
 
-/// The answer to a request; a refusal is one too.
+/// The answer to a request; a refusal is an answer too.
 #[track_caller]
 fn answer(cluster: &ControlPlane, query: &str) -> Value {
     let text = Api::unrepeated(&cluster.kubeconfig("admin")).answer(&format!("{SERVICES}?{query}"));
@@ -42,7 +42,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value["metadata"][key].as_str().unwrap_or_default()
 }
 
-/// Everything that the fake says is there in the real answer, as the same type.
+/// The real answer has every field of the fake's answer, with the same type.
 #[track_caller]
 fn has_the_shape(real: &Value, fake: &Value) {
     match (real, fake) {

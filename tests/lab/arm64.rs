@@ -13,15 +13,15 @@ use serde_json::Value;
 use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
-/// What `init-alone` calls; all of it is busybox.
+/// The commands that `init-alone` calls; all of them are busybox.
 const APPLETS: [&str; 13] =
     ["sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true"];
-/// What the kernel may load there.
+/// The modules that the kernel may load in the guest.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
-/// A guest that emulates every instruction takes a minute on a machine of its own, and many beside other tests.
+/// A guest that emulates every instruction needs a minute on an idle machine, and many minutes beside other tests.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// What the guest printed between the two lines of a name, and the exit code.
+/// The output of the guest between the two lines with a name, and the exit code.
 #[track_caller]
 fn answer(console: &str, name: &str) -> (String, String) {
     let console = console.replace('\r', "");
@@ -38,7 +38,7 @@ fn kernel() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {} arm64`", kernels.display()))
 }
 
-/// The binary of arm64, without what a debugger reads.
+/// The binary of arm64 without debug information.
 fn binary(directory: &Path) -> PathBuf {
     let built = "target/aarch64-unknown-linux-musl/debug/portreeve";
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(built);
@@ -67,7 +67,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     for applet in APPLETS {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).expect("a link");
     }
-    // The kernel calls it there.
+    // The kernel calls `init` at this path.
     std::os::unix::fs::symlink("/bin/busybox", root.join("sbin/modprobe")).expect("a link");
     fs::copy(binary(folder), root.join("bin/portreeve")).expect("the binary");
     for part in MODULES {

@@ -1,4 +1,4 @@
-//! `portreeve agent` and the NodePort range of a real API server: how full it is, who says so, and who disagrees.
+//! `portreeve agent` and the NodePort range of a real API server: how full the range is, its source, and settings that disagree.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ fn reaches(agent: &Agent, series: &str, value: u32) {
     until(series, || (Agent::value(&agent.metrics(), series) == Some(f64::from(value))).then_some(()));
 }
 
-/// A Service with so many nodePorts, which the server chooses.
+/// A Service with this number of nodePorts, which the server chooses.
 fn many(name: &str, count: u16) -> Value {
     let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
     objects::service(name, &ports)
@@ -26,7 +26,7 @@ fn many(name: &str, count: u16) -> Value {
 #[test]
 fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let mut cluster = small_cluster();
-    // Both agents look at one machine, so their Nodes have its addresses in common.
+    // Both agents scan one machine, so both Nodes have its addresses.
     cluster.api().create(&objects::node(OTHER.0, &[&["192.0.2.9"], &PRIMARY[..]].concat()));
     Role::of_chart().grant(&mut cluster);
     for (name, port) in [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)] {
@@ -154,12 +154,12 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     let (summary, event) = disagreement(&cluster, &agent, "component");
     assert_eq!(
         summary,
-        "Cilium uses 30000-30063 as the NodePort range, the API server 30000-30127: NodePorts 30064-30127 are not served."
+        "Cilium uses the NodePort range 30000-30063, but the API server uses 30000-30127: NodePorts 30064-30127 are not served."
     );
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }
 
-/// A server of Cilium 1.15 has them as `v2alpha1` alone, and answers 404 for `v2`.
+/// A cluster with Cilium 1.15 has these objects only as `v2alpha1`, and answers 404 for `v2`.
 #[test]
 fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     let mut cluster = small_cluster();
@@ -183,7 +183,7 @@ fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     }
     let agent = Agent::start(&cluster, &[]);
     let (summary, _) = disagreement(&cluster, &agent, "component");
-    assert!(summary.starts_with("Cilium uses 30000-30063 as the NodePort range,"), "{summary}");
+    assert!(summary.starts_with("Cilium uses the NodePort range 30000-30063,"), "{summary}");
     let told = agent.findings().to_string();
     assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
 }
@@ -220,7 +220,7 @@ fn calico_with_ranges_of_its_own_disagrees_in_ipvs_mode() {
     cluster.api().create(&felix);
     let agent = Agent::start(&cluster, &["--proxy-mode", "ipvs"]);
     let (summary, _) = disagreement(&cluster, &agent, "component");
-    assert!(summary.starts_with("Calico uses 30000-30063,30100 as the NodePort range"), "{summary}");
+    assert!(summary.starts_with("Calico uses the NodePort range 30000-30063,30100"), "{summary}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::parts::{Answer, ControlPlane, Person, WholeNode, ask, enter_alone, events, reasons, until};
 
-/// What the chart's README says.
+/// The commands of the chart's README.
 const PREPARE: [&str; 2] = [
     "kubectl create namespace portreeve",
     "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",
@@ -21,7 +21,7 @@ pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
-/// An old release, as values.yaml there says.
+/// An old release, with the values of its values.yaml.
 const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
@@ -33,12 +33,12 @@ pub fn prepare(person: &Person<'_>) {
     }
 }
 
-/// Waits until the agent that was installed last is ready: it has looked once.
+/// Waits until the agent that was installed last is ready: it has scanned once.
 pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
 
-/// The pids of agents on the node, without those that only ask whether one lives.
+/// The pids of agents on the node, without probes.
 fn agents(node: &WholeNode) -> Vec<u32> {
     let processes = node.machine.processes().into_iter();
     let ours = processes.filter(|(_, words)| words[0] == "/portreeve" && !words.iter().any(|word| word == "--probe"));
@@ -58,7 +58,7 @@ fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
 
-/// The sources that it may not read.
+/// The sources that the agent has no right to read.
 fn not_permitted(told: &Value) -> BTreeSet<&str> {
     let unknown = told["unknown"].as_array().expect("a list").iter();
     unknown.filter(|it| it["why"] == "not-permitted").filter_map(|it| it["source"].as_str()).collect()
@@ -257,7 +257,7 @@ fn helm_takes_over_what_kubectl_applied() {
     let person = Person::of(&cluster);
     let objects_before = objects(&person);
     person.types("kubectl apply -f deploy/install.yaml");
-    // Nothing is different the second time.
+    // The second time changes nothing.
     let again = person.types("kubectl apply -f deploy/install.yaml");
     let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
     assert_eq!(changed, Vec::<&str>::new());

@@ -1,4 +1,4 @@
-//! An hour of coming and going, compressed: thousands of Services, NodePorts, findings and sockets, none of which stays.
+//! An hour of changes, compressed: thousands of Services, NodePorts, findings and sockets are made and deleted.
 
 use std::{
     mem,
@@ -18,12 +18,12 @@ const WARM_UP: usize = 20;
 /// Rounds of each part of the rest, and how many parts there are.
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
-/// Services that come with a round and go with the next one, and how many of their NodePorts a process takes.
+/// Services that are made in a round and deleted in the next, and how many of their NodePorts a process has.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
-/// How much of its memory the agent may seem to keep in one part: a tenth is what keeping the Services would take.
+/// The allowed growth of memory in one part: a tenth of the memory that the Services would need.
 const NOISE: f64 = 0.05;
-/// Connections that come and go with them.
+/// Connections that are opened and closed with the Services.
 const CONNECTIONS: usize = 50;
 /// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
@@ -47,7 +47,7 @@ fn services_and_sockets_that_come_and_go_leave_memory_where_it_was() {
     };
     memory(WARM_UP);
     let parts = [(); PARTS].map(|()| memory(ROUNDS));
-    // Heaps grow in steps, now and then. A leak makes every part need more than the one before.
+    // Heaps grow in steps, now and then. With a leak, every part needs more than the part before it.
     let typical = parts.clone().map(median);
     let growth = typical.windows(2).map(|pair| pair[1] / pair[0] - 1.0).fold(f64::INFINITY, f64::min);
     assert!(growth < NOISE, "each part needs more than the one before: {typical:.2?} MiB, {parts:.2?}");
@@ -76,7 +76,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Lets others come under new names and what was there go, until the agent has seen it.
+    /// Replaces the objects by others with new names, and waits until the agent has read them.
     fn change(&mut self, cluster: &ControlPlane) {
         self.round += 1;
         let gone = mem::take(&mut self.objects);

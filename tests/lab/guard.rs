@@ -25,11 +25,11 @@ use crate::{
 /// The NodePorts, and the range of outgoing connections: 1,000 ports, of which 600 may be NodePorts.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
-/// Services, and how many of them are there at a time.
+/// The number of Services, and how many exist at a time.
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
 
-/// Connections on loopback, one after the other, each with the time at which it began.
+/// Connections on loopback, one after the other, each with its start time.
 struct Stream {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Vec<(Instant, u16)>>,
@@ -65,7 +65,7 @@ impl Stream {
     }
 }
 
-/// The guard of `n1`; it ends with this value.
+/// The guard of `n1`; it ends when this value is dropped.
 struct Guard(Child);
 
 impl Guard {
@@ -84,7 +84,7 @@ impl Drop for Guard {
     }
 }
 
-/// The kernel prints the list into the first read alone.
+/// The kernel prints the list only into the first read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");

@@ -33,7 +33,7 @@ const PEER: &str = "192.0.2.100";
 #[test]
 fn verdicts_are_what_packets_show() {
     with_ipvs(|| {
-        // A guest is slow: of UDP the wildcards, which hear on every address.
+        // A guest is slow, so for UDP only the wildcard sockets are tested.
         let lab = Lab::start(&[(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS[..2])]);
         lab.agrees("ipvs-default", "ipvs", &json!({}));
         lab.agrees("ipvs-second", "ipvs", &json!({"nodePortAddresses": ["192.0.2.2/32"]}));
@@ -119,7 +119,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         until("way to the peer", || (ask(kubelet) == Answer::Process).then_some(()));
         assert_eq!(look().alarms(), vec![] as Vec<&Value>);
 
-        // A proxy that is not there any more takes nothing back.
+        // A proxy that has ended removes nothing.
         let trap = cluster.api().create(&self::trap());
         proxy.settle(&cluster);
         drop(proxy);
@@ -137,7 +137,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         assert_eq!(ask(kubelet), Answer::Process);
         assert!(look().findings("address-held-twice/ipvs").is_empty());
 
-        // Its successor in another mode leaves the device alone.
+        // The next proxy, in another mode, does not remove the device.
         let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
         let seen = look();
         let told = seen.findings("stale-redirection/proxy");
@@ -234,7 +234,7 @@ fn trap() -> Value {
     service
 }
 
-/// A client from a port of this node's primary address, or of any; it may have to wait for its connection.
+/// A client from a port of this node's primary address, or of any address; its connection may need time.
 fn dial(protocol: SockProtocol, port: u16, to: SocketAddr) -> TcpStream {
     let from = if port == 0 { IpAddr::from([0; 4]) } else { ip(PRIMARY[0]) };
     let client = open(protocol, SocketAddr::new(from, port));
@@ -253,7 +253,7 @@ fn ip(address: &str) -> IpAddr {
     address.parse().expect("an address")
 }
 
-/// What `ip route get` says.
+/// The output of `ip route get`.
 fn route_to(address: &str) -> String {
     run("ip", &["route", "get", address])
 }

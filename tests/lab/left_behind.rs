@@ -20,7 +20,7 @@ use crate::{
 };
 
 const RULE: &str = "stale-redirection/host-port";
-/// The port of a process later, the hostPort of the next pod, and a Service's NodePort.
+/// The port of a process that starts later, the hostPort of the next pod, and a Service's NodePort.
 const PORTS: [u16; 3] = [8081, 8082, 30080];
 
 /// Who answers on each of [`PORTS`] from everywhere, in both families.
@@ -40,7 +40,7 @@ fn answers(wired: &Wired) -> [Answer; 3] {
     })
 }
 
-/// What the rule finds, by port.
+/// The findings of the rule, by port.
 #[track_caller]
 fn found(cluster: &ControlPlane) -> BTreeMap<u64, Value> {
     let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));
@@ -96,7 +96,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     for (finding, end) in told.values().zip(ends) {
         assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with(end)), "{end} {finding:#}");
     }
-    // Its chains are the last that were made now.
+    // Its chains are now the newest.
     drop(proxy);
     let _proxy = Proxy::start(&cluster, mode, &json!({}));
     assert_eq!(answers(&wired), [Answer::TimedOut, Answer::TimedOut, Answer::Pod]);

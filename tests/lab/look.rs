@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use crate::parts::slowness;
 
-/// Everything that `portreeve snapshot` saw on node `n1`.
+/// The output of `portreeve snapshot` on node `n1`.
 #[track_caller]
 pub fn snapshot(kubeconfig: &Path) -> Snapshot {
     serde_json::from_value(document(&run(&["snapshot"], kubeconfig))).expect("a snapshot")
 }
 
-/// What `check` says to a person.
+/// The table of `check`.
 #[track_caller]
 pub fn table(kubeconfig: &Path) -> String {
     words("check", kubeconfig)
 }
 
-/// What `map` says to a person.
+/// The text of `map`.
 #[track_caller]
 pub fn map(kubeconfig: &Path) -> String {
     words("map", kubeconfig)
@@ -36,7 +36,7 @@ fn words(command: &str, kubeconfig: &Path) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// What `owner -o json` says of a TCP port.
+/// The output of `owner -o json` for a TCP port.
 #[track_caller]
 pub fn owner(port: u16, kubeconfig: &Path) -> Value {
     document(&run(&["owner", &format!("{port}/tcp"), "-o", "json"], kubeconfig))
@@ -51,7 +51,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// `portreeve check` on node `n1`. Nothing is passed that it should find out.
+    /// `portreeve check` on node `n1`, without flags for facts that it should find.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
         Self::check_with(&[], kubeconfig)
@@ -63,7 +63,7 @@ impl Look {
         Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))
     }
 
-    /// What a rule says of a file of manifests, before any cluster has them.
+    /// The findings of a rule in a file of manifests, before a cluster has the objects.
     #[track_caller]
     pub fn before(rule: &str, manifests: &str) -> Self {
         let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];
@@ -103,7 +103,7 @@ fn document(output: &Output) -> Value {
 
 fn run(words: &[&str], kubeconfig: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
-    // In a guest the server is as slow as everything.
+    // In a guest the server is slow too.
     let timeout = format!("{}s", 10 * slowness());
     command.args(words).args(["--node", "n1", "--request-timeout", &timeout, "--kubeconfig"]).arg(kubeconfig);
     command.output().expect("portreeve runs")

@@ -31,20 +31,20 @@ pub fn found<'a>(document: &'a Value, rule: &str) -> Vec<&'a Value> {
     findings.iter().filter(|finding| is_of(finding, rule)).collect()
 }
 
-/// Those above info.
+/// The findings above info.
 pub fn alarms(document: &Value) -> Vec<&Value> {
     let findings = document["findings"].as_array().expect("findings");
     findings.iter().filter(|finding| finding["severity"] != "info").collect()
 }
 
-/// The sources of what a rule could not see, and why.
+/// The sources that a rule could not read, with the reason.
 pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     let word = |value: &'a Value| value.as_str().expect("a word");
     let unknown = document["unknown"].as_array().expect("unknown").iter();
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
-/// Runs a story, and returns every document that an agent shows meanwhile.
+/// Runs a story, and returns every document of an agent during the story.
 pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     thread::scope(|scope| {
         // Dropped at the end of the story, however it ends.
@@ -73,7 +73,7 @@ pub struct Hanging {
 }
 
 impl Hanging {
-    /// One with an agent that is started so.
+    /// A node with an agent that is started in this way.
     #[track_caller]
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
@@ -98,7 +98,7 @@ pub fn is_held(agent: &Agent, why: &str) {
     assert_eq!(unseen(&document, "listener-on-node-port/loses"), [("proxy-mode", why)], "{document:#}");
 }
 
-/// Asserts that after two looks the mode is known again, and that nothing was news.
+/// Asserts that after two scans the mode is known again, and that no finding changed.
 #[track_caller]
 pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
     let document = agent.findings_after(2);
@@ -128,7 +128,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         let metrics = agent.metrics();
         let told = metrics
             .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
-        // One scan may have been under way; the two after it see the same.
+        // One scan may have been running; the two scans after it have the same result.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
     });
@@ -188,17 +188,17 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
     squatters_come_and_go("nftables", Agent::start_as_nobody);
 }
 
-/// Fault (proxy): it is killed and started again
+/// Fault (proxy): the proxy is killed and started again
 /// Does: the mode is not read meanwhile; no alarm
 /// Right again: within three scans
 /// Lost: nothing
 ///
-/// Fault (proxy): it cleans up and comes back in another mode
+/// Fault (proxy): the proxy cleans up and comes back in another mode
 /// Does: judges by the new mode; no alarm
 /// Right again: within three scans
 /// Lost: nothing
 ///
-/// Fault (proxy): it changes its mode without a cleanup
+/// Fault (proxy): the proxy changes its mode without a cleanup
 /// Does: judges by the new mode; no alarm
 /// Right again: within three scans
 /// Lost: nothing
@@ -219,7 +219,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
         is(&json!("iptables"));
-        // It takes its rules away, and another mode comes.
+        // The proxy removes its rules, and another mode starts.
         proxy.clean_up();
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "nftables", &json!({}));
@@ -239,8 +239,8 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     assert!(unseen(&documents[documents.len() - 1], "stale-redirection/proxy").is_empty());
 }
 
-/// Fault (proxy): it dies while a finding that depends on its mode is open
-/// Does: holds the finding, which is unknown; clears it only when a proxy of another mode answers
+/// Fault (proxy): the proxy dies while a finding that depends on its mode is open
+/// Does: holds the finding as unknown; clears it only when a proxy of another mode answers
 /// Right again: within a scan of the new proxy’s answer
 /// Lost: nothing
 #[test]
@@ -262,9 +262,9 @@ fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
     assert!(documents.iter().any(|it| it["nodes"][0]["proxy"]["mode"] == "nftables"));
 }
 
-/// Fault (proxy): a downgrade leaves the rules of another mode behind
-/// Does: reports them, with the command that removes them
-/// Right again: once they are removed
+/// Fault (proxy): after a downgrade, rules of another mode remain
+/// Does: reports the rules, with the command that removes them
+/// Right again: when the rules are removed
 /// Lost: nothing
 #[test]
 fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_others() {
@@ -272,7 +272,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let cluster = cluster();
     let web = serve(&cluster, "web", Some(30080));
     drop(Proxy::start(&cluster, "nftables", &json!({})));
-    // It knows nothing of nftables.
+    // This version does not know nftables.
     let mut proxy = Proxy::start_holding(&cluster, 1024);
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);
@@ -285,7 +285,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let document = agent.findings();
     assert_eq!(alarms(&document).len(), 1, "{document:#}");
     let finding = found(&document, "stale-redirection/proxy")[0];
-    let sentence = "The proxy runs in iptables mode, but the kernel still holds rules of nftables mode.";
+    let sentence = "The proxy runs in iptables mode, but the kernel still has rules of nftables mode.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
     // The Service has no endpoint any more, and the old rules do not have that change.
@@ -304,7 +304,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     assert_eq!(alarms(&agent.findings_after(2)), NONE);
 }
 
-/// Fault (proxy): it hangs (SIGSTOP)
+/// Fault (proxy): the proxy hangs (SIGSTOP)
 /// Does: the mode is not read (`timed-out`); it holds open findings, and writes no Event
 /// Right again: within two scans
 /// Lost: nothing
@@ -317,8 +317,8 @@ fn a_proxy_that_hangs_is_no_news() {
     is_back(&hanging.agent, &hanging.cluster);
 }
 
-/// Fault (proxy): it answers nowhere
-/// Does: reports only findings that hold in every mode; the rest is unknown
+/// Fault (proxy): the proxy answers on no address
+/// Does: reports only findings that are true in every mode; other results are unknown
 /// Right again: within two scans of its answer
 /// Lost: findings that depend on the mode
 #[test]

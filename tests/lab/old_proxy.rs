@@ -11,10 +11,10 @@ use crate::{
     parts::{Agent, Answer, Proxy, Wired, ask, cluster, events, objects, reasons, serve, until},
 };
 
-/// How many file descriptors it may have.
+/// The limit of its file descriptors.
 const LIMIT: u64 = 1024;
 
-/// A Service of one family, with so many ports.
+/// A Service of one family with this number of ports.
 fn wide(name: &str, count: u16) -> Value {
     let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
     let mut service = objects::service(name, &ports);
@@ -64,8 +64,8 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert!(notes.len() == 2 && notes.iter().zip(ends).all(|(note, end)| note.contains(end)), "{notes:#?}");
 }
 
-/// Fault (proxy): it runs out of file descriptors
-/// Does: warns before, and reports it when it has happened
+/// Fault (proxy): the proxy runs out of file descriptors
+/// Does: warns before the failure, and reports the failure
 /// Right again: when it has descriptors again
 /// Lost: nothing
 #[test]
@@ -84,7 +84,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     let open = || open_descriptors(&agent.metrics());
 
     let documents = meanwhile(&agent, || {
-        // Four fifths of its descriptors: everything works.
+        // Four fifths of its descriptors: the proxy works.
         let most = cluster.api().create(&wide("most", 820));
         proxy.settle(&cluster);
         until("warning", || (severity()? == "warning").then_some(()));
@@ -93,7 +93,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         proxy.settle(&cluster);
         until("end of it", || severity().is_none().then_some(()));
 
-        // More than it has: nothing works, and it looks idle.
+        // More descriptors than the limit: the proxy does not work, and seems idle.
         cluster.api().create(&wide("more", 1025));
         until("critical finding", || (severity()? == "critical").then_some(()));
         serve(&cluster, "late", Some(30081));

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// Panels that are empty while nothing fails, and show a text instead.
+/// Panels that are empty without a failure, and show a text instead.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
 /// Panels that are empty for hours, and show a text instead.

@@ -10,7 +10,7 @@ use crate::parts::{ControlPlane, Plugin, enter_alone, objects, until};
 const POLICIES: [&str; 4] =
     ["portreeve-host-ports", "portreeve-external-ips", "portreeve-dynamic-band", "portreeve-fixed-node-ports"];
 
-/// An API server, somebody who may do everything there, and the objects that were there before the policies.
+/// An API server, a user with all rights, and the objects that are older than the policies.
 struct Stage {
     cluster: ControlPlane,
     admin: Plugin,
@@ -81,28 +81,28 @@ impl Stage {
         });
     }
 
-    /// Whether the API server takes an object, and what it says about it.
+    /// Whether the API server accepts an object, and its messages.
     fn told(&self, verb: &str, object: &Value) -> (bool, String) {
         let file = self.admin.write("object.json", &object.to_string());
         let (code, _, words) = self.admin.types(&format!("kubectl {verb} -f {file}"));
         (code == 0, words)
     }
 
-    /// That it takes an object and says nothing of a policy.
+    /// Asserts that the API server accepts an object without a message of a policy.
     #[track_caller]
     fn admits(&self, verb: &str, object: &Value) {
         let (taken, words) = self.told(verb, object);
         assert!(taken && !words.contains("portreeve-"), "{words}");
     }
 
-    /// That it takes an object, and warns in these words of a policy.
+    /// Asserts that the API server accepts an object, with this warning of a policy.
     #[track_caller]
     fn warns(&self, object: &Value, policy: &str, words: &str) {
         let (taken, told) = self.told("create --dry-run=server", object);
         assert!(taken && told.contains(&format!("'{policy}'")) && told.contains(words), "{told}");
     }
 
-    /// That it refuses an object, in these words of a policy.
+    /// Asserts that the API server refuses an object, with this message of a policy.
     #[track_caller]
     fn denies(&self, verb: &str, object: &Value, policy: &str, words: &str) {
         let (taken, told) = self.told(verb, object);
@@ -137,7 +137,7 @@ fn pod(name: &str, mut spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 }
 
-/// What makes pods of this spec.
+/// The workloads that make pods of this spec.
 fn workload(kind: &str, version: &str, mut pods: Value) -> Value {
     let labels = json!({"app": "one"});
     let mut spec = json!({});
@@ -214,14 +214,14 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
 }
 
-/// A pod that somebody made by himself, or so it says.
+/// A pod that a user made, or that claims so.
 fn made_by(kind: &str, mut pod: Value) -> Value {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
     pod
 }
 
-/// What was there before the policies, each of it against one.
+/// The older objects, each a violation of one policy.
 fn from_before() -> [Value; 3] {
     let old = with_external_ip(service("old", "default", &[(80, Some(31000))]), "192.0.2.1");
     [old, pod("old", with_port("hostPort", 30600)), workload("Deployment", "apps/v1", with_port("hostNetwork", 30700))]
@@ -240,7 +240,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
     }
-    // Anybody can write that a workload made it.
+    // Any user can write a workload as owner.
     for user in ["", " --as=system:serviceaccount:shop:ci --as-group=system:masters"] {
         stage.denies(&format!("create{user}"), &again("ReplicaSet"), POLICIES[0], "port 30500");
     }

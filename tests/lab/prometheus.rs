@@ -1,4 +1,4 @@
-//! What people see: the dashboards' queries and the alerts, in a real Prometheus that scrapes a real agent during an incident.
+//! The dashboards' queries and the alerts, in a real Prometheus that scrapes a real agent during an incident.
 
 use std::net::TcpListener;
 

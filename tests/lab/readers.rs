@@ -217,7 +217,10 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     until("Service at the agent", || observer.types(owner).1.contains("web").then_some(()));
     let (code, owned, stderr) = observer.types(owner);
     let words = owned.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(code == 2 && words.contains("EndpointSlices of Services called web were not asked for"), "{owned}{stderr}");
+    assert!(
+        code == 2 && words.contains("EndpointSlices of Services with the name web were not requested"),
+        "{owned}{stderr}"
+    );
     let (code, owned, stderr) = Plugin::of(&world.cluster.kubeconfig("admin")).types(owner);
     assert!(code == 0 && !owned.contains("not known") && owned.contains("1 usable of 1"), "{owned}{stderr}");
 

@@ -1,4 +1,4 @@
-//! A pod that was given to a node by name, where another one has its hostPort: the real kubelet refuses it.
+//! A pod names its node, and another pod has its hostPort on this node: the real kubelet refuses the pod.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ fn a_pod_that_the_kubelet_refuses_for_its_port_is_told_with_the_one_that_has_it(
         assert!(!look.unknown().iter().any(|it| is_of(it, RULE)), "{:#}", look.json);
         look.findings(RULE).into_iter().cloned().collect::<Vec<_>>()
     };
-    // It is admitted, which comes before its image.
+    // The kubelet admits the pod before it reads the image.
     node.cluster.api().create(&objects::host_port_pod("first", "TCP", 8081, None));
     until("first pod", || status("first").filter(|it| it["containerStatuses"].is_array()));
     node.cluster.api().create(&objects::host_port_pod("other", "UDP", 8081, None));

@@ -1,4 +1,4 @@
-//! The runbooks, typed by somebody who follows them while what they are for goes wrong.
+//! The commands of the runbooks, typed while their problem exists.
 
 use std::{fs, net::TcpStream, path::Path};
 
@@ -25,7 +25,7 @@ fn node_port(port: u16) -> Value {
     json!({"ports": [{"port": 80, "targetPort": 8080, "nodePort": port}]})
 }
 
-/// Waits until the agent tells something.
+/// Waits until the agent has a finding.
 #[track_caller]
 fn until_told(node: &WholeNode, words: &str) {
     until(words, || node.findings().filter(|text| text.contains(words)));

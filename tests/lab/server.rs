@@ -1,4 +1,4 @@
-//! What a real API server tells, to whom, and what becomes of it.
+//! The facts that a real API server returns, by user, and their use.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub fn small_cluster() -> ControlPlane {
     cluster
 }
 
-/// The nodePorts of a Service as the server keeps it.
+/// The nodePorts of a Service on the server.
 pub fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().expect("ports").iter();
     ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
@@ -51,7 +51,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     assert_eq!(services.keys().copied().collect::<Vec<_>>(), ["automatic", "high", "kubernetes", "low"]);
     for (service, fixed) in made.iter().zip([true, true, false]) {
         let read = services[service["metadata"]["name"].as_str().expect("a name")];
-        assert_eq!(read.uid.as_deref(), service["metadata"]["uid"].as_str());
+        assert_eq!(serde_json::to_value(&read.uid).expect("JSON"), service["metadata"]["uid"]);
         assert_eq!(read.ports.iter().filter_map(|port| port.node_port).collect::<Vec<_>>(), node_ports(service));
         assert_eq!(read.ports[0].fixed, Some(fixed), "{service:#}");
         assert_eq!(read.families, Family::BOTH);
@@ -69,7 +69,7 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     assert_eq!(facts.rejected, []);
 }
 
-/// What a watch of a Node among others knows of all of them: name, address, version.
+/// The known facts of all Nodes: name, address, version.
 fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let access = Access {
         credentials: Credentials::Kubeconfig { paths: vec![cluster.kubeconfig("admin")], context: None },
@@ -183,10 +183,10 @@ fn the_roles_of_the_chart_see_everything_and_nobody_else_anything() {
     assert!(services[0]["detail"].as_str().is_some_and(|it| it.contains("forbidden")), "{services:#?}");
 }
 
-/// Fault (API server): it is gone before `check` requests anything
+/// Fault (API server): the server does not run when `check` begins
 /// Does: reports one unread source, and exits with 2
 /// Right again: with the next `check`
-/// Lost: the look
+/// Lost: the scan
 #[test]
 fn a_server_that_is_gone_is_one_gap_and_not_no_findings() {
     let mut cluster = small_cluster();

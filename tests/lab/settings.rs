@@ -1,4 +1,4 @@
-//! What the real kube-proxy says of itself on loopback.
+//! The answers of the real kube-proxy about itself on loopback.
 
 use std::{fs, net::SocketAddr};
 

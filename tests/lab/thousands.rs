@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use crate::parts::{Api, ControlPlane, directory::Directory, enter_alone, ip, until_within};
 
 const AGENTS: u16 = 5_000;
-/// As many of them as have the same mistake.
+/// The number of agents with the same mistake.
 const AFFECTED: u16 = 31;
 const PORT: u16 = 29517;
 /// The network of their addresses. The API server's proxy leads to no loopback address.
@@ -90,7 +90,7 @@ fn reply(mut stream: &TcpStream, seen: &Tokens, hung: u16) {
     let (status, body) = if token.is_some() { (200, answer(number)) } else { (401, "{}".to_owned()) };
     let length = body.len();
     let head = format!("HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {length}");
-    // Who asked may have gone.
+    // The client may have closed the connection.
     drop(stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()));
 }
 
@@ -237,7 +237,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     let (code, table, stderr, _) = asking.end();
     assert_eq!((code, stderr.as_str()), (1, ""), "{table}");
     assert!(
-        table.starts_with("partial: ") && table.contains(" of 5000 agents were queried; you stopped it\n"),
+        table.starts_with("partial: ") && table.contains(" of 5000 agents were queried; you stopped the command\n"),
         "{table}"
     );
     assert!(table.contains("  31 of 4"), "{table}");

@@ -256,7 +256,7 @@ fn it_ends_at_a_signal_and_logs_its_state_at_another() {
     }
 }
 
-/// Fault (operator): SIGTERM while the API server and the proxy never answer
+/// Fault (operator): the agent gets SIGTERM while the API server and the proxy never answer
 /// Does: ends with exit code 0
 /// Right again: at once
 /// Lost: nothing
@@ -307,7 +307,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
     assert_eq!(told, ["state", "stopped"]);
 }
 
-/// Fault (operator): SIGHUP with a broken configuration
+/// Fault (operator): the agent gets SIGHUP with a broken configuration
 /// Does: logs file, line and key; the last valid configuration stays
 /// Right again: when the file is repaired, without a signal
 /// Lost: nothing
@@ -333,7 +333,7 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     agent.says("scanned");
 }
 
-/// Fault (operator): it is started with a broken configuration
+/// Fault (operator): the agent is started with a broken configuration
 /// Does: exits with 2, and names file, line and key
 /// Right again: when the configuration is repaired
 /// Lost: nothing
@@ -358,7 +358,7 @@ fn settings_come_from_the_environment_too() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("never"));
 }
 
-/// Fault (node): its own port is taken, and freed later
+/// Fault (node): another process has its port, and frees the port later
 /// Does: reports `host-network-port-taken/agent`, and runs without HTTP
 /// Right again: when the port is free
 /// Lost: scrapes meanwhile

@@ -44,7 +44,7 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
 
 /// Fault (disk): a pipe without a writer replaces a file
 /// Does: reports that the file cannot be read; ends when it gets a signal
-/// Right again: when it is a file
+/// Right again: when the path is a file
 /// Lost: the content of the file
 #[test]
 fn a_pipe_in_place_of_its_files_does_not_block_its_end() {

@@ -68,7 +68,7 @@ fn a_thousand_unfinished_requests_do_not_block_a_scrape_and_are_closed() {
 /// Fault (node): a request never ends
 /// Does: answers 431, or closes the connection
 /// Right again: at once
-/// Lost: that request
+/// Lost: this request
 #[test]
 fn an_endless_request_is_cut_off() {
     let stage = web();

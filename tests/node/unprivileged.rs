@@ -96,7 +96,7 @@ fn on_a_healthy_node_only_facts_that_may_change_a_verdict_are_unknown() {
 /// Fault (kernel): connection tracking may not be listed (no CAP_NET_ADMIN)
 /// Does: `portreeve_source_up` is 0, and there is no number of flows
 /// Right again: with the next start that has the capability
-/// Lost: that number
+/// Lost: the number of flows
 #[test]
 fn an_agent_that_may_not_list_flows_reports_it_and_counts_none() {
     let stage = Stage::new().service("web", "TCP", 30080, "").node_port_range("30000-32767");

@@ -24,7 +24,7 @@ const LONGEST_TOKEN: usize = 4 << 10;
 const AT_ONCE: usize = 4;
 /// Reviews that may be begun at once.
 const BURST: u32 = 12;
-/// From one review to the next, after the burst.
+/// The time between two reviews, after the burst.
 const EVERY: Duration = Duration::from_millis(250);
 
 /// What a client wants to read.

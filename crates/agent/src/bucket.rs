@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// The turns that are left. They come back with time.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// From one turn to the next, after the burst.
+    /// The time between two turns, after the burst.
     every: Duration,
     /// The turns of a burst.
     most: u32,
@@ -14,12 +14,12 @@ pub(super) struct Bucket {
 }
 
 impl Bucket {
-    /// A bucket of `most` turns. One turn comes back in each time of `every`.
+    /// A bucket of `most` turns. The bucket gets one turn back after each `every`.
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
         Self { every, most, full: now }
     }
 
-    /// Takes a turn, if one is there.
+    /// Uses one turn, if one is left.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let full = self.full.max(now) + self.every;
         let is_there = full.duration_since(now) <= self.every * self.most;

@@ -70,7 +70,7 @@ impl Cadence {
         (self.interval, self.share) = (interval, cpu_percent / 100.0);
     }
 
-    /// Takes a change of the cluster.
+    /// Notes a change of the cluster.
     pub(super) fn changed(&mut self, now: Instant) {
         self.pending.get_or_insert(Pending { first: now, last: now }).last = now;
     }
@@ -94,7 +94,7 @@ impl Cadence {
         self.connections.is_none_or(|read| until(read.began + self.pause(read, LONGEST), now).is_zero())
     }
 
-    /// Takes the costs of a scan that began at `began`. The cost of reading connections is apart, if the scan read them.
+    /// Notes the costs of a scan that began at `began`. If the scan read connections, their cost is separate.
     pub(super) fn scanned(&mut self, began: Instant, cost: Duration, connections: Option<Duration>) {
         let scan = Done { began, cost };
         self.scan = Some(scan);

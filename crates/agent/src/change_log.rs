@@ -56,7 +56,7 @@ impl ChangeLog {
             }
         }
         if let Some(left_out) = self.take_left_out(now) {
-            warn!(left_out, "too many changes to log each; /findings has all of them");
+            warn!(left_out, "too many changes to log each of them; /findings has all findings");
         }
     }
 
@@ -75,7 +75,7 @@ impl ChangeLog {
             return;
         }
         match &unread {
-            Some(detail) => warn!(detail, "cannot read the node; findings stay as they are"),
+            Some(detail) => warn!(detail, "cannot read the node; findings do not change"),
             None => info!("the node can be read again"),
         }
         self.unread = unread;

@@ -36,14 +36,17 @@ pub(super) async fn follow_files(
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
             let broke = broken(&facts).cloned();
             if let Some(gap) = &broke {
-                warn!(detail = gap.detail, "the files of the cluster cannot be read whole; findings stay as they are");
+                warn!(
+                    detail = gap.detail,
+                    "the files of the cluster cannot be read completely; findings do not change"
+                );
                 // A part is used only if no facts are known yet.
                 if known.is_some() {
                     mark_unread(&mut facts, gap.why, &gap.detail);
                     facts.node_name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                 }
             } else if was_broken {
-                info!("the files of the cluster can be read whole again");
+                info!("the files of the cluster can be read completely again");
             }
             was_broken = broke.is_some();
             whole = kinds(&facts).into_iter().filter(|(_, gap)| gap.is_none()).map(|(kind, _)| kind).collect();

@@ -16,9 +16,9 @@ use portreeve_facts::{ClusterFacts, Why};
 /// The latest facts about the cluster. Clones share the facts, and each clone gets its own notice of a change.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
-    /// From an API server that is watched. Facts are made on request.
+    /// The state is from an API server that is watched. Facts are made on request.
     Watched(ClusterView),
-    /// From files that are read when they change, or from no source.
+    /// The state is from files that are read when they change, or from no source.
     Read(Receiver<LastReading>),
 }
 

@@ -24,7 +24,7 @@ pub struct Config {
     pub listen: SocketAddr,
     /// A socket in the file tree. Its owner can read every document there, and the probe connects to it.
     pub socket: Option<PathBuf>,
-    /// From one scan to the next.
+    /// The time between two scans.
     pub interval: Duration,
     /// The share of one core for scans, per cent. Reading connections has the same share again.
     pub cpu_percent: f64,

@@ -32,7 +32,7 @@ const BACKLOG: u32 = 128;
 /// When it cannot listen there.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // As the standard library does.
+    // The standard library uses the same number.
     socket.set_reuseaddr(true)?;
     // Connections inherit the sizes from their listener.
     socket.set_send_buffer_size(SOCKET_BUFFER)?;

@@ -46,8 +46,8 @@ use portreeve_rules::{
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the first scan waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// One in so many readings of connections reads all client sockets, even if that takes long. The others pass over the sockets whose
-/// port a program must have bound on purpose.
+/// After this number of readings of connections, one reading has all client sockets, even if it needs long. The other readings skip the
+/// sockets whose port a program must have bound on purpose.
 const EVERY_CLIENT: u64 = 20;
 /// How long unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -339,7 +339,7 @@ impl Agent {
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
         for rule in panicked {
-            self.count_panic(rule.0, "its findings are held");
+            self.count_panic(rule.0, "the rule's findings are held");
         }
         self.log.log(&changes, Instant::now());
         self.log.log_node(snapshot, Instant::now());
@@ -427,7 +427,7 @@ impl Reloader {
                 }
             }
             Err(error) if requested || self.last_error.as_ref() != Some(&error) => {
-                warn!(%error, "the configuration cannot be used; the last one stays");
+                warn!(%error, "the configuration cannot be used; the previous configuration stays in use");
                 self.last_error = Some(error);
             }
             Err(_) => {}

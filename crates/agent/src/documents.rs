@@ -1,4 +1,4 @@
-//! Writes long documents beside the event loop and sends them chunk by chunk. A document holds a few chunks of memory, even if
+//! Writes long documents outside the event loop and sends them chunk by chunk. A document needs a few chunks of memory, even if
 //! it is long or its reader is slow.
 
 use std::{
@@ -71,8 +71,8 @@ struct Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(error) = self.unfinished.take() {
-            // The connection ends without the last chunk. So no reader takes a part for the whole document. If the reader has
-            // gone, this does nothing.
+            // The connection ends without the last chunk. So no reader mistakes a part for the whole document. If the reader has closed the
+            // connection, this does nothing.
             drop(self.sender.blocking_send(Err(error)));
         }
     }

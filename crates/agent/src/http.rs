@@ -115,9 +115,9 @@ impl Shared {
 /// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// From any client.
+    /// The request is from any client.
     Network,
-    /// From the owner of the socket's file on this node.
+    /// The request is from the owner of the socket's file on this node.
     Socket,
 }
 
@@ -141,7 +141,7 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// Binds the port, or retries beside the loop until it can. The receiver has the state of the port.
+/// Binds the port. If the port is in use, a thread retries until it can bind the port. The receiver has the state of the port.
 ///
 /// # Errors
 /// When the system has no thread left.
@@ -177,7 +177,7 @@ async fn bind_and_serve(
         match attempt.and_then(TcpListener::from_std) {
             Ok(listener) => break listener,
             Err(error) if logged != Some(error.kind()) => {
-                warn!(%address, %error, "cannot listen here; the agent tries again, and goes on scanning");
+                warn!(%address, %error, "cannot listen here; the agent tries again, and still scans");
                 logged = Some(error.kind());
             }
             Err(_) => {}

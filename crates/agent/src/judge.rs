@@ -50,9 +50,9 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
 /// When a finding is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// At once, for a single snapshot.
+    /// A finding is reported at once, for a single snapshot.
     AtOnce,
-    /// With the patience of each rule. A finding that needs two snapshots must have lasted this long.
+    /// After the time that each rule needs. A finding that needs two snapshots must have lasted for this duration.
     WithPatience(Duration),
 }
 
@@ -114,15 +114,7 @@ mod tests {
     }
 
     static ID: Id = Id { name: RuleId("broken"), title: "panics", page: "", variants: &[] };
-    static BROKEN: Rule = Rule {
-        id: &ID,
-        variants: &["always"],
-        needs: &[],
-        uses: &[],
-        socket_needs: &[],
-        patience: Patience::One,
-        check: |_, _| panic!("as a rule with a bug does"),
-    };
+    static BROKEN: Rule = Rule::of(&ID, &["always"], &[], |_, _| panic!("as a rule with a bug does"));
 
     #[test]
     fn a_rule_that_failed_is_a_failure_even_if_it_was_the_only_one() {

@@ -70,7 +70,8 @@ fn ask(path: &Path, patience: Duration) -> io::Result<String> {
     let mut stream = socket::connect(path, patience)?;
     stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n")?;
     let mut answer = Vec::new();
-    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no whole answer in {} s", patience.as_secs_f32()));
+    let late =
+        || io::Error::new(io::ErrorKind::TimedOut, format!("no complete answer in {} s", patience.as_secs_f32()));
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -180,7 +181,7 @@ mod tests {
         let path = directory.path().join("free");
         let _listener = UnixListener::bind(&path).expect("a socket");
         let error = probe_within(&path, patience).expect_err("no process answers").to_string();
-        assert!(error.ends_with("no whole answer in 0.2 s"), "{error}");
+        assert!(error.ends_with("no complete answer in 0.2 s"), "{error}");
     }
 
     #[tokio::test]

@@ -160,7 +160,7 @@ pub struct LogQueue {
 #[derive(Debug)]
 enum Item {
     Line(Vec<u8>),
-    /// Everything before it was written.
+    /// A mark: the writer reports that it has written all earlier lines.
     Written(SyncSender<()>),
 }
 
@@ -300,7 +300,7 @@ mod tests {
             let mut text = String::new();
             reader.read_to_string(&mut text).map(|_| text)
         });
-        // The queue becomes empty now or later. The count comes with the next line.
+        // The queue becomes empty now or later. The next line has the count.
         queue.flush();
         log(&queue, "the last\n");
         queue.flush();

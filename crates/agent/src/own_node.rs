@@ -28,7 +28,8 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
     let first = its.peek().copied()?;
     let any = its.any(|ip| here.addresses.iter().any(|address| address.ip == ip));
-    (!any).then(|| format!("Node {name} has the address {first}, and this host does not; is it another node?"))
+    (!any)
+        .then(|| format!("Node {name} has the address {first}, but this host does not: this host may be another node"))
 }
 
 /// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
@@ -38,13 +39,13 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
         Some(name) => no_node_of(name, nodes),
-        None => format!("no Node is called {hostname}; {}; set the name of this node with --node", named(nodes)),
+        None => format!("no Node has the name {hostname}; {}; set the name of this node with --node", named(nodes)),
     };
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
 fn no_node_of(name: &str, nodes: &[Arc<Node>]) -> String {
-    format!("no Node of the cluster is called {name}; {}; its Pods and addresses are not known", named(nodes))
+    format!("no Node of the cluster has the name {name}; {}; its Pods and addresses are not known", named(nodes))
 }
 
 /// The names of Nodes: `there are n1, n2 and 3 more`.
@@ -64,7 +65,7 @@ pub(super) struct NodeDoubt {
 }
 
 impl NodeDoubt {
-    /// Takes the result of a scan. True when the log should report the doubt.
+    /// Notes the result of a scan. True when the log should report the doubt.
     pub(super) fn is_due(&mut self, doubt: bool, now: Instant) -> bool {
         if !doubt {
             *self = Self::default();
@@ -99,7 +100,7 @@ mod tests {
         let mut world = Snapshot::healthy();
         let name = world.node_name().to_owned();
         world.cluster.node_name = Some("other".to_owned());
-        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("no Node of the cluster is called other")));
+        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("no Node of the cluster has the name other")));
         let mut world = Snapshot::healthy();
         let Reading::Seen(nodes) = &mut world.cluster.nodes else { panic!("Nodes") };
         let own = nodes.iter_mut().find(|node| node.name == name).expect("this node");

@@ -49,17 +49,14 @@ impl Refusal {
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {
-                "this agent has no API server to check a token; start it with --socket, and read on the node \
-                                  itself"
+                "this agent has no API server that checks tokens; start the agent with --socket, and read the socket on the node itself"
                     .to_owned()
             }
             Self::NoToken => {
-                "a token is needed: use kubectl portreeve of this agent's version or later, which gets one \
-                              from the API server"
+                "a token is needed: use kubectl portreeve of this agent's version or later, which requests a token from the API server"
                     .to_owned()
             }
-            Self::BadToken => "the token is not valid here: it has to be of this cluster, not expired, and for the \
-                               audience portreeve/NODE of this node"
+            Self::BadToken => "the token is not valid here: it must be from this cluster, not expired, and for the audience portreeve/NODE of this node"
                 .to_owned(),
             Self::Forbidden { user, path } => {
                 format!("user {user:?} has no right to get {path}; the chart's ClusterRole for readers grants it")

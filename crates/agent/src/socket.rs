@@ -27,7 +27,7 @@ use tokio::net::{UnixListener, UnixSocket};
 const BACKLOG: u32 = 16;
 /// How long a new agent waits for the queue of a socket that is there. An agent listens there, whether it answers or not.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
-/// For its owner only.
+/// Only the owner has access.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// The file of a listening socket. Dropping this value removes the file, unless another file has taken its name.
@@ -78,7 +78,7 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
-        return Err(in_the_way("something that is no socket"));
+        return Err(in_the_way("a file that is not a socket"));
     }
     if found.uid() != geteuid().as_raw() {
         return Err(in_the_way("a socket of another user"));

@@ -44,7 +44,7 @@ impl Tasks {
         let (id, how) = match self.running.join_next_with_id().await {
             Some(Ok((id, how))) => (id, how),
             Some(Err(panicked)) => (panicked.id(), panicked.to_string()),
-            // Without tasks, none ends.
+            // If there are no tasks, no task ends.
             None => std::future::pending().await,
         };
         format!("{} ended: {how}", self.names.get(&id).copied().unwrap_or("a task"))

@@ -109,9 +109,9 @@ pub struct Agents {
 /// The namespace of the agents, and the ServiceAccount whose tokens they accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlace {
-    /// Their namespace.
+    /// The namespace of the agents.
     pub namespace: String,
-    /// The ServiceAccount in it whose tokens they accept.
+    /// The ServiceAccount in this namespace whose tokens the agents accept.
     pub reader: String,
 }
 
@@ -225,7 +225,7 @@ impl Agents {
             gap: match (&token, &error) {
                 // The agent's answer names the missing token; this is the reason why no token was sent.
                 (Err(gap), Error::Status { code: 401, .. }) => {
-                    let detail = format!("no token for agents: {}; without one: {error}", gap.detail);
+                    let detail = format!("no token for agents: {}; without a token: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))
                 }
                 _ => error.gap(Source::Agent),

@@ -252,10 +252,10 @@ pub fn parse<K: Object, S: ObjectSink>(
     let is_last = summary.metadata.next_page.as_ref().is_none_or(String::is_empty);
     match (&summary.kind, summary.metadata.remaining_item_count) {
         (_, Some(remaining)) if is_last && remaining != 0 => {
-            wrong(format!("it ends with {remaining} more items on the server, wanted a link to the next page"))
+            wrong(format!("the last page has {remaining} more items on the server, wanted a link to the next page"))
         }
-        (Some(other), _) if !is_wanted(other) => wrong(format!("it is a {other}, wanted a {}List", K::KIND)),
-        (None, _) => wrong(format!("it has no kind, wanted a {}List", K::KIND)),
+        (Some(other), _) if !is_wanted(other) => wrong(format!("the answer is a {other}, wanted a {}List", K::KIND)),
+        (None, _) => wrong(format!("the answer has no kind, wanted a {}List", K::KIND)),
         _ => Ok((objects, count, summary)),
     }
 }

@@ -39,7 +39,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
     }
     let Some(node) = node else {
         let names: Vec<_> = configs.iter().map(|config| config.name.as_str()).take(3).collect();
-        return Ok(Err(format!("{CILIUM_NODE_CONFIG} {}: which node this is is not known", names.join(", "))));
+        return Ok(Err(format!("{CILIUM_NODE_CONFIG} {}: the name of this node is not known", names.join(", "))));
     };
     let labels = labels(server, node).await?;
     configs.retain(|config| selects(&config.selector, &labels));
@@ -54,7 +54,7 @@ async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
         match server.only::<CiliumNodeConfigs>(path).await {
             // A list of another kind would read as a list without settings.
             Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
-                return Err(server.not_a_list(path, &format!("it is a {}", short(&list.kind))));
+                return Err(server.not_a_list(path, &format!("the answer is a {}", short(&list.kind))));
             }
             Ok(list) if list.metadata.next_page.as_ref().is_some_and(|token| !token.is_empty()) => {
                 return Err(server.not_a_list(path, "it has another page"));

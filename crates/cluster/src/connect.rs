@@ -94,7 +94,7 @@ impl FromStr for ApiServer {
             let place = uri.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'));
             uri.scheme_str() == Some("https") && place && uri.query().is_none()
         });
-        uri.map(Self).ok_or_else(|| format!("{text:?} is not an URL like https://192.0.2.10:6443"))
+        uri.map(Self).ok_or_else(|| format!("{text:?} is not a URL like https://192.0.2.10:6443"))
     }
 }
 
@@ -192,10 +192,10 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library also takes the proxy of the environment, and compares NO_PROXY with the proxy and not with the
+    // The library also uses the proxy of the environment, and compares NO_PROXY with the proxy and not with the
     // server.
     config.proxy_url =
-        named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is no URL".to_owned())?;
+        named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is not a URL".to_owned())?;
     Ok(config)
 }
 
@@ -239,7 +239,7 @@ fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<Strin
 pub fn of_kubeconfig(error: KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return causes(&error) };
     let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
-    format!("it is no kubeconfig{}", place.unwrap_or_default())
+    format!("it is not a kubeconfig{}", place.unwrap_or_default())
 }
 
 /// An URL without its user and password. They are not used for a login, and must not be shown.
@@ -251,7 +251,7 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// Takes the tokens of a kubeconfig's user, in the order of kubectl and without the white space that editors add.
+/// Chooses the tokens of a kubeconfig's user, in the order of kubectl and without the white space that editors add.
 /// Returns the time for which the result is valid. A plug-in stays only if it must be run.
 ///
 /// # Errors
@@ -293,9 +293,7 @@ pub(super) fn trimmed(token: &str) -> Result<SecretString, String> {
         return Err("the token is empty".to_owned());
     }
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(
-            "the token has characters that no token may have: white space, control or non-ASCII characters".to_owned()
-        );
+        return Err("the token has forbidden characters: white space, control or non-ASCII characters".to_owned());
     }
     Ok(token.into())
 }
@@ -345,7 +343,7 @@ mod tests {
             "users: s3cr3t\n",
         ] {
             let said = of_kubeconfig(Kubeconfig::from_yaml(broken).expect_err("it is broken"));
-            assert!(said.starts_with("it is no kubeconfig, line ") && !said.contains("s3cr3t"), "{said}");
+            assert!(said.starts_with("it is not a kubeconfig, line ") && !said.contains("s3cr3t"), "{said}");
         }
     }
 

@@ -29,7 +29,7 @@ const LONGEST: u64 = 1 << 20;
 /// If the plug-in gives nothing usable. The error names the plug-in, and shows no token.
 pub(super) async fn run(user: &mut AuthInfo, within: Duration) -> Result<Option<Timestamp>, String> {
     let Some(exec) = user.exec.take() else { return Ok(None) };
-    let late = |_| Err(format!("gave {NO_ANSWER} within {} s", within.as_secs_f32()));
+    let late = |_| Err(format!("returned {NO_ANSWER} within {} s", within.as_secs_f32()));
     let printed = timeout(within, printed(&exec)).await.unwrap_or_else(late);
     printed.and_then(|printed| take(user, &printed)).map_err(|what| {
         let name = text::clean(exec.command.as_deref().unwrap_or_default(), text::NAME);
@@ -61,7 +61,7 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     let interactive = exec.interactive_mode != Some(ExecInteractiveMode::Never);
     let mut spec = json!({"interactive": interactive});
     if exec.provide_cluster_info {
-        let cluster = exec.cluster.as_ref().ok_or("needs the cluster, which has no description")?;
+        let cluster = exec.cluster.as_ref().ok_or("needs a description of the cluster, and there is none")?;
         spec["cluster"] = serde_json::to_value(cluster).map_err(|error| error.to_string())?;
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
@@ -83,13 +83,13 @@ fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String
             user.client_key_data = Some(base64(key).into());
         }
         (_, _, Some(token)) => {
-            let token = trimmed(&token).map_err(|what| format!("gave a token that cannot be used: {what}"))?;
+            let token = trimmed(&token).map_err(|what| format!("returned a token that cannot be used: {what}"))?;
             user.token = Some(token);
         }
-        _ => return Err("gave neither a token nor a certificate with its key".to_owned()),
+        _ => return Err("returned neither a token nor a certificate with its key".to_owned()),
     }
     let ends = status.expiration_timestamp.map(|ends| ends.parse::<Timestamp>()).transpose();
-    let ends = ends.map_err(|_| "gave an expirationTimestamp that is no time".to_owned())?;
+    let ends = ends.map_err(|_| "returned an expirationTimestamp that is not a time".to_owned())?;
     Ok(ends.map(|ends| ends.saturating_sub(BEFORE_END).unwrap_or(ends)))
 }
 

@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{place}: cannot be read: {source}; wanted a file with {WANTED}")]
     Unreadable { place: String, source: io::Error },
     /// A file without objects.
-    #[error("{place}: holds nothing, wanted {WANTED}")]
+    #[error("{place}: is empty, wanted {WANTED}")]
     Empty { place: String },
     /// A file from the redirection of a Windows shell.
     #[error("{place}: is UTF-16, wanted UTF-8")]
@@ -30,7 +30,9 @@ pub enum Error {
     #[error("{place}:{line}:{column}: {what}; wanted {WANTED}")]
     Malformed { place: String, line: u64, column: u64, what: String },
     /// A document that stops early.
-    #[error("{place}: ends before the kind of its List: it was cut, and its last item was left out; wanted {WANTED}")]
+    #[error(
+        "{place}: ends before the kind of its List: the file was cut, and its last item is not used; wanted {WANTED}"
+    )]
     Cut { place: String },
     /// A List whose metadata name a next page.
     #[error("{place}: has a page of a longer List, without the other pages; wanted {WANTED}")]

@@ -103,7 +103,7 @@ impl Input {
 #[derive(Debug)]
 pub struct OpenInput {
     file: File,
-    /// Its length in bytes; 0 if it is not known.
+    /// The input's length in bytes; 0 if it is not known.
     pub length: u64,
     silence: Duration,
 }

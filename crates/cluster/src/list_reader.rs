@@ -27,7 +27,7 @@ pub(super) struct ListReader<'a> {
 /// The form of an answer that was read to its end.
 #[derive(Debug, Default)]
 pub struct ListSummary {
-    /// It had `items` or rows.
+    /// The answer had `items` or rows.
     pub(super) list: bool,
     /// The kind of the list.
     pub(super) kind: Option<String>,

@@ -35,7 +35,7 @@ pub const SHORT: usize = 1 << 20;
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// What the reader of objects says in place of a parser.
+/// The error of the reader of objects, in place of a parser's error.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
@@ -306,11 +306,11 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
             let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
             let detail =
-                format!("{}: holds no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+                format!("{}: has no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
             // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
-            Gap::new(source, Why::NotAsked, format!("the input holds no {kind}"))
+            Gap::new(source, Why::NotAsked, format!("the input has no {kind}"))
         });
     }
 }

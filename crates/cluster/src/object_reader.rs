@@ -24,11 +24,11 @@ pub(super) struct ObjectReader<'a> {
 /// The form of a document that was read to its end.
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
-    /// It had `items`.
+    /// The answer had `items`.
     pub(super) list: bool,
     /// It, or a List in it, may be a part of a longer List: `metadata` names a next page, or items that remain.
     pub(super) part: bool,
-    /// It, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
+    /// The answer, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
     pub(super) cut: bool,
     /// The kind of a List that is complete and empty: a valid answer, and not the end of a cut file.
     pub(super) empty: Option<String>,
@@ -85,7 +85,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         };
         let twice = ["apiVersion", "kind", "metadata"].into_iter().find(|key| object.has_twice(key));
         if let Some(key) = twice.or(items_twice.then_some("items")) {
-            sink(None, Err(format!("{key} of a List is there twice, wanted every key once")));
+            sink(None, Err(format!("a List has {key} twice, wanted every key once")));
         }
         let kind = object.field("kind").and_then(Node::text);
         let cut = !closed && kind.is_none();

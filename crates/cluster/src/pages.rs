@@ -63,7 +63,7 @@ impl Server {
         self.pages_as::<K, S>(Format::Whole, collection, selector, recency, empty).await
     }
 
-    /// The same in another format.
+    /// The same answer in another format.
     pub(super) async fn pages_as<K: Object, S: ObjectSink>(
         &self,
         format: Format,
@@ -93,17 +93,17 @@ impl Server {
             };
             let ListSummary { list, metadata: ListMeta { next_page, resource_version, .. }, .. } = summary;
             if !list {
-                return Err(wrong(&format!("it is no list of {}", collection.kind)));
+                return Err(wrong(&format!("the answer is not a list of {}", collection.kind)));
             }
             version_of_all = version_of_all.or(resource_version).filter(|version| !version.is_empty());
             let Some(token) = next_page.filter(|token| !token.is_empty()) else {
                 return version_of_all
                     .map(|version| (sink, version))
-                    .ok_or_else(|| wrong("it has no resource version"));
+                    .ok_or_else(|| wrong("the list has no resource version"));
             };
             let next = format!("{}?limit={PAGE}{selector}&continue={}", collection.path, encoded(&token));
             if next == path {
-                return Err(wrong("its next page is a page that was already read"));
+                return Err(wrong("the next page is a page that was already read"));
             }
             path = next;
             into = (sink, count);

@@ -21,7 +21,7 @@ pub struct Grant {
     pub names: &'static [&'static str],
     /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
-    /// Its use, for the person who grants it.
+    /// The grant's use, for the person who grants it.
     pub why: &'static str,
     /// Whether a refusal is not reported.
     pub optional: bool,
@@ -42,7 +42,7 @@ pub const ACCESS: &[Grant] = &[
         resource: EndpointSlice::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "whether a Service answers, here or elsewhere",
+        why: "whether a Service has endpoints on this node or on other nodes",
         optional: false,
     },
     Grant {
@@ -50,8 +50,7 @@ pub const ACCESS: &[Grant] = &[
         resource: Pod::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list", "watch"],
-        why: "this node's pods and pods without a node, by field selector, and the arguments of kube-apiserver's; RBAC \
-              cannot express `own node`",
+        why: "this node's pods and pods without a node, by field selector, and the arguments of kube-apiserver's pods; RBAC cannot express `own node`",
         optional: false,
     },
     Grant {
@@ -59,7 +58,7 @@ pub const ACCESS: &[Grant] = &[
         resource: Node::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["list"],
-        why: "this node, addresses of the others, and k3s or RKE2 arguments",
+        why: "this node, addresses of the other nodes, and k3s or RKE2 arguments",
         optional: false,
     },
     Grant {
@@ -119,7 +118,7 @@ pub const REVIEWS: &[Grant] = &[
         resource: SubjectAccessReview::URL_PATH_SEGMENT,
         names: &[],
         verbs: &["create"],
-        why: "whether that user may read it",
+        why: "whether this user may read the document",
         optional: true,
     },
 ];

@@ -105,7 +105,7 @@ impl ReaderToken {
         let issued = issued.map_err(|error| error.gap(Source::Agent))?;
         let token = issued.status.and_then(|status| HeaderValue::from_str(&status.token).ok());
         let Some(mut token) = token.filter(|token| !token.is_empty()) else {
-            return Err(Gap::new(Source::Agent, Why::Malformed, "the API server issued no token that can be sent"));
+            return Err(Gap::new(Source::Agent, Why::Malformed, "the API server issued a token that cannot be sent"));
         };
         token.set_sensitive(true);
         Ok(token)

@@ -68,7 +68,7 @@ impl Server {
         self.timeout
     }
 
-    /// Its address, for messages.
+    /// The server's address, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }

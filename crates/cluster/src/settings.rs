@@ -27,7 +27,7 @@ const FELIX: &str = "FelixConfiguration default";
 pub struct NodeSettings {
     /// The names of the objects that apply, in the order in which they apply.
     pub names: Vec<String>,
-    /// Their settings.
+    /// The settings in these objects.
     pub values: BTreeMap<String, String>,
 }
 
@@ -244,7 +244,7 @@ impl Settings {
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
-            None => (format!("{place}, which leaves it at the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
+            None => (format!("{place}, which keeps the default"), Ok(PortRange::DEFAULT_NODE_PORTS)),
         };
         self.ranges.push(ReportedRange { source, place, range });
     }

@@ -131,7 +131,7 @@ fn range_of_flagz(server: &Server, answer: &str) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let place = format!("{}/flagz", server.address());
     if !facts.settings.flagz(place.clone(), answer) {
-        let detail = format!("{place}: the answer names no service-node-port-range");
+        let detail = format!("{place}: the answer has no service-node-port-range");
         facts.reject(Gap::new(Source::NodePortRange, Why::Malformed, detail));
     }
     facts

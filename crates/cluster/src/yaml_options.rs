@@ -8,7 +8,7 @@ const ALIASES: usize = 1_000;
 /// limits the size of all aliases.
 const ANCHORED: usize = 64 << 10;
 
-/// For documents of any length, which are streamed.
+/// Options for documents of any length, which are streamed.
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
@@ -18,7 +18,7 @@ pub(super) fn tree() -> Options {
     options(2_000_000)
 }
 
-/// For a document that is kept as text.
+/// Options for a document that is kept as text.
 pub(super) fn embedded() -> Options {
     options(100_000)
 }

@@ -1,4 +1,4 @@
-//! One assumption: a data plane with one value for each of its settings, and who answers then.
+//! One assumption: a data plane with one value for each of its settings, and its answers.
 
 use std::net::IpAddr;
 
@@ -21,7 +21,7 @@ use portreeve_facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, V
 pub struct Assumption {
     /// The data plane.
     pub(super) plane: &'static DataPlane,
-    /// Its settings.
+    /// The assumption's settings.
     pub(super) settings: Settings,
 }
 
@@ -31,13 +31,13 @@ impl Assumption {
         self.plane.mode
     }
 
-    /// Whether a NodePort is served on an address of this node at all, from anywhere, endpoints aside.
+    /// Whether a NodePort is served on an address of this node for any client, regardless of endpoints.
     pub fn captures(&self, address: LocalAddress) -> bool {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
-    /// The same for connections from outside. A list of addresses that was written for other clients does not cover
-    /// loopback.
+    /// Whether a NodePort is served on an address for connections from outside. A list of addresses that was written for other clients does
+    /// not cover loopback.
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
         !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
@@ -51,7 +51,7 @@ impl Assumption {
     /// plugin `portmap` on every address.
     ///
     /// # Errors
-    /// When it is not known.
+    /// When the answer is not known.
     pub fn serves_host_port(
         &self,
         (pod, port): (&Pod, &ContainerPort),
@@ -65,23 +65,22 @@ impl Assumption {
         }
     }
 
-    /// Whether it refuses NodePorts on loopback, of Services with endpoints too.
+    /// Whether the data plane refuses NodePorts on loopback, also of Services with endpoints.
     pub fn refuses_on_loopback(&self) -> bool {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether some Service, whatever its endpoints, would take an address's new connections.
+    /// Whether some Service, with any endpoints, would get the new connections to an address.
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }
 
-    /// The same of those from one vantage point.
+    /// Whether some Service would get the new connections from one vantage point.
     pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
-    /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] says what it sees of it over
-    /// a protocol.
+    /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] translates the outcome for a protocol.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = (self.plane.captures)(&self.settings, to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -93,8 +92,7 @@ impl Assumption {
         }
     }
 
-    /// The same for an address that a Service claims for itself, regardless of `nodePortAddresses`, if the address is
-    /// taken.
+    /// Who answers a client on an external address of a Service, regardless of `nodePortAddresses`, if the data plane serves the address.
     pub fn outcome_of_external_ip(
         &self,
         (to, protocol): (LocalAddress, Protocol),
@@ -104,15 +102,15 @@ impl Assumption {
         (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured: true })
     }
 
-    /// Whether such an address of this node is taken from a vantage point.
+    /// Whether the data plane serves an external address of this node for a vantage point.
     ///
     /// # Errors
-    /// When it is not known.
+    /// When the answer is not known.
     pub fn captures_external(&self, claim: &ExternalAddress<'_>, from: Vantage) -> Result<bool, Gap> {
         (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
     }
 
-    /// Whether what outsiders send to a load balancer's address may be dropped at every port that its Service has not.
+    /// Whether packets from outside to a load balancer's address may be dropped at every port that its Service does not have.
     pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
         self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
     }
@@ -122,12 +120,12 @@ impl Assumption {
         self.plane.masquerades_own_link_local
     }
 
-    /// The claim that counts if an external IP and a NodePort have the same address and port. `None` if either is possible.
+    /// The claim that counts if an external IP and a NodePort have the same address and port. `None` if either claim is possible.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// The same of a NodePort and a hostPort.
+    /// The claim that counts if a NodePort and a hostPort have the same port.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }

@@ -18,24 +18,24 @@ use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, P
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
-    /// All that is possible without the assumption that the settings are at their defaults.
+    /// The possible assumptions if the settings are not assumed to be the defaults.
     unassumed: Option<Possible>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
     /// The source of the settings, or the note that they were not read.
     settings: String,
-    /// `nodePortAddresses` as configured, where the settings were read.
+    /// `nodePortAddresses` as configured, if the settings were read.
     node_port_addresses: Option<Vec<String>>,
     /// The input to name if the assumptions disagree.
     missing: Option<Gap>,
-    /// The proxy has not programmed for a while what is queued: verdicts describe what it will program.
+    /// Whether the proxy has not applied its queued changes for some time: verdicts describe the result after the changes.
     behind: bool,
-    /// A data plane that was not measured, by its link.
+    /// The name of an unmeasured data plane whose link exists.
     unmeasured: Option<&'static str>,
 }
 
 impl Assumptions {
-    /// What a snapshot leaves possible. A proxy whose last sync is this many seconds late counts as behind.
+    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late counts as behind.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
@@ -63,7 +63,7 @@ impl Assumptions {
         }
     }
 
-    /// Each of them: at least one.
+    /// All assumptions: at least one.
     pub fn iter(&self) -> impl Iterator<Item = &Assumption> {
         self.possible.list.iter()
     }
@@ -75,7 +75,7 @@ impl Assumptions {
         self.possible.at(everywhere)
     }
 
-    /// The same with any settings, where those are assumed.
+    /// The assumptions with any settings, if the settings are assumed.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
@@ -85,20 +85,22 @@ impl Assumptions {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
     }
 
-    /// Why there is more than one although every input was read.
+    /// The reason for several assumptions although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
         if self.possible.list.iter().any(|it| it.settings.pods_by_list)
             && self.possible.list.iter().any(|it| !it.settings.pods_by_list)
         {
             return format!(
-                "which devices {mode} serves, and whether its version serves pods on all their addresses, is not known"
+                "it is not known which devices {mode} serves, and whether its version serves pods on all their addresses"
             );
         }
-        format!("which devices {mode} serves is not known: those with this node's addresses, and perhaps others")
+        format!(
+            "it is not known which devices {mode} serves: the devices with this node's addresses, and perhaps others"
+        )
     }
 
-    /// The mode with its source, or that it is unknown, for evidence.
+    /// The mode with its source, or *unknown*, for evidence.
     pub fn mode_in_words(&self) -> String {
         let mut words = mode_in_words(&self.mode);
         if words == unknown::WORDS && self.possible.list.iter().any(|it| it.mode() == Mode::Cilium) {
@@ -109,12 +111,14 @@ impl Assumptions {
             words.push_str(name);
         }
         if self.behind {
-            words.push_str("; it has changes queued that it does not program: this is what it will do when it does");
+            words.push_str(
+                "; the proxy has not applied its queued changes yet: this is the result after it applies them",
+            );
         }
         words
     }
 
-    /// `nodePortAddresses` with its source, or that it was not read, for evidence.
+    /// `nodePortAddresses` with its source, or a note that it was not read, for evidence.
     pub fn node_port_addresses_in_words(&self) -> String {
         match self.node_port_addresses.as_deref() {
             Some([]) => format!("the mode's default (from {})", self.settings),
@@ -133,9 +137,9 @@ impl Assumptions {
 /// Assumptions.
 #[derive(Debug)]
 struct Possible {
-    /// At least one. Last come the assumptions about unread settings that exclude all addresses of this node, or a family.
+    /// At least one assumption. The last assumptions have unread settings that exclude all addresses of this node, or a family.
     list: Vec<Assumption>,
-    /// How many come before these.
+    /// The number of assumptions before these.
     serving: usize,
 }
 
@@ -174,11 +178,13 @@ impl Possible {
     }
 }
 
-/// The mode with its source, or that it is unknown, for evidence.
+/// The mode with its source, or *unknown*, for evidence.
 pub fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
     match mode {
         Ok(mode) => mode.to_string(),
-        Err(gap) if gap.why == Why::Ambiguous => format!("unknown: {}; this holds for both", gap.detail),
+        Err(gap) if gap.why == Why::Ambiguous => {
+            format!("unknown: {}; the result is the same in both cases", gap.detail)
+        }
         Err(_) => unknown::WORDS.to_owned(),
     }
 }
@@ -188,13 +194,13 @@ fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
     DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
 }
 
-/// The proxy's configuration, as far as it is known.
+/// The known part of the proxy's configuration.
 enum Config<'a> {
-    /// It was read.
+    /// The configuration was read.
     Read(&'a ProxyConfig),
     /// The mode was configured for this scan, with its defaults.
     Default,
-    /// It was not read.
+    /// The configuration was not read.
     Unread(Gap),
 }
 
@@ -219,7 +225,7 @@ impl<'a> Config<'a> {
         match self {
             Self::Read(config) => config.place.clone(),
             Self::Default => "the mode's defaults".to_owned(),
-            Self::Unread(_) => "unknown: the addresses that are served may be others".to_owned(),
+            Self::Unread(_) => "unknown: the proxy may serve other addresses".to_owned(),
         }
     }
 
@@ -251,18 +257,18 @@ struct Assumed {
     is: Known,
 }
 
-/// How a configuration is known.
+/// The source of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// It was read.
+    /// The configuration was read.
     Read,
-    /// The default of a mode that was configured for this scan. It says nothing about the cluster.
+    /// The default of a mode that was configured for this scan. It is no fact about the cluster.
     Assumed,
-    /// It is one of those that are possible.
+    /// One of several possible configurations.
     Unread,
 }
 
-/// A data plane with each value that its settings may have under one configuration, and the input that would show which.
+/// A data plane with each value that its settings may have under one configuration, and the input that would decide.
 fn assumptions(
     plane: &'static DataPlane,
     Assumed { config, is }: &Assumed,
@@ -300,7 +306,7 @@ fn assumptions(
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut assumptions = Vec::new();
-    // Cilium may have decided either way about an address of a device.
+    // It is not known whether Cilium serves the address of the device.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
@@ -329,7 +335,7 @@ fn assumptions(
     (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
-/// All possible values of an input if it is needed, and the reason; else the value that changes nothing.
+/// If an input is needed, all its possible values and the reason. Otherwise one value that has no effect.
 fn if_needed<T>(
     is_needed: bool,
     neutral: T,
@@ -346,10 +352,10 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     }
 }
 
-/// Why it may be any.
-const UNKNOWN_PRIMARY: &str = "this node's own Node object was not found, so its primary address is not known";
+/// The reason why any value is possible.
+const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// The largest number of addresses that are tried as the primary one. With more addresses, *none* is tried too: then each
+/// The largest number of addresses that are tried as the primary address. With more addresses, *no primary address* is tried too: then each
 /// address may be served.
 const MOST_PRIMARIES: usize = 16;
 
@@ -357,8 +363,8 @@ const MOST_PRIMARIES: usize = 16;
 type Primary = [Option<IpAddr>; 2];
 
 /// The primary address of each family: `bindAddress` if it names one, else the Node's first InternalIP, then ExternalIP
-/// (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object any address of the node is possible, and the gap
-/// names the input that would show it.
+/// (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object, any address of the node is possible, and the gap names the
+/// deciding input.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {
@@ -388,8 +394,9 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
     )
 }
 
-/// Why there may be one or none.
-const UNKNOWN_DETECTOR: &str = "kube-proxy tells pods by the Node's podCIDRs, and this node's own are not known";
+/// The reason why there may be a detector or none.
+const UNKNOWN_DETECTOR: &str =
+    "kube-proxy recognizes pods by the Node's podCIDRs, and the podCIDRs of this node are not known";
 
 /// Whether there is a detector, IPv4 then IPv6.
 type Detector = [bool; 2];
@@ -398,8 +405,8 @@ type Detector = [bool; 2];
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family, the
-/// other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If both are possible, the
-/// gap names the input that would show it. An unread configuration is no gap of its own here.
+/// other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If both are possible, the gap names the
+/// deciding input. An unread configuration makes no separate gap here.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

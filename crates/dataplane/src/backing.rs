@@ -1,17 +1,17 @@
-//! What stands behind a Service port: the input that decides most outcomes.
+//! The endpoints behind a Service port: the input that decides most outcomes.
 
-/// What a Service port of one family has behind it (kubernetes pkg/proxy/topology.go).
+/// The endpoints of a Service port in one family (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// An endpoint that outside traffic may go to from this node.
+    /// An endpoint that traffic from outside can reach through this node.
     Ready,
-    /// No usable endpoint at all.
+    /// No usable endpoint.
     Empty,
     /// externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
-    /// From outside like `Ready`; internalTrafficPolicy Local, and usable endpoints on other nodes only.
+    /// For clients from outside like `Ready`; internalTrafficPolicy Local, and usable endpoints only on other nodes.
     ReadyOutside,
-    /// From outside like `Elsewhere`; internalTrafficPolicy Local too.
+    /// For clients from outside like `Elsewhere`; internalTrafficPolicy is Local too.
     ElsewhereOutside,
 }
 
@@ -19,7 +19,7 @@ impl Backing {
     /// Every value, for judging when endpoints are unknown.
     pub const ALL: [Self; 5] = [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
 
-    /// What usable endpoints on other nodes only are, with these policies Local.
+    /// The backing if usable endpoints are only on other nodes, with these policies Local.
     pub fn elsewhere(external_local: bool, internal_local: bool) -> Self {
         match (external_local, internal_local) {
             (false, false) => Self::Ready,

@@ -14,10 +14,10 @@ pub struct ByPort<T> {
 }
 
 impl<T> ByPort<T> {
-    /// Of values with their ports.
+    /// An index of values with their ports.
     ///
     /// # Panics
-    /// When there are more than a `u32` counts.
+    /// When there are more values than a `u32` can count.
     pub fn of(all: impl IntoIterator<Item = (Port, T)>) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(port, _)| *port);
@@ -43,12 +43,12 @@ impl<T> ByPort<T> {
         self.ports.iter().enumerate().map(|(index, (port, _))| (*port, self.nth(index)))
     }
 
-    /// All of them.
+    /// All values.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.values.iter()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
@@ -59,7 +59,7 @@ impl<T> ByPort<T> {
     }
 }
 
-/// Sockets by their local ports. Sockets of one port are in the order of their addresses, whatever order a file has.
+/// Sockets by their local ports. Sockets of one port are sorted by address, in any order of a file.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
     let mut sockets: Vec<_> = sockets.iter().collect();
     sockets.sort_by_key(|socket| (socket.local, socket.device, socket.inode));

@@ -1,26 +1,26 @@
-//! Cases: what inputs that were not read may be, and the one fold over what is found in each.
+//! Cases: the possible values of unread inputs, and the one fold over the results of all cases.
 
 use std::collections::BTreeMap;
 
 use super::{assumption::Assumption, round::Addressed};
 use portreeve_facts::{Affected, Gap, Why};
 
-/// An input that may have several values. Their order is the one in which a reader can do something about them: of the inputs that
-/// change a verdict by themselves, the first is named.
+/// An input that may have several values. They are sorted by how easily a user can supply them: of the inputs that alone change a verdict,
+/// the first is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
-    /// What endpoints a Service port has in a family.
+    /// The endpoints of a Service port in a family.
     Endpoints,
-    /// Whether a socket of IPv6 takes IPv4 too.
+    /// Whether an IPv6 socket also gets IPv4 connections.
     V6Only,
-    /// Whether a part of a Service is served by this node.
+    /// Whether this node serves a part of a Service.
     KeptOff,
 }
 
-/// A doubt, and of what: an address in memory, or a number of the caller's.
+/// A doubt and its object: an address in memory, or a number of the caller.
 pub(super) type Question = (Doubt, usize, usize);
 
-/// One case: a value for every unread input that the judgement used. An input that was read makes no case.
+/// One case: a value for every unread input that the judgement used. Inputs that were read make no cases.
 #[derive(Debug, Default)]
 pub struct Case {
     choices: Vec<Choice>,
@@ -38,7 +38,7 @@ impl Case {
     /// The value of an input in this case: one of several, or the only one.
     ///
     /// # Panics
-    /// When there is none.
+    /// When there is no value.
     pub(super) fn choose<T: Copy>(&mut self, question: Question, options: &[T], gap: impl FnOnce() -> Gap) -> T {
         let known = self.choices.iter().find(|it| it.question == question).map(|it| it.chosen);
         let chosen = known.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Case {
         options[chosen]
     }
 
-    /// Makes it the next one; false after the last.
+    /// Moves to the next case; false after the last case.
     fn next(&mut self) -> bool {
         while let Some(last) = self.choices.last_mut() {
             if last.chosen + 1 < last.options {
@@ -65,7 +65,7 @@ impl Case {
 
 /// The loss in a case.
 pub trait Loss: Sized + Clone + PartialEq {
-    /// The loss that two cases have in common; nothing if they have none.
+    /// The common loss of two cases; none if they have no common loss.
     fn meet(self, other: &Self) -> Option<Self>;
 
     /// The largest possible loss of two cases, if a rule needs more than *some loss*.
@@ -75,18 +75,18 @@ pub trait Loss: Sized + Clone + PartialEq {
     }
 }
 
-/// What holds over all cases.
+/// The result over all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged<T> {
-    /// Every case has at least this loss. If some cases lose more: the input that decides it.
+    /// Every case has at least this loss. If some cases lose more, the input that decides this.
     Certain(T, Option<Gap>),
-    /// Nothing is lost in any.
+    /// No case has a loss.
     Never,
-    /// It depends on an input that was not read.
+    /// The result depends on an unread input.
     Depends {
         /// This input.
         on: Gap,
-        /// The largest possible loss, in the cases before one that cannot be decided.
+        /// The largest possible loss, in the cases before an undecidable case.
         ever: Option<T>,
     },
 }
@@ -95,7 +95,7 @@ pub enum Judged<T> {
 /// how many are unread.
 const MOST_CASES: usize = 256;
 
-/// An assumption, its case's choices, and the number of the loss there: zero is none.
+/// An assumption, the choices of its case, and the number of the loss in this case: zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
 /// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is the
@@ -105,7 +105,7 @@ pub(super) fn over<T: Loss>(
     settings: impl Fn() -> Gap,
     mut judge: impl FnMut(&Assumption, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
-    // The loss in all cases so far: nothing before the first, `Some(None)` if they have nothing in common.
+    // The common loss of all cases so far: none before the first case, `Some(None)` without a common loss.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ pub(super) fn over<T: Loss>(
             }
             let choices = case.choices.iter().map(|it| (it.question, it.chosen)).collect();
             match found {
-                // Nothing that others lose makes it known.
+                // If this case is undecidable, no loss of other cases makes the result known.
                 Err(gap) => {
                     unknown = Some(gap);
                     break 'all;
@@ -130,7 +130,7 @@ pub(super) fn over<T: Loss>(
                     seen.push((index, choices, 0));
                 }
                 Ok(Some(lost)) => {
-                    // A loss that was seen before changes nothing, and most assumptions behave alike.
+                    // A repeated loss does not change the result, and most assumptions behave alike.
                     let known = losses.iter().position(|it| *it == lost);
                     let loss = known.unwrap_or(losses.len());
                     seen.push((index, choices, loss + 1));
@@ -152,22 +152,22 @@ pub(super) fn over<T: Loss>(
             }
             cases += 1;
             if cases > MOST_CASES {
-                let detail = "more inputs were not read than Portreeve compares with each other";
+                let detail = "too many inputs were not read: Portreeve cannot compare all cases";
                 unknown = case.choices.first().map(|it| Gap::new(it.gap.source, Why::TooMuch, detail));
                 break 'all;
             }
         }
     }
-    // Whether something is lost comes before what it is.
+    // The question whether there is a loss comes before its kind.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
     // Unread inputs of one kind stay in the order of their use, not of their addresses in memory.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
-        // If another input decides too, a missing right is not the only doubt.
+        // If another input decides too, the missing right is not the only doubt.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
-        // Of one data plane with one value for each setting, an input has to be the reason.
+        // With one data plane and one value for each setting, an input must be the reason.
         let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| assumptions.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
@@ -190,7 +190,7 @@ fn settings_decide(seen: &[Seen]) -> bool {
     seen.iter().any(|(_, choices, loss)| *losses.entry(choices).or_insert(*loss) != *loss)
 }
 
-/// Whether an input decides by itself what is lost: all else alike, one case has another loss than the other.
+/// Whether an input alone decides the loss: two cases that differ only in this input have different losses.
 fn decides(question: Question, seen: &[Seen]) -> bool {
     let chosen =
         |choices: &[(Question, usize)]| choices.iter().find(|(it, _)| *it == question).map(|(_, chosen)| *chosen);
@@ -213,10 +213,10 @@ impl Loss for Affected {
     }
 }
 
-/// The settings with which something holds.
+/// The settings with which a result is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stratum {
-    /// Any that the node may have.
+    /// Any settings that the node may have.
     Any,
     /// The assumed defaults, if the user named a mode and its settings were not read.
     Defaults,
@@ -225,20 +225,20 @@ pub enum Stratum {
 }
 
 impl Stratum {
-    /// The assumption in words; nothing if any settings give the result.
+    /// The assumption in words; none if the result is the same with any settings.
     pub fn in_words(self) -> Option<&'static str> {
         match self {
             Self::Any => None,
-            Self::Defaults => Some("that the proxy's settings are at their defaults"),
+            Self::Defaults => Some("the defaults of the proxy's settings"),
             Self::Served => Some("that nodePortAddresses has an address of this node"),
         }
     }
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node, or at some addresses: with any settings if certain, else with
-    /// the assumed settings, else with the settings that serve this node. A socket at every address meets a served address,
-    /// whatever `nodePortAddresses` lists.
+    /// The loss of a socket at every address of this node, or at some addresses: with any settings if this is certain, otherwise with the
+    /// assumed settings, otherwise with the settings that serve this node. A socket at every address meets a served address, whatever
+    /// `nodePortAddresses` lists.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -266,7 +266,7 @@ mod tests {
     use super::{super::round::Round, *};
     use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, healthy::gap};
 
-    /// The unread input of a question, named after it.
+    /// The unread input of a question, with the question's name.
     fn unread(name: &str) -> Gap {
         Gap::new(Source::EndpointSlices, Why::NotPermitted, name)
     }
@@ -279,7 +279,7 @@ mod tests {
         (!vantages.is_empty()).then(|| vantages.iter().copied().collect())
     }
 
-    /// Folded over the one assumption of a node with all settings read.
+    /// The fold over the only assumption of a node whose settings were all read.
     fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
         let (world, mut judge) = (Snapshot::healthy(), judge);
         let round = Round::of(&world, None, 60);

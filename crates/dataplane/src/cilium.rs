@@ -36,17 +36,17 @@ pub(super) static PLANE: DataPlane = DataPlane {
 
 /// A note for clients of another address, if no list names it.
 pub(super) const ONE_ADDRESS: &str =
-    ", for remote clients on one address of each device; set nodeport-addresses to have others served";
+    "; for remote clients on one address of each device, unless nodeport-addresses has other addresses";
 
-/// Why it is not known who answers on an address of a device that is none of Cilium's.
+/// The reason why it is not known who answers on an address of a device that Cilium does not serve.
 const BY_WHICH_DEVICE: &str =
-    "the address is on a device that Cilium does not serve: it takes what arrives by one of its own devices";
-const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve, and with bpf-lb-sock-hostns-only packets of pods were not asked";
-/// The same of a hostPort.
-const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address, and newer ones, by their sources, on none";
+    "the address is on a device that Cilium does not serve: Cilium serves only packets that arrive on its own devices";
+const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve, and packets of pods with bpf-lb-sock-hostns-only were not measured";
+/// The reason for a hostPort.
+const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address; newer versions, from their source code, on no address";
 
-/// Whether it serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`): without a `hostIP` where it serves
-/// NodePorts; with one of loopback on all of it.
+/// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`): without a `hostIP` on the
+/// addresses of NodePorts; with a `hostIP` of loopback on all of loopback.
 pub(super) fn serves_host_port(
     settings: &Settings,
     port: &ContainerPort,
@@ -63,8 +63,8 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether it refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard
-/// and on each address that it takes. Who listens there already stays, and cannot begin again.
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard and on
+/// each served address. A process that listens already keeps its socket, but cannot listen again after a restart.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
@@ -72,18 +72,19 @@ pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> 
     serves && is_translated(protocol) && !config.is_some_and(allows)
 }
 
-/// The same on the NodePorts of one Service. Those that Envoy serves are free since 1.18 (`bpf/bpf_sock.c`), for Envoy itself.
+/// Whether Cilium refuses `bind` on the NodePorts of one Service. NodePorts that Envoy serves are allowed since 1.18 (`bpf/bpf_sock.c`),
+/// for Envoy itself.
 pub fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protocol, family: Family) -> bool {
     let has = service.families.contains(&family);
     has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
 }
 
-/// Whether Cilium's Envoy answers for a Service, whatever its endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
+/// Whether Cilium's Envoy answers for a Service, with any endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
 pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
     service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
 
-/// Cilium's own NodePort range: the configured one, else its default.
+/// Cilium's own NodePort range: configured, otherwise the default.
 pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     match snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium) {
         Some(claim) => Ok(claim.ranges.get()?.iter().copied().collect()),
@@ -91,11 +92,11 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// Whether Cilium replaces kube-proxy on this node; nothing if both are possible.
+/// Whether Cilium replaces kube-proxy on this node; none if both are possible.
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
-        // One that answers, or is configured, beside it.
+        // A kube-proxy that answers, or is configured, beside Cilium.
         Err(_) if snapshot.contested().is_some() => None,
         Err(_) => match snapshot.kernel.interfaces.known(Unread::Doubted) {
             Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
@@ -110,13 +111,13 @@ pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
 
-/// Whether its programs of `connect` and `bind` know the protocol (cilium `bpf/bpf_sock.c`).
+/// Whether Cilium's programs for `connect` and `bind` handle the protocol (cilium `bpf/bpf_sock.c`).
 fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Each way to answer without an endpoint, with SCTP or without. Whatever else is set, a list of addresses may have none of this node's,
-/// and a family may be off.
+/// Each way to answer without an endpoint, with SCTP or without. With any other settings, a list of addresses may have no address of this
+/// node, and a family may be off.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -133,7 +134,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// It is complete but for the devices, and for the version where that matters.
+/// The configuration is complete except for the devices, and for the version if it matters.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
@@ -154,14 +155,14 @@ fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     is_served && (!is_like_outsiders || listed())
 }
 
-/// On the addresses of its devices. On another it takes what comes by one of them, and a load balancer's address from the node
-/// and its pods (`bpf/bpf_sock.c`, `sock4_skip_xlate`).
+/// Cilium serves the addresses of its devices. On another address, it serves packets that arrive by its devices, and a load balancer's
+/// address for the node and its pods (`bpf/bpf_sock.c`, `sock4_skip_xlate`).
 fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Field) -> Result<bool, &'static str> {
     captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
 }
 
-/// Whether what is for one address of the node alone is taken; `beyond` is whether the node and its pods are sent to it where the
-/// address is of no device of Cilium.
+/// Whether Cilium serves one address of the node. `beyond`: whether it serves the node and its pods on an address of a device that is not
+/// Cilium's.
 fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
     match from {
         _ if settings.is_of_devices(to) => Ok(true),
@@ -171,7 +172,7 @@ fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool
     }
 }
 
-/// Whether Cilium serves an address's family at all.
+/// Whether Cilium serves an address's family.
 fn is_on(settings: &Settings, address: LocalAddress) -> bool {
     !settings.families_off.contains(&Family::of(address.ip))
 }
@@ -189,16 +190,16 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     };
     let is_own = matches!(connection.from, Vantage::Node | Vantage::Loopback);
     let backing = connection.backing;
-    // The node and its pods are inside, for which internalTrafficPolicy is.
+    // The node and its pods are inside the cluster, so internalTrafficPolicy counts for them.
     let is_inside = connection.from != Vantage::Remote;
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
     let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
-    // With both policies Local it is a Service with endpoints, of which none may be used.
+    // With both policies Local, the Service has endpoints, but may use none of them.
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // By its sources, not measured: connections that `connect` does not translate go to the process, except pods'
+        // From its source code, not measured: connections that `connect` does not translate go to the process, except pods'
         // packets.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
@@ -208,13 +209,13 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Cilium's map has one entry, with the endpoints of the Service that was programmed last; since 1.19.7 of the NodePort, if
-/// it is served, by its sources (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). The version is not known here.
+/// Cilium's map has one entry, with the endpoints of the Service that was programmed last; since 1.19.7 with the endpoints of the NodePort,
+/// if it is served, from its source code (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). The version is not known here.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }
 
-/// It ignores a hostPort in the NodePort range.
+/// Cilium ignores a hostPort in the NodePort range.
 fn node_port_or_host_port(_: Outcome) -> Option<ClaimKind> {
     Some(ClaimKind::NodePort)
 }

@@ -3,10 +3,10 @@
 use super::external_address::ExternalAddress;
 use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};
 
-/// By what right a port is claimed.
+/// The kind of a claim to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
-    /// A Service's external IP or load balancer address is an address of this node, and its `port` is this one.
+    /// A Service's external IP or load balancer address is an address of this node, and the Service has this `port`.
     ExternalIp,
     /// A Service's nodePort.
     NodePort,
@@ -16,12 +16,12 @@ pub enum ClaimKind {
     Redirection,
     /// A listening socket.
     Listener,
-    /// A listening socket of the proxy itself: a held NodePort, a health check.
+    /// A listening socket of the proxy itself: for a NodePort or a health check.
     Proxy,
 }
 
 impl ClaimKind {
-    /// Its word in JSON.
+    /// The word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::ExternalIp => "external-ip",
@@ -34,7 +34,7 @@ impl ClaimKind {
     }
 }
 
-/// A claim of one port and protocol, with what it rests on.
+/// A claim to one port and protocol, with its object.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
     /// An external address, and a port of the Service.
@@ -43,9 +43,9 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A redirection of a hostPort that is of no pod that lives.
+    /// A redirection of a hostPort that belongs to no living pod.
     Redirection(&'a Redirection),
-    /// A listener, and how many share its address and port.
+    /// A listener, and the number of sockets with its address and port.
     Listener(&'a Socket, usize),
 }
 

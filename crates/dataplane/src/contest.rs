@@ -33,64 +33,63 @@ pub struct Contest<'r, 'a, 'c> {
     contenders: Vec<Contender<'c>>,
     protocol: Protocol,
     number: u16,
-    /// The addresses of load balancers, where all claims of the port are here.
+    /// The addresses of load balancers, if the contest has all claims of the port.
     balanced: BTreeSet<IpAddr>,
-    /// Every destination of this node, with each vantage point of it.
+    /// Every destination of this node, with each of its vantage points.
     places: Vec<(Vantage, LocalAddress)>,
 }
 
-/// A claim, and the known results for it.
+/// A claim and its known results.
 struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
-    /// Whether its endpoint is this listener, for the listener of the last call.
+    /// Whether the claim's endpoint is this listener, for the listener of the last call.
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
 /// The effect of a hostPort at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
-    /// It is served, or a redirection that was left behind takes it.
+    /// The hostPort is served, or a leftover redirection takes its connections.
     To(usize, Outcome),
-    /// Cilium leaves it out, for the NodePort range has its number.
+    /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
 }
 
-/// Which claim comes first in nftables mode cannot be seen.
-const UNDEFINED: &str = "kube-proxy's nftables chains and those of the hostPort have one priority: the ones made last are asked first, and kube-proxy makes its own anew whenever it starts";
+/// The order of the claims in nftables mode is not visible.
+const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have the same priority: the newest chains come first, and kube-proxy makes its chains again at each start";
 
-/// Which of two Services comes first cannot be seen.
-const TWO_SERVICES: &str = "two Services claim it, and which of them comes first is not defined";
+/// The order of two Services is not visible.
+const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
-/// What becomes of what arrives for a load balancer's address that is of no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
+/// The outcome of packets to a load balancer's address that is on no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
 /// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
-const OTHER_PORTS: &str = "a Service has it as a load balancer's address, and it is on a device that Cilium does not serve: Cilium drops what \
-    arrives there at all other ports, where it assigns such addresses itself";
+const OTHER_PORTS: &str = "a Service has this load balancer's address, and the address is on a device that Cilium does not serve: if Cilium assigns such addresses, it drops packets to all other ports of the address";
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// What becomes of the connection.
+    /// The outcome of the connection.
     pub outcome: Outcome,
-    /// The claim that decides; nothing if none counts.
+    /// The deciding claim; none if no claim counts.
     pub by: Option<usize>,
     /// The socket that the kernel chooses, if no other claim comes before it.
     pub listener: Option<usize>,
 }
 
 impl Answer {
-    /// The listener that gets the connection if no other claim stands before it, and does not get it.
+    /// The listener that does not get the connection because another claim comes first.
     pub(super) fn loser(&self) -> Option<usize> {
         self.listener.filter(|_| self.outcome != Outcome::Listener)
     }
 }
 
-/// Why the result is unknown although every input has a value: it is undefined, or was not measured.
+/// The reason why the result is unknown although every input has a value: it is undefined, or was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Undecided {
     pub gap: Gap,
-    /// The listener that does not get it, whichever of the other claims does.
+    /// The listener that does not get the connection, if any other claim gets it.
     pub loser: Option<usize>,
 }
 
@@ -100,7 +99,7 @@ impl From<Gap> for Undecided {
     }
 }
 
-/// Either of two answers.
+/// One of two answers.
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
     let loser = |it: &Result<Answer, Undecided>| match it {
         Ok(answer) => answer.loser(),
@@ -109,12 +108,12 @@ fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, wh
     Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
 }
 
-/// The places at which a listener loses its connections, and every way in which these may end there.
+/// The places at which a listener loses its connections, with every possible outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
 
 impl Lost {
-    /// The vantage points that lose something.
+    /// The vantage points with a loss.
     pub fn affected(&self) -> Affected {
         self.0.keys().map(|(from, _)| *from).collect()
     }
@@ -131,7 +130,7 @@ impl Loss for Lost {
 }
 
 impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
-    /// Between these claims of a port.
+    /// A contest between these claims of a port.
     pub fn of(
         round: &'r Round<'a>,
         addressed: &'r Addressed<'a>,
@@ -151,13 +150,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { round, addressed, contenders, protocol, number, balanced: BTreeSet::new(), places }
     }
 
-    /// The same where every claim of the port is here, and these are all addresses of load balancers.
+    /// A contest with every claim of the port and all addresses of load balancers.
     #[must_use]
     pub(super) fn with_balanced(self, balanced: BTreeSet<IpAddr>) -> Self {
         Self { balanced, ..self }
     }
 
-    /// The same at one address alone, which another host may translate to one of this node.
+    /// A contest at only one address, which another host may translate to an address of this node.
     #[must_use]
     pub fn at(self, ip: IpAddr) -> Self {
         let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
@@ -170,7 +169,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.contenders.iter().map(|it| &it.claim)
     }
 
-    /// Every destination of this node, with each vantage point of it.
+    /// Every destination of this node, with each of its vantage points.
     pub(super) fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
         self.places.iter().copied()
     }
@@ -190,8 +189,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.who_beside(listener, assumption, case, (from, to))
     }
 
-    /// The addresses at which this contest's listener loses its connections in this case; nothing if it loses none.
-    /// `excuse` returns whether the loss is no conflict, and `counts` which losses are one.
+    /// The addresses at which this contest's listener loses its connections in this case; none if it loses none. `excuse` returns whether
+    /// the loss is no conflict, and `counts` whether a loss counts.
     ///
     /// # Errors
     ///
@@ -225,7 +224,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The same as [`Self::who`], of a listener that was found.
+    /// Like [`Self::who`], for a known listener.
     fn who_beside(
         &self,
         listener: Option<usize>,
@@ -251,7 +250,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.decided(assumption, (from, to), service, host_port, listener)
     }
 
-    /// The external address that is taken here, and what becomes of a connection to it.
+    /// The external address that is served here, and the outcome of a connection to it.
     fn external(
         &self,
         assumption: &Assumption,
@@ -279,7 +278,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The NodePort of this address's family, and what becomes of a connection to it.
+    /// The NodePort in the family of this address, and the outcome of a connection to it.
     fn node_port(
         &self,
         assumption: &Assumption,
@@ -300,7 +299,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, assumption.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort that is served here, or is left out for its number alone.
+    /// The hostPort that is served here, or is not served only because of its number.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
@@ -321,7 +320,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The same if a stale redirection may come first. Connections that Cilium serves meet no rule of netfilter.
+    /// The hostPort if a stale redirection may come first. Connections that Cilium serves match no rule of netfilter.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
@@ -353,7 +352,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
-                    // IPv4 matters only if the socket would answer then.
+                    // The question of IPv4 counts only if the socket would then answer.
                     None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
                 }
             }
@@ -374,7 +373,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             || case.serves(known.get_or_init(|| serves(self.round.now, service, part)), service)
     }
 
-    /// What stands behind a Service port in this case.
+    /// The endpoints of a Service port in this case.
     fn backing(
         &self,
         case: &mut Case,
@@ -387,8 +386,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case.backing(self.round, known, (service, port), family)
     }
 
-    /// Whether a node's own connection to its link-local address leaves with another source address, and so leads nowhere.
-    /// Such a connection still reaches a socket of that device, and a UDP socket.
+    /// Whether a node's own connection to its link-local address leaves with another source address, and so reaches no target. Such a
+    /// connection still reaches a socket that is bound to this device, and a UDP socket.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -418,7 +417,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
-                // Either leads nowhere.
+                // Either claim leads nowhere.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listener);
                     return Err(either(&redirected(), &served, UNDEFINED));
@@ -431,7 +430,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
-            // The NodePort without an endpoint is the reason why no process answers, if the pod would answer without it.
+            // If the pod would answer without the NodePort, the NodePort without an endpoint is the reason why no process answers.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
@@ -453,7 +452,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from == Vantage::Remote && self.balanced.contains(&to) && assumption.may_drop_other_ports(to)
     }
 
-    /// Whether a NodePort's endpoint is the very listener that it stands before.
+    /// Whether a NodePort's endpoint is the listener that loses its connections to the NodePort.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
         let Some(listener) = listener else { return Ok(false) };
         let (Claim::NodePort(service, port), Claim::Listener(socket, _)) =
@@ -471,7 +470,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 }
 
 impl Round<'_> {
-    /// Whether a Service sends its connections to the very process that listens.
+    /// Whether a Service sends its connections to the listening process itself.
     ///
     /// # Errors
     /// When endpoints were not read, and one may be the process.
@@ -490,7 +489,7 @@ impl Round<'_> {
 }
 
 impl Case {
-    /// Whether this node serves a part of a Service behind Cilium, where that is known or not.
+    /// Whether this node serves a part of a Service with Cilium, also if this is not known.
     fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
         match known {
             Ok(served) => *served,
@@ -514,7 +513,7 @@ impl Case {
         }
     }
 
-    /// What stands behind a Service port in this case.
+    /// The endpoints of a Service port in this case.
     pub fn backing_of(&mut self, round: &Round<'_>, of: (&Service, &ServicePort), family: Family) -> Backing {
         self.backing(round, &round.endpoints().backing(of.0, of.1, family), of, family)
     }
@@ -525,25 +524,28 @@ impl Case {
     }
 }
 
-/// Whether a socket of IPv6 takes IPv4 too in this case, if it was not read: `/proc/net` does not have it, and sock_diag
-/// may be closed. A socket that takes less loses less, so that case comes first.
+/// Whether an IPv6 socket also gets IPv4 connections in this case, if this was not read: `/proc/net` does not show it, and sock_diag may be
+/// forbidden. A socket with fewer connections loses fewer, so this case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
     case.choose(question, &[false, true], || v6only_untold(socket))
 }
 
-/// Not read: whether a socket of IPv6 takes IPv4 too.
+/// The unread input: whether an IPv6 socket also gets IPv4 connections.
 pub fn v6only_untold(socket: &Socket) -> Gap {
-    let detail = format!("whether [::]:{} takes IPv4 too, IPV6_V6ONLY, was not told", socket.local_port);
+    let detail = format!(
+        "the kernel did not report IPV6_V6ONLY, so it is not known whether [::]:{} also gets IPv4 connections",
+        socket.local_port
+    );
     Gap::new(Source::Listeners, Why::Ambiguous, detail)
 }
 
-/// Whether a socket takes a family in this case.
+/// Whether a socket gets connections of a family in this case.
 pub fn takes(case: &mut Case, socket: &Socket, family: Family) -> bool {
     socket.serves(family).unwrap_or_else(|| takes_both(case, socket))
 }
 
-/// A node's own packet between link-local addresses that was translated leads nowhere, even to the node itself.
+/// A translated packet of the node between link-local addresses reaches no target, not even the node itself.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }

@@ -9,13 +9,13 @@ use portreeve_facts::{Pod, Protocol, Service};
 pub struct Declaration {
     /// The protocol.
     pub protocol: Protocol,
-    /// By which field.
+    /// The field of the claim.
     pub field: DeclaredField,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The node of a pod; nothing for a Service, which claims it on each, and for a pod that no node has yet.
+    /// The node of a pod. None for a Service, which claims the port on each node, and for a pod without a node.
     pub node: Option<String>,
 }
 

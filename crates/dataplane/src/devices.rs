@@ -7,21 +7,21 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// What Cilium never chooses by itself: kinds, and how names begin.
+/// Links that Cilium never chooses by itself: their kinds, and the beginnings of their names.
 const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
 const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
 
-/// Its devices, as far as its settings and the links of a node show them.
+/// Cilium's devices, from its settings and the links of a node.
 pub(super) struct Devices<'a> {
     config: &'a CiliumConfig,
     interfaces: &'a Interfaces,
     primary: [Option<IpAddr>; 2],
-    /// A name of the list is none of a link: it may be another name of one.
+    /// A name in the list belongs to no link: it may be another name of a link.
     has_stranger: bool,
 }
 
 impl<'a> Devices<'a> {
-    /// By what `devices` names, or else by the Node's addresses.
+    /// The devices from the setting `devices`, otherwise from the Node's addresses.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
         let is_link =
             |name: &str| interfaces.links.iter().any(|link| link.name == name) || interfaces.of(name).next().is_some();
@@ -29,15 +29,15 @@ impl<'a> Devices<'a> {
         Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
     }
 
-    /// Whether an address is one of its devices, or of `lo`; nothing where that is not known.
+    /// Whether an address belongs to one of Cilium's devices, or to `lo`; none if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // The address of Cilium's own device belongs to the node, whatever `devices` lists, and serves no remote client.
+        // The address of Cilium's own device belongs to the node, with any `devices`, and serves no remote client.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Addresses of a dummy count although the dummy is no device of Cilium.
+            // Addresses of a dummy count, although the dummy is no device of Cilium.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }
@@ -51,11 +51,11 @@ impl<'a> Devices<'a> {
         }
         let detects = self.config.devices.is_empty() || self.config.detects_devices;
         let chosen = if detects { self.detected(link) } else { Some(false) };
-        // The entry that is the name of no link may be another name of this one.
+        // An entry that is the name of no link may be another name of this link.
         chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
-    /// What the first entry says that a name fits.
+    /// The value of the first entry that matches a name.
     fn named(&self, link: &str) -> Option<bool> {
         self.config.devices.iter().find_map(|entry| {
             let name = entry.strip_prefix('!').unwrap_or(entry);
@@ -64,7 +64,7 @@ impl<'a> Devices<'a> {
         })
     }
 
-    /// Whether Cilium finds a device by itself, of which it is known that it has an address.
+    /// Whether Cilium chooses a device by itself. The device has an address.
     fn detected(&self, name: &str) -> Option<bool> {
         let link = self.link(name)?;
         let kind = link.kind.as_deref();
@@ -72,16 +72,16 @@ impl<'a> Devices<'a> {
             _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
             Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
             _ if link.master.is_some() => self.detects_part(link),
-            // Of `devices` that names some it needs no default route.
+            // With names in `devices`, Cilium needs no default route.
             Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
             _ => Some(true),
         };
-        // A working node is served on some address. Nothing certain follows from settings that exclude its own address.
+        // On a working node, some address is served. If the settings exclude the node's own address, the result is unknown.
         let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
         finds.filter(|finds| *finds || !has_primary())
     }
 
-    /// The same of a part of another link: of a VRF Cilium finds it since 1.20, of others never.
+    /// Whether Cilium chooses a part of another link: a part of a VRF since 1.20, a part of other links never.
     fn detects_part(&self, link: &Link) -> Option<bool> {
         let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
         (master.kind.as_deref() != Some("vrf")).then_some(false)
@@ -94,7 +94,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Whether a default route leads by a link for certain: its gateway is in a network of the link.
+    /// Whether a default route certainly uses a link: its gateway is in a network of the link.
     fn has_gateway(&self, link: &str) -> bool {
         let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
         networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
@@ -117,12 +117,12 @@ mod tests {
         healthy::{PRIMARY, ip, seen},
     };
 
-    /// Whether the address of a second link of this kind is one of Cilium's, and the Node's own, with these entries.
+    /// Whether the addresses of a second link of this kind, and of the Node, belong to Cilium's devices with these entries.
     fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
         have_in(link, kind, devices, detects, |_| ())
     }
 
-    /// The same with something else about the links changed.
+    /// Whether these addresses belong to Cilium's devices after another change of the links.
     fn have_in(
         link: &str,
         kind: Option<&str>,

@@ -16,14 +16,14 @@ pub struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
-    /// Whether those that still serve while they terminate stand in for ready ones; nothing where the proxy may be an old one.
+    /// Whether endpoints that terminate and still serve replace ready endpoints; none if the proxy may be old.
     draining: Option<bool>,
-    /// Whether Cilium replaces kube-proxy; nothing if both are possible.
+    /// Whether Cilium replaces kube-proxy; none if both are possible.
     cilium: Option<bool>,
 }
 
 impl<'a> Endpoints<'a> {
-    /// The endpoints of a snapshot, once a round.
+    /// The endpoints of a snapshot, made once in a round.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
@@ -59,7 +59,7 @@ impl<'a> Endpoints<'a> {
         let by_kube_proxy = self.backing_by(service, all, (false, draining));
         let by_cilium = || match self.backing_by(service, all, (true, true)) {
             _ if is_of_envoy(service, port.protocol) => Ok(Backing::Ready),
-            // What a mesh of clusters has is not read.
+            // Endpoints of other clusters of a mesh are not read.
             Backing::Empty if service.for_cilium.global => Err(GLOBAL),
             backing => Ok(backing),
         };
@@ -75,8 +75,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// What endpoints are behind a Service; `unnamed` is whether one of no node counts as one of this node, `draining` whether those
-    /// that terminate count.
+    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node. `draining`: whether
+    /// terminating endpoints count.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
@@ -87,7 +87,7 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The same as every value that it may have.
+    /// Every possible backing.
     pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
@@ -97,6 +97,11 @@ impl<'a> Endpoints<'a> {
                 possible.take(if elsewhere == Backing::Ready { 2 } else { 3 }).collect()
             }
         }
+    }
+
+    /// [`Self::in_words`] for each family of the Service.
+    pub fn each_in_words(&self, service: &Service, port: &ServicePort) -> impl Iterator<Item = String> {
+        service.families.iter().map(move |family| format!("{family}: {}", self.in_words(service, port, *family)))
     }
 
     /// `2 usable, 1 on this node`, for evidence.
@@ -158,7 +163,7 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-/// Ready ones; only if there is none, and `draining` is on, those that still serve while terminating.
+/// The ready endpoints. If there is none, and `draining` is on, the endpoints that terminate and still serve.
 fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
     let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
     match ready.is_empty() && draining {
@@ -167,15 +172,13 @@ fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: b
     }
 }
 
-/// What Cilium alone makes of a Service.
-const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of it";
-const OF_ENVOY: &str =
-    "is of an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: behind Cilium, Envoy answers for it";
-const OF_NO_NODE: &str = "has an endpoint without a nodeName, which for Cilium is of every node and for kube-proxy of none, or one that \
-                          serves and terminates, which an old kube-proxy leaves out";
+/// Properties of a Service that only Cilium knows.
+const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of this Service";
+const OF_ENVOY: &str = "belongs to an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: with Cilium, Envoy answers for this Service";
+const OF_NO_NODE: &str = "has an endpoint without a nodeName (for Cilium it is on every node, for kube-proxy on none), or an endpoint that serves and terminates, which an old kube-proxy does not use";
 
 const OF_VERSION: &str =
-    "has endpoints that serve and terminate: kube-proxy uses them since 1.26, and its version is not known";
+    "has endpoints that serve and terminate: kube-proxy uses such endpoints since 1.26, and its version is not known";
 
 fn depends(service: &Service, why: &str) -> Gap {
     let Service { namespace, name, .. } = service;
@@ -242,7 +245,7 @@ mod tests {
             let usable = usize::from(backing == Backing::Ready);
             assert!(words.starts_with(&format!("{usable} usable of 1")), "{version}: {words}");
         }
-        // Without a kubelet it may be an old one.
+        // Without a kubelet's version, the proxy may be old.
         objects(&mut world.cluster.nodes)[0].kubelet_version = None;
         assert!(first(&world).expect_err("either").detail.contains("terminate"));
         for newer in [Mode::Cilium, Mode::Nftables] {

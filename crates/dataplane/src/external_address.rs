@@ -1,18 +1,18 @@
-//! Addresses besides its cluster IPs that a Service has its proxies take.
+//! Addresses of a Service that its proxies serve, besides its cluster IPs.
 
 use std::{collections::HashSet, net::IpAddr};
 
 use super::part::{Field, Part};
 use portreeve_facts::{Family, Mode, Service, Snapshot};
 
-/// An address besides its cluster IPs that a Service has its node proxies take.
+/// An address of a Service that the proxies of nodes serve, besides its cluster IPs.
 #[derive(Clone, Copy, Debug)]
 pub struct ExternalAddress<'a> {
     /// The Service.
     pub service: &'a Service,
     /// The address.
     pub ip: IpAddr,
-    /// The field of the Service that names it.
+    /// The field of the Service with the address.
     pub field: Field,
 }
 
@@ -22,7 +22,7 @@ impl<'a> ExternalAddress<'a> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
         let mut known = HashSet::new();
-        // Nothing keeps the author of a Service from writing one a thousand times: the first one counts.
+        // The author of a Service may write one address a thousand times: only the first counts.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         let is_served = snapshot.proxy_serves(service);
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
@@ -35,17 +35,17 @@ impl<'a> ExternalAddress<'a> {
         Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
     }
 
-    /// Whether a proxy in this mode serves it.
+    /// Whether a proxy in this mode serves the address.
     pub fn is_served(&self, mode: Option<Mode>) -> bool {
         mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
     }
 
-    /// Its part of the Service, for annotations.
+    /// The part of the Service, for annotations.
     pub fn part(&self) -> Part {
         Part::Address(self.field)
     }
 
-    /// The cluster IPs of a Service that this node's proxy serves, to be compared with such addresses of others.
+    /// The cluster IPs of a Service that this node's proxy serves, for a comparison with external addresses of other Services.
     pub fn cluster_ips(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let is_served = snapshot.proxy_serves(service);
         service.cluster_ips.iter().filter(move |_| is_served).map(move |ip| Self {
@@ -73,7 +73,7 @@ mod tests {
         let claims: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| (claim.ip, claim.field)).collect();
         assert_eq!(claims, [(ip(PEER), Field::ExternalIps(0)), (ip("198.51.100.7"), Field::LoadBalancer)]);
         assert_eq!(service.families, Family::BOTH);
-        service.families = vec![Family::V6];
+        service.families = &[Family::V6];
         let served = |mode| ExternalAddress::served(&world, &service, mode).count();
         assert_eq!([served(None), served(Some(Mode::Ipvs)), served(Some(Mode::Cilium))], [0, 0, 2]);
         service.external_ips.push(ip("198.51.100.9"));

@@ -33,7 +33,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Any list, and every address without loopback.
+/// Any list of addresses, and every address without loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
     with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()
@@ -50,7 +50,7 @@ fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let outcome = match (connection.backing, connection.captured) {
-        // The filter rules look at neither nodePortAddresses nor localhostNodePorts
+        // The filter rules use neither nodePortAddresses nor localhostNodePorts
         // (kubernetes pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
         (Backing::Empty, _) => Outcome::Refused,
         (Backing::Elsewhere | Backing::ElsewhereOutside, false) => Outcome::TimedOut,
@@ -64,7 +64,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Whether nothing that leaves an address can be sent to a pod: `::1`, and 127.0.0.1 unless `route_localnet` is on.
+/// Whether no packet from an address can be sent to a pod: from `::1`, and from 127.0.0.1 unless `route_localnet` is on.
 fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
     address.is_loopback() && (address.is_ipv6() || !settings.route_localnet)
 }

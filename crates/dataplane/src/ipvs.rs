@@ -24,7 +24,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     outcome,
     external_ip_or_node_port,
     node_port_or_host_port,
-    // It marks what goes to a NodePort to be masqueraded. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    // ipvs mode marks packets to a NodePort for masquerading. Seen with kube-proxy 1.36.3 on Linux 6.1.
     masquerades_own_link_local: true,
 };
 
@@ -40,12 +40,12 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
-        // It falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        // ipvs mode falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
         (_, true) => Outcome::Pod,
     }
 }
 
-/// One virtual server, which has the endpoints of whichever Service was programmed last.
+/// There is one virtual server, with the endpoints of the Service that was programmed last.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

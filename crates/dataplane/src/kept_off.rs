@@ -1,5 +1,5 @@
-//! What of a Service a node that Cilium serves may lack: annotations keep parts off it, and another Service may have its address.
-//! kube-proxy knows neither.
+//! Parts of a Service that a node with Cilium may not serve: annotations exclude parts, and another Service may have the address.
+//! kube-proxy knows neither reason.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -9,10 +9,10 @@ use super::{
 };
 use portreeve_facts::{ForCilium, Gap, Service, ServiceKind, Snapshot, Source, Unread, Why};
 
-/// Whether this node serves a part of a Service, as far as its annotations and other Services decide it.
+/// Whether this node serves a part of a Service, according to its annotations and other Services.
 ///
 /// # Errors
-/// When it is not known: annotations name some nodes, it is not known whether Cilium is there, or Cilium may have refused it.
+/// When the answer is not known: annotations name some nodes, Cilium may or may not run, or Cilium may have refused the Service.
 pub fn serves(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool, Gap> {
     if !is_left(snapshot, service, part)? {
         return Ok(false);
@@ -20,15 +20,15 @@ pub fn serves(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool
     let refused = || rival(snapshot, service).filter(|_| serves_here(snapshot) != Some(false));
     match part {
         Part::NodePorts | Part::HealthCheck => refused().map_or(Ok(true), |rival| Err(refused_beside(service, rival))),
-        // If both claim one address, one of the two has it.
+        // If both Services claim one address, one of them has it.
         Part::Address(_) => Ok(true),
     }
 }
 
-/// Whether annotations leave a part of a Service to this node, and Cilium serves such Services (`k8s-service-proxy-name`).
+/// Whether annotations let this node serve a part of a Service, and Cilium serves such Services (`k8s-service-proxy-name`).
 ///
 /// # Errors
-/// When they name some nodes, or it is not known whether Cilium is there.
+/// When annotations name some nodes, or Cilium may or may not run.
 pub fn is_left(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool, Gap> {
     match (serves_here(snapshot), by_cilium(service, part)) {
         (Some(false), _) => Ok(true),
@@ -59,13 +59,13 @@ fn rival<'a>(snapshot: &'a Snapshot, service: &Service) -> Option<&'a Service> {
     others.find(|it| is_other(it) && it.proxy_name == service.proxy_name && shares(it))
 }
 
-/// Who writes a Service chooses how many addresses and ports it has.
+/// The author of a Service chooses its number of addresses and ports.
 const MOST_COMPARED: usize = 16;
 
 fn refused_beside(service: &Service, rival: &Service) -> Gap {
     let title = |it: &Service| format!("{}/{}", it.namespace, it.name);
     let detail = format!(
-        "Services {} and {} have one address and port: Cilium serves nothing of the one that came later, its NodePorts neither",
+        "Services {} and {} have the same address and port: Cilium serves no port of the later Service, not even its NodePorts",
         title(service),
         title(rival)
     );
@@ -90,8 +90,7 @@ fn by_cilium(service: &Service, part: Part) -> Option<bool> {
 fn kept_off(service: &Service) -> Gap {
     let Service { namespace, name, .. } = service;
     let detail = format!(
-        "Service {namespace}/{name} has an annotation service.cilium.io/type, /node or /node-selector: Cilium serves it on some \
-         nodes only, or a part of it"
+        "Service {namespace}/{name} has an annotation service.cilium.io/type, /node or /node-selector: Cilium serves this Service only on some nodes, or only in part"
     );
     Gap::new(Source::Services, Why::Ambiguous, detail)
 }

@@ -1,11 +1,10 @@
-//! What data planes have in common: versions of kube-proxy, and what its modes and Cilium do alike.
+//! Common parts of data planes: versions of kube-proxy, and common behaviour of its modes and Cilium.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, Vantage, Why, kubernetes_version};
 
-/// Whether the proxy is a kube-proxy from before 1.26: one that sends no connection to endpoints that terminate (KEP
-/// 1669), and in iptables mode takes `::1` too (kubernetes #108250). `None` where its version is not known, and the kubelet's does not
-/// rule out an old one.
+/// Whether the proxy is a kube-proxy before 1.26, which sends no connection to terminating endpoints (KEP 1669), and in iptables mode
+/// serves `::1` too (kubernetes #108250). `None` if its version is not known, and the kubelet's version does not exclude an old proxy.
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
@@ -15,7 +14,7 @@ pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether it is certain that it is one from before 1.37, which has no gate for loopback (KEP-6032).
+/// Whether it is certainly a kube-proxy before 1.37, which has no gate for loopback (KEP-6032).
 pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
     let newest = version(snapshot).map(|(major, minor, _)| (major, minor)).or_else(|| {
         let (major, minor) = kubelet_version(snapshot)?;
@@ -24,9 +23,9 @@ pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
     newest.is_some_and(|newest| newest < (1, 37))
 }
 
-/// Why the version of kube-proxy is not known.
+/// The reason why the version of kube-proxy is not known.
 pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
-    let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not tell its version");
+    let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not report its version");
     snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
 }
 
@@ -47,8 +46,8 @@ fn version(snapshot: &Snapshot) -> Option<(u32, u32, u32)> {
     kubernetes_version(snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()?)
 }
 
-/// Whether a kube-proxy of this version holds every NodePort with a socket: up to 1.23.6, 1.22.9 and 1.21.12
-/// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). `None` when it is not a version.
+/// Whether a kube-proxy of this version opens a socket for every NodePort: up to 1.23.6, 1.22.9 and 1.21.12
+/// (kubernetes/kubernetes pull requests 108496, 108885, 108888, 108896). `None` if the text is not a version.
 pub fn holds_ports(version: &str) -> Option<bool> {
     Some(match kubernetes_version(version)? {
         (1, 24.., _) | (2.., ..) => false,
@@ -59,7 +58,7 @@ pub fn holds_ports(version: &str) -> Option<bool> {
     })
 }
 
-/// Whether kube-proxy's last sync lies behind what is queued, and has for longer than a sync takes, in seconds.
+/// Whether kube-proxy's last sync is older than a queued change, and for more seconds than a sync needs.
 pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     let keeps_up = Unread::Assumed("that kube-proxy keeps up");
     let Some(metrics) = snapshot.kernel.proxy.metrics.known(keeps_up) else { return false };
@@ -67,15 +66,15 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }
 
-/// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; when another mode
-/// is judged, that is not a choice of a person.
+/// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; if another mode is judged, this does
+/// not count as a person's choice.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
-/// One address of each family that no link has: where `nodePortAddresses` was not read, it may hold none of this node's.
+/// One address of each family that no link has: an unread `nodePortAddresses` may have no address of this node.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
 fn listing(list: &[&str]) -> ProxyConfig {
@@ -83,25 +82,25 @@ fn listing(list: &[&str]) -> ProxyConfig {
     ProxyConfig { node_port_addresses, ..ProxyConfig::default() }
 }
 
-/// A list of addresses that has none of this node's.
+/// A list of addresses without an address of this node.
 pub(super) fn listing_nothing() -> ProxyConfig {
     listing(&NOWHERE)
 }
 
 /// The possible values of an unread `nodePortAddresses`: its default, the primary address, every address, and no address of
-/// interest. A verdict that holds for all of them holds for any list.
+/// interest. A verdict that is true for all of them is true for any list.
 pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()
 }
 
-/// Its configuration is complete: an absent setting has one default.
+/// The configuration is complete: an absent setting has one default.
 pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }
 
-/// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: outsiders
-/// get no answer, and the node itself is sent to the other nodes' endpoints.
+/// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: clients from outside get no
+/// answer, and connections of the node itself reach endpoints on other nodes.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {
         Vantage::Remote => Outcome::TimedOut,

@@ -5,7 +5,7 @@
 //! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `plane.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.
 
-// One file a data plane.
+// One file for each data plane.
 mod cilium;
 mod iptables;
 mod ipvs;
@@ -27,12 +27,12 @@ mod local_address;
 mod outcome;
 mod vantage;
 
-// What inputs that were not read leave possible, and what holds in all of it.
+// The possible values of unread inputs, and the results that are true for all values.
 mod assumption;
 mod assumptions;
 mod cases;
 
-// The indexes, built once a scan, and the questions to them.
+// The indexes, built once for each scan, and their functions.
 mod by_port;
 mod contest;
 mod round;

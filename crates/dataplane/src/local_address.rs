@@ -13,7 +13,7 @@ pub struct LocalAddress {
     pub vrf: bool,
 }
 
-/// This node's addresses that a listener could answer on: all but those an ipvs proxy bound for Services.
+/// This node's addresses on which a listener could answer: all except the addresses that an ipvs proxy added for Services.
 pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     let in_vrf = |name: &str| {
         let master = interfaces.links.iter().find(|link| link.name == name).and_then(|link| link.master);
@@ -37,7 +37,7 @@ pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalA
     (socket.local.is_loopback() && !is_listed).then_some(LocalAddress { ip: socket.local, vrf: false })
 }
 
-/// Whether an address reaches its own link only.
+/// Whether an address can be reached only on its own link.
 pub fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

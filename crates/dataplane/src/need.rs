@@ -1,4 +1,4 @@
-//! Who needs to listen on a port of this node, whether or not a socket is there. `bind` decides whether one can.
+//! Servers that need to listen on a port of this node, with or without a socket. `bind` decides whether they can.
 
 use std::{
     collections::BTreeSet,
@@ -17,34 +17,34 @@ use portreeve_facts::{
     ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, asked,
 };
 
-/// A need of one port and protocol, with what it rests on.
+/// A need for one port and protocol, with its reason.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
     /// A pod on this node's own network declares the port.
     Declared(&'a Pod, &'a ContainerPort),
-    /// A probe connects to such a pod there, and no container declares the port. Another program may answer the probe.
+    /// A probe connects to the port of such a pod, and no container declares the port. Another program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
     /// The last words of a container of such a pod: the address is in use. A hint, not a claim.
     Said(&'a Pod, &'a ContainerPort),
-    /// A pod's hostPort with a listener: some container runtimes hold it with a socket. Without a socket the redirection
-    /// comes before any socket, and needs none.
+    /// A pod's hostPort with a listener: some container runtimes keep the port with a socket. Without such a socket, the hostPort is only a
+    /// redirection and needs no `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A pod that has no Node yet wants this hostPort, and may come here. The scheduler keeps it away, and no socket does.
+    /// A pod without a Node wants this hostPort, and may get this node. Only the scheduler can refuse it, a socket does not.
     Waiting(&'a WaitingPod, &'a ContainerPort),
-    /// The proxy answers there for the health of a Service.
+    /// The proxy answers on the port about the health of a Service.
     HealthCheck(&'a Service),
-    /// kube-proxy reports its mode and its metrics there.
+    /// kube-proxy reports its mode and its metrics on the port.
     ProxyMetrics,
-    /// kube-proxy says there whether it is healthy.
+    /// kube-proxy reports its health on the port.
     ProxyHealth(SocketAddr),
-    /// This agent answers there.
+    /// This agent answers on the port.
     Agent(&'a OwnPort),
     /// A daemon listens on its usual port now: when it restarts, it needs the port again.
     Daemon(&'a Socket),
 }
 
 impl<'a> Need<'a> {
-    /// The pod on this node's own network that needs it.
+    /// The pod on this node's own network that needs the port.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Said(pod, _) => Some(pod),
@@ -52,17 +52,17 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// The pod that needs it, ought to listen, and is not ready.
+    /// The pod that needs the port, should listen, and is not ready.
     pub fn unready_pod(self) -> Option<&'a Pod> {
         self.pod().filter(|pod| !pod.ready && pod.ends.is_none())
     }
 
-    /// Whether a program on this node needs it.
+    /// Whether a program on this node needs the port.
     ///
     /// # Errors
     ///
-    /// When it is unknown. For a health check: which part Cilium leaves to this node. For kube-proxy: whether it runs, and
-    /// whether its health port is the default.
+    /// When this is unknown. For a health check, it may be unknown which part Cilium serves on this node. For kube-proxy, it may be unknown
+    /// whether it runs, and whether its health port is the default.
     pub fn is_there(self, snapshot: &Snapshot) -> Result<bool, Gap> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
@@ -72,7 +72,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// At which addresses.
+    /// The addresses of the need.
     pub fn at(self) -> Addresses<'a> {
         match self {
             Self::Declared(_, port)
@@ -80,7 +80,7 @@ impl<'a> Need<'a> {
             | Self::Said(_, port)
             | Self::HostPort(_, port)
             | Self::Waiting(_, port) => Addresses::of_pod(port),
-            Self::HealthCheck(service) => Addresses::Families(&service.families),
+            Self::HealthCheck(service) => Addresses::Families(service.families),
             Self::ProxyMetrics => Addresses::Every,
             Self::ProxyHealth(address) => Addresses::of_server(address.ip()),
             Self::Agent(own) => Addresses::of_server(own.address.ip()),
@@ -92,22 +92,22 @@ impl<'a> Need<'a> {
 /// The addresses of the node at which a server wants to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Addresses<'a> {
-    /// Every one, with one socket of both families.
+    /// Every address, with one socket for both families.
     Every,
-    /// Every one of each of these families, with a socket for each.
+    /// Every address of these families, with one socket for each family.
     Families(&'a [Family]),
-    /// This one.
+    /// This address.
     One(IpAddr),
 }
 
 impl Addresses<'_> {
-    /// The place of a server with a configured address. All addresses of IPv4 mean both families for a server in Go
+    /// The addresses of a server with a configured address. All addresses of IPv4 mean both families for a server in Go
     /// (net/ipsock_posix.go, `favoriteAddrFamily`).
     fn of_server(ip: IpAddr) -> Self {
         if ip.is_unspecified() { Self::Every } else { Self::One(ip) }
     }
 
-    /// The place of a container's listener, by its port's `hostIP`.
+    /// The addresses of a container's listener, from its port's `hostIP`.
     pub fn of_pod(port: &ContainerPort) -> Self {
         match port.host_ip {
             None => Self::Every,
@@ -117,7 +117,7 @@ impl Addresses<'_> {
         }
     }
 
-    /// Each socket that is wanted.
+    /// Each needed socket.
     pub fn each(self) -> impl Iterator<Item = Self> {
         let (one, families) = match self {
             Self::Families(families) => (None, families),
@@ -128,7 +128,7 @@ impl Addresses<'_> {
 
     /// Whether a socket of the same port blocks `bind` (Linux net/ipv4/inet_connection_sock.c, `inet_bind_conflict`): a
     /// socket of the same address, or of every address of its family. A socket of one interface also blocks a `bind`
-    /// without an interface. Nothing if it is unknown whether a socket of IPv6 serves IPv4, too.
+    /// without an interface. None if it is unknown whether an IPv6 socket also serves IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -150,7 +150,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The needs of a round. A kind of need is a line here.
+    /// The needs of a round. Each kind of need has one line here.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             (Source::Pods, of_pods(round)),
@@ -172,7 +172,7 @@ impl<'a> Needs<'a> {
         Self { known: ByPort::of(all), unread }
     }
 
-    /// Those that are known, whatever was not read.
+    /// The known needs, even if some inputs were not read.
     pub fn known(&self) -> &ByPort<Need<'a>> {
         &self.known
     }
@@ -191,7 +191,7 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// Needs with their ports, or why these are not known.
+/// Needs with their ports, or the reason why they are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
 /// The declared ports of pods on this node's network, the ports of their probes, and the ports in the last words of their
@@ -216,7 +216,7 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
 }
 
 fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
-    // If Pods were not read, their own part reports it.
+    // If Pods were not read, another part reports this.
     let Ok(host_ports) = round.host_ports() else { return Ok(Vec::new()) };
     if host_ports.is_empty() {
         return Ok(Vec::new());
@@ -247,7 +247,7 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The health port of kube-proxy: its default if no source names it; nothing if it is turned off.
+/// The health port of kube-proxy: the default if no source names it; none if it is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {
@@ -255,7 +255,7 @@ fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
         None => SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH),
         Some("") => return Ok(Vec::new()),
         Some(text) => health_address(text).ok_or_else(|| {
-            let detail = format!("healthzBindAddress of kube-proxy is no address with a port: {text:?}");
+            let detail = format!("healthzBindAddress of kube-proxy is not an address with a port: {text:?}");
             Gap::new(Source::ProxyConfig, Why::Malformed, detail)
         })?,
     };
@@ -263,7 +263,7 @@ fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     Ok(answers.then_some(((Protocol::Tcp, address.port()), Need::ProxyHealth(address))).into_iter().collect())
 }
 
-/// A `healthzBindAddress`, an address without a port having the default one, as kube-proxy reads it (kubernetes
+/// A `healthzBindAddress`, as kube-proxy reads it: an address without a port gets the default port (kubernetes
 /// pkg/proxy/apis/config/v1alpha1/defaults.go).
 pub fn health_address(text: &str) -> Option<SocketAddr> {
     let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
@@ -279,7 +279,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
-        // Who looks once listens nowhere.
+        // `check` listens on no port.
         Reading::Gap(gap) if gap.why == Why::NotAsked => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }
@@ -298,7 +298,7 @@ mod tests {
 
     const PORT: ContainerPort = ContainerPort { port: 7000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
 
-    /// A hostNetwork pod that declares 7000 and is probed at 7001, one with a hostPort, and a Service with a health check.
+    /// A hostNetwork pod that declares 7000 and has a probe on 7001, a pod with a hostPort, and a Service with a health check.
     fn world(change: impl FnOnce(&mut Pod)) -> Snapshot {
         let checked = |it: World| {
             it.node_port(30080).local().with(|service| {

@@ -26,7 +26,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Any list, with the gate for loopback and without.
+/// Any list of addresses, with the gate for loopback and without it.
 fn unread() -> Vec<ProxyConfig> {
     let gate = |config: &ProxyConfig| ProxyConfig { nftables_localhost: Some(true), ..config.clone() };
     let lists = with_any_node_port_addresses();
@@ -53,7 +53,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy's own listener is a listener, and cannot have a port that another process has.
+        // kube-proxy's own listener is a listener too: it cannot have a port that another process has.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,
@@ -68,7 +68,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
-        // A verdict map sends it to a chain that it does not come back from.
+        // A verdict map sends the packet to a chain from which it does not return.
         (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
         _ => Some(ClaimKind::NodePort),

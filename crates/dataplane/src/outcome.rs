@@ -1,4 +1,4 @@
-//! What becomes of a new connection.
+//! The outcome of a new connection.
 
 use portreeve_facts::Protocol;
 
@@ -11,29 +11,29 @@ pub enum Outcome {
     Pod,
     /// Connection refused. The kernel rate-limits the ICMP error, so some clients see a time-out.
     Refused,
-    /// No answer at all.
+    /// No answer.
     TimedOut,
-    /// A packet between link-local addresses is not forwarded, so a translated one leads nowhere. A packet to an unused
-    /// address leads nowhere too. Some programs report *no route to host*, some time out.
+    /// The packet reaches no target. This happens to translated packets between link-local addresses, which are not forwarded, and to
+    /// packets to an unused address. Some programs report *no route to host*, some time out.
     Nowhere,
     /// The client's own `connect` fails with *no route to host*: Cilium's socket load balancer has no endpoint.
     Unreachable,
 }
 
 impl Outcome {
-    /// For evidence: "... are answered by".
+    /// Text for evidence: "... are answered by".
     pub fn words(self) -> &'static str {
         match self {
             Self::Listener => "reach the listener",
             Self::Pod => "are answered by a pod of the Service",
             Self::Refused => "are refused",
             Self::TimedOut => "time out",
-            Self::Nowhere => "lead nowhere, as nothing forwards link-local addresses",
+            Self::Nowhere => "reach no target, because no router forwards link-local addresses",
             Self::Unreachable => "fail with no route to host",
         }
     }
 
-    /// Its word in JSON.
+    /// The outcome's word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Listener => "process",
@@ -45,8 +45,8 @@ impl Outcome {
         }
     }
 
-    /// What a client of a protocol sees of it: proxies refuse with an ICMP error, which an association of SCTP outlasts,
-    /// retrying until it gives up (docs/how-nodeports-work.md: seen in ipvs mode).
+    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error; an SCTP association ignores this error and retries
+    /// until it times out (docs/how-nodeports-work.md: seen in ipvs mode).
     pub fn over(self, protocol: Protocol) -> Self {
         match (self, protocol) {
             (Self::Refused, Protocol::Sctp) => Self::TimedOut,

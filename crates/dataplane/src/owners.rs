@@ -1,4 +1,4 @@
-//! Who owns a socket: a pod, a process, the kernel; and in words.
+//! The owner of a socket, also in words: a pod, a process, or the kernel.
 
 use std::sync::Arc;
 
@@ -19,12 +19,11 @@ pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
-/// A process that is older than what is known of the Pods by so many seconds has a Pod among them, or its Pod is gone.
+/// If a process is this many seconds older than the read of Pods, its Pod is among them, or was deleted.
 const SETTLED: i64 = 60;
 
-/// The uid of the pod that owns a socket, where the API server has no such Pod any more. A Pod is there before its processes
-/// are: one that is missing in what was read after their start was removed. Static pods may never have had one, and have no
-/// uid of the API server.
+/// The uid of the pod that owns a socket, if the API server no longer has this Pod. A Pod exists before its processes: if a later read does
+/// not have it, it was deleted. Static pods may never have had a Pod object, and have no uid of the API server.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
     let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();
@@ -36,14 +35,14 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
 }
 
-/// Whether an address of this node is one of its own Node: else its Pods may be another's.
+/// Whether an address of this node is in its own Node object; otherwise the Pods may belong to another node.
 fn is_this_node(snapshot: &Snapshot) -> bool {
     let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
     let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
     its.iter().any(|its| here.iter().any(|address| address.ip == its.ip))
 }
 
-/// Whether an API server gave it (RFC 9562); a kubelet's hash of a file has no dashes.
+/// Whether the uid is from an API server (RFC 9562); a kubelet's hash of a file has no dashes.
 fn is_uid(text: &str) -> bool {
     text.len() == 36 && [8, 13, 18, 23].iter().all(|place| text.as_bytes()[*place] == b'-')
 }
@@ -51,19 +50,19 @@ fn is_uid(text: &str) -> bool {
 /// A unit of systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
-    /// Its name, e.g. `cockpit.socket`.
+    /// The name, e.g. `cockpit.socket`.
     pub name: &'a str,
-    /// The uid of the user whose manager runs it; `None` for a unit of the system.
+    /// The uid of the user whose manager runs the unit; `None` for a unit of the system.
     pub user: Option<u32>,
 }
 
 impl Unit<'_> {
-    /// Whether systemd listens for it, and starts something else when a client comes.
+    /// Whether systemd listens for the unit, and starts another unit when a client connects.
     pub fn is_socket(self) -> bool {
         self.name.ends_with(".socket")
     }
 
-    /// Whether it is systemd's own process. If the kernel has no BPF for control groups, systemd makes the sockets of all
+    /// Whether the unit is systemd's own process. If the kernel has no BPF for control groups, systemd makes the sockets of all
     /// socket units there.
     pub fn is_init(self) -> bool {
         self.name == "init.scope"
@@ -78,7 +77,7 @@ impl Unit<'_> {
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
-    // A node that is a container may have its groups below the container's group. A group of pods is no unit.
+    // If a node is a container, its groups may be below the container's group. A group of pods is no unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
     };
@@ -88,7 +87,7 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let name = units.next()?;
     let manager = name.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")?.parse().ok());
     let name = if manager.is_some() { units.next().unwrap_or(name) } else { name };
-    // Names that a control group cannot have are written with this before them.
+    // The prefix of names that a control group cannot have.
     let name = name.strip_prefix('_').unwrap_or(name);
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     let is_kind = [".service", ".socket"].iter().any(|kind| name.ends_with(kind)) || name == "init.scope";
@@ -96,19 +95,19 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     (is_kind && name.bytes().all(is_usual)).then_some(unit)
 }
 
-/// Whether a socket is a pod's own.
+/// Whether a socket belongs to a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holding {
-    /// One of its containers has it.
+    /// A container of the pod has the socket.
     Own,
-    /// Another process has it.
+    /// Another process has the socket.
     Other,
-    /// The holder is unknown.
+    /// The owner is unknown.
     Unknown(Gap),
 }
 
 impl Holding {
-    /// The reason why the holder is unknown.
+    /// The reason why the owner is unknown.
     pub fn gap(self) -> Option<Gap> {
         if let Self::Unknown(gap) = self { Some(gap) } else { None }
     }
@@ -119,13 +118,13 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
     let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
     let holder = match owner {
         Owner::Held(holder) => holder,
-        Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "nobody was asked who owns this socket"),
+        Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "the owner of this socket was not queried"),
         // A program requested nfsd's socket, perhaps a program of this pod.
         Owner::Kernel { link } if link.is_empty() => {
             return gap(
                 Source::Processes,
                 Why::Ambiguous,
-                "the kernel has this socket, and who asked it to is not known",
+                "the kernel opened this socket for a program that is not known",
             );
         }
         Owner::Kernel { .. } | Owner::TimeWait => return Holding::Other,
@@ -137,29 +136,31 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
         (Some(uid), _) if [&pod.uid, &pod.config_hash].into_iter().flatten().any(|own| own == uid) => Holding::Own,
         _ if pod.running == Some(false) => Holding::Other,
         (Some(uid), _) if pod.uid.is_none() && !is_known(uid) => {
-            gap(Source::Pods, Why::Ambiguous, "a pod has this socket, and the Pod in question was given without a uid")
+            gap(Source::Pods, Why::Ambiguous, "a pod has this socket, but the Pod in the input has no uid")
         }
-        (None, Reading::Seen(cgroup)) if cgroup.is_root() => {
-            gap(Source::Cgroups, Why::Ambiguous, "the cgroup of this socket does not show which pod it is of, if any")
-        }
+        (None, Reading::Seen(cgroup)) if cgroup.is_root() => gap(
+            Source::Cgroups,
+            Why::Ambiguous,
+            "the cgroup of this socket does not show whether the socket belongs to a pod",
+        ),
         (None, Reading::Gap(gap)) => Holding::Unknown(gap.clone()),
         _ => Holding::Other,
     }
 }
 
-/// The owner of a socket, where neither its process nor its cgroup is known.
-pub const UNNAMED: &str = "a process that could not be named";
+/// The owner of a socket whose process and cgroup are not known.
+pub const UNNAMED: &str = "a process whose name could not be read";
 
-/// The owner of a socket, in words that stay the same from look to look: `pod default/web`, `process nginx`, `the kernel`.
+/// The owner of a socket, in words that stay the same from scan to scan: `pod default/web`, `process nginx`, `the kernel`.
 pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     if let Some(pod) = pod_of(snapshot, owner) {
         return format!("pod {}/{}", pod.namespace, pod.name);
     }
     if let Some(uid) = gone_pod(snapshot, owner) {
-        return format!("a pod that is gone (uid {uid})");
+        return format!("a deleted pod (uid {uid})");
     }
     match owner {
-        Owner::TimeWait => "a connection in TIME_WAIT, which has no owner".to_owned(),
+        Owner::TimeWait => "a connection in TIME_WAIT".to_owned(),
         Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
         Owner::Kernel { link } => format!("the kernel ({} {link})", kind_of(snapshot, link)),
         Owner::NotAsked => "a process".to_owned(),
@@ -177,7 +178,7 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     }
 }
 
-/// A link of the kernel's own sockets, by what it is.
+/// The kind of a link with the kernel's own sockets.
 fn kind_of(snapshot: &Snapshot, link: &str) -> &'static str {
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let link = interfaces.and_then(|interfaces| interfaces.links.iter().find(|it| it.name == link));
@@ -197,7 +198,7 @@ fn whose(unit: Unit<'_>) -> String {
     unit.user.map(|user| format!(" of user {user}")).unwrap_or_default()
 }
 
-/// A process by its name, and by its unit where that has another one.
+/// A process by its name, and by its unit if the unit has another name.
 fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) -> String {
     let Process { command, .. } = process;
     let is_like = |unit: &Unit<'_>| {
@@ -211,7 +212,7 @@ fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) 
     }
 }
 
-/// Whether a process has the name of the container runtime that this node's own Node names.
+/// Whether a process has the name of the container runtime in this node's Node object.
 fn is_runtime(snapshot: &Snapshot, command: &str) -> bool {
     let name = match command {
         "containerd" => "containerd",
@@ -223,7 +224,7 @@ fn is_runtime(snapshot: &Snapshot, command: &str) -> bool {
     runtime.is_some_and(|(runtime, _)| runtime == name)
 }
 
-/// Everything known of a socket's owner, for evidence: names and values.
+/// All known facts about a socket's owner, for evidence: names and values.
 pub fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, String)> {
     let mut values = vec![("held by", owner_name(snapshot, owner))];
     let Owner::Held(holder) = owner else { return values };
@@ -248,7 +249,7 @@ pub fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, 
     values
 }
 
-/// The process of a pod that holds a socket, in words that stay the same from look to look.
+/// The process of a pod that holds a socket, in words that stay the same from scan to scan.
 pub fn process_in_words(owner: &Owner) -> String {
     let Owner::Held(holder) = owner else { return "a process".to_owned() };
     let process = holder.process.known(Unread::Adds);

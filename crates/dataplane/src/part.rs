@@ -1,26 +1,26 @@
-//! The parts of what a Service has its nodes serve.
+//! The parts of a Service that nodes serve.
 
 use std::fmt;
 
-/// A part of what a Service has its nodes serve.
+/// A part of a Service that nodes serve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Its nodePorts.
+    /// The nodePorts.
     NodePorts,
-    /// Its healthCheckNodePort.
+    /// The healthCheckNodePort.
     HealthCheck,
-    /// An address of this field.
+    /// An address in this field.
     Address(Field),
 }
 
-/// The field in which a Service names an address.
+/// The field of a Service with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// `spec.externalIPs`, at this index.
     ExternalIps(usize),
     /// `status.loadBalancer.ingress`.
     LoadBalancer,
-    /// `spec.clusterIPs`, with which another Service's address is compared.
+    /// `spec.clusterIPs`, for a comparison with another Service's address.
     ClusterIps,
 }
 

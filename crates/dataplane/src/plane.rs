@@ -1,4 +1,4 @@
-//! The shape of a data plane, the questions that each file of a data plane answers, and the list of them.
+//! The type of a data plane, the questions that each data plane's file answers, and the list of all data planes.
 
 use std::net::IpAddr;
 
@@ -18,35 +18,35 @@ use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 /// One way to program Services on a node: a value, not a trait.
 #[derive(Debug)]
 pub(super) struct DataPlane {
-    /// Its name.
+    /// The name.
     pub(super) mode: Mode,
-    /// The settings on which its answers depend. All other settings have one value, so that assumptions do not differ by
+    /// The settings on which the answers depend. All other settings have one value, so that assumptions do not differ by
     /// them.
     pub(super) settings: &'static [Setting],
-    /// The possible configurations if its own was not read.
+    /// The possible configurations if the configuration was not read.
     pub(super) unread: fn() -> Vec<ProxyConfig>,
-    /// The configurations that an incomplete configuration may stand for; the configuration itself is first.
+    /// The configurations that an incomplete configuration may mean; the configuration itself is first.
     pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
-    /// `nodePortAddresses` of a configuration with the data plane's default filled in; empty is every address.
+    /// `nodePortAddresses` of a configuration, or the data plane's default; an empty list means every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
     /// Whether NodePorts are served on an address of this node for a vantage point, regardless of endpoints.
     pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
-    /// Whether an external IP or a load balancer's address, of this node and of this field, is taken from a vantage point; an
-    /// error says why that is not known.
+    /// Whether the data plane serves an external IP or a load balancer's address of this node, in this field, for a vantage point. An error
+    /// has the reason why this is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
     /// Who answers a connection. [`super::Assumption`] handles link-local addresses, and [`Outcome::over`] protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that counts if an external IP and a NodePort have the same address and port, by the outcome of each.
     /// `None` if either is possible.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
-    /// The same of a NodePort and a hostPort, by what the NodePort would do with the connection.
+    /// The claim that counts if a NodePort and a hostPort have the same port, by the outcome of the NodePort.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address, served
     /// or not.
     pub(super) masquerades_own_link_local: bool,
 }
 
-/// Each is one static value.
+/// Each data plane is one static value.
 impl PartialEq for DataPlane {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -65,10 +65,10 @@ pub(super) struct Connection {
     pub(super) to: LocalAddress,
     /// The client.
     pub(super) from: Vantage,
-    /// Over which protocol.
+    /// The protocol.
     pub(super) protocol: Protocol,
-    /// What the Service port has behind it.
+    /// The endpoints of the Service port.
     pub(super) backing: Backing,
-    /// Whether the data plane takes connections to this address for the Service.
+    /// Whether the data plane sends connections to this address to the Service.
     pub(super) captured: bool,
 }

@@ -1,4 +1,4 @@
-//! Which sockets are the proxy's own.
+//! Decides which sockets belong to the proxy.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use portreeve_facts::{
     asked,
 };
 
-/// For so many NodePorts that it holds, a proxy may be about to open one more; in any case one.
+/// For this number of its open NodePorts, a proxy may be about to open one more; in any case one.
 const MANY: usize = 8;
 
-/// Whether a socket is the proxy's own.
+/// Whether a socket belongs to the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// It holds a NodePort, or serves a health check: no conflict.
+    /// The socket belongs to the proxy, for a NodePort or a health check: no conflict.
     Yes,
-    /// Another process owns it.
+    /// The socket belongs to another process.
     No,
-    /// Not known: the proxy did not answer, and the owner of this socket seems to hold NodePorts, or has a socket where the
-    /// proxy would answer.
+    /// Not known: the proxy did not answer, and the owner of this socket may be a proxy that opens NodePorts, or has a socket on the
+    /// proxy's own port.
     Unknown,
 }
 
@@ -31,33 +31,33 @@ pub enum Own {
 /// other than the root, with the process that answers `/proxyMode`.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Owners that hold NodePorts, as OVN-Kubernetes and old proxies do, with their number of NodePorts; or why no process
+    /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with their number of NodePorts; or the reason why no process
     /// is known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
-    /// Owners of the proxy's port, where connections are accepted and not answered: a proxy that hangs, perhaps.
+    /// Owners of the proxy's port if it accepts connections and does not answer: perhaps a proxy that hangs.
     hang: BTreeSet<Group<'a>>,
 }
 
 /// Sockets that certainly share an owner, or whose owner is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group<'a> {
-    /// Of one control group, by its path.
+    /// The sockets of one control group, by its path.
     Cgroup(&'a str),
-    /// Of one process: its pid, and when it was started.
+    /// The sockets of one process, by its pid and its start time.
     Process(u32, u64),
     /// The owner is unknown.
     Unknown,
 }
 
 impl<'a> Proxy<'a> {
-    /// Of a snapshot, once a round.
+    /// The owners in a snapshot, made once in a round.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
     }
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        // A process that contains a proxy listens there for reasons of its own, so a socket of it is still a conflict.
+        // A process that contains a proxy also listens for its own reasons, so its socket is still a conflict.
         if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
@@ -79,18 +79,18 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // Whether a proxy holds ports follows from its version. If a proxy answers and holds no ports, no process is a
-            // holder.
+            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process counts as
+            // such a proxy.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
-            // One held NodePort proves little if a kube-proxy without held ports is configured.
+            // One open NodePort proves little if the configured kube-proxy opens none.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
         }
     }
 
-    /// The same, where only a known answer counts.
+    /// Whether a socket belongs to the proxy, if this is known.
     ///
     /// # Errors
     /// When it is not known.
@@ -102,8 +102,8 @@ impl<'a> Proxy<'a> {
         }
     }
 
-    /// Why it is not known whether a socket is the proxy's own. A pod that holds NodePorts is how OVN-Kubernetes and others program
-    /// Services; any other process is more likely in the way of some.
+    /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and others serve Services with a pod that
+    /// listens on NodePorts; any other process on NodePorts is more likely in conflict with them.
     pub fn unknown(&self, socket: &Socket) -> Gap {
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
@@ -113,22 +113,20 @@ impl<'a> Proxy<'a> {
             Err(gap) => return gap.clone(),
         };
         if held && cgroup(socket).is_some_and(|it| it.pod.is_some()) {
-            let detail = "the pod that listens here listens on all NodePorts that no other process has: it may be the proxy, \
-                          as of OVN-Kubernetes";
+            let detail = "the pod that listens here listens on all NodePorts that no other process has: the pod may be the proxy, for example of OVN-Kubernetes";
             return Gap::new(Source::ProxyProcess, Why::Ambiguous, detail);
         }
-        let detail = "the process that listens here listens on all NodePorts that no other process has, or where the proxy \
-                      would answer: it may be the proxy";
+        let detail = "the process that listens here listens on all NodePorts that no other process has, or on the proxy's own port: the process may be the proxy";
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 
-    /// Whether a socket is held by the process that answers `/proxyMode`.
+    /// Whether a socket belongs to the process that answers `/proxyMode`.
     pub fn shares_owner(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// A socket of an owner that holds NodePorts, as OVN-Kubernetes and old proxies do.
+    /// Whether the owner of a socket listens on NodePorts, as OVN-Kubernetes and old proxies do.
     pub fn owner_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.known_part(Unread::Adds).iter();
         let hold = self.hold_node_ports.as_ref().ok()?;
@@ -146,12 +144,12 @@ impl<'a> Proxy<'a> {
         comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
     }
 
-    /// A kube-proxy answers, and its version holds no NodePorts.
+    /// Whether a kube-proxy answers, and its version opens no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
     }
 
-    /// A kube-proxy answers whose version holds NodePorts, and its process is unknown.
+    /// Whether a kube-proxy answers whose version opens NodePorts, and its process is unknown.
     fn is_unnamed_and_holds(&self) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let unnamed = proxy.cgroup.known(Unread::Doubted).is_none_or(Cgroup::is_root) && proxy.process.gap().is_some();
@@ -166,18 +164,18 @@ impl<'a> Proxy<'a> {
         mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
-    /// Cilium is in kube-proxy's place, and holds no port: its programs are in the kernel.
+    /// Whether Cilium replaces kube-proxy, and so opens no port: its programs are in the kernel.
     fn is_cilium(&self) -> bool {
         self.snapshot.is_in(Mode::Cilium)
     }
 
-    /// The version that a kube-proxy answers.
+    /// The version that a kube-proxy reports.
     fn version(&self) -> Option<&str> {
         self.snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()
     }
 
-    /// No kube-proxy answers its version, but the cluster has the configuration of one, and none that this node may run
-    /// holds NodePorts.
+    /// Whether no kube-proxy reports its version, but the cluster has a kube-proxy configuration, and no version that this node may run
+    /// opens NodePorts.
     fn configured_proxy_never_holds(&self) -> bool {
         let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
@@ -185,7 +183,7 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two sockets are held by one process or by processes of one control group, as far as both are known.
+/// Whether two sockets belong to one process, or to processes of one control group, if both are known.
 pub fn share_owner(one: &Socket, other: &Socket) -> bool {
     let (Owner::Held(one), Owner::Held(other)) = (&one.owner, &other.owner) else { return false };
     same_owner(one, &other.cgroup, &other.process)
@@ -205,9 +203,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 }
 
 /// The owners with a listening socket on most allocated NodePorts, and on each one that no other process blocks; with their
-/// number. Free ports prove that no process holds NodePorts: such a proxy opens each port at its allocation. It may be
-/// about to open one, or a few of many. A proxy runs as root, so another user's process is no such owner. Without a cluster
-/// there are no NodePorts.
+/// number. Free ports prove that there is no such proxy: it opens each port when the port is allocated. It may be about to open one, or a
+/// few of many. A proxy runs as root, so another user's process is no such owner. Without a cluster there are no NodePorts.
 ///
 /// # Errors
 ///
@@ -231,15 +228,15 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
             free.remove(&port);
         }
     }
-    // No process can listen on the port of an outgoing connection either. One that could not be read may be on each.
+    // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
     match asked(snapshot.kernel.clients.get()) {
         Ok(clients) => clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
             free.remove(&(socket.protocol, socket.local_port));
         }),
         Err(_) => free.clear(),
     }
-    // One port of a process that is in no pod shows nothing: what programs Services by holding ports runs as a pod, or inside
-    // a daemon that has the ports of others too.
+    // One port of a process outside pods proves nothing: a proxy that opens NodePorts runs as a pod, or inside a daemon that has other
+    // ports too.
     let outside = |group: &Group<'_>| {
         let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
         sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))
@@ -261,7 +258,7 @@ fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
         .collect()
 }
 
-/// The control group of a socket's owner, as far as it is known.
+/// The control group of a socket's owner, if known.
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {
     match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted),
@@ -269,7 +266,7 @@ fn cgroup(socket: &Socket) -> Option<&Cgroup> {
     }
 }
 
-/// Who owns a socket, as far as it is known.
+/// The owner of a socket, if known.
 pub fn group(socket: &Socket) -> Group<'_> {
     let Owner::Held(holder) = &socket.owner else { return Group::Unknown };
     match (holder.cgroup.known(Unread::Doubted), holder.process.known(Unread::Doubted)) {

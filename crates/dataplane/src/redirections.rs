@@ -1,4 +1,4 @@
-//! The redirections of hostPorts: their targets, their pods, and the stale ones of removed pods.
+//! The redirections of hostPorts: their targets, their pods, and the leftovers of deleted pods.
 
 use std::net::IpAddr;
 
@@ -13,9 +13,9 @@ use portreeve_facts::{Address, Gap, Netfilter, Pod, Redirection, Snapshot, Sourc
 
 /// The order of two tables is not visible.
 const TWO_TABLES: &str =
-    "a redirection that was left behind and the pod's own are in two tables, and which is asked first was not read";
+    "a leftover redirection and the pod's own redirection are in two tables, and the order of the tables was not read";
 
-/// The redirections of hostPorts, and the pods that they may be for.
+/// The redirections of hostPorts, and their possible pods.
 pub struct Redirections<'a> {
     snapshot: &'a Snapshot,
     /// The pods of this node with addresses of their own.
@@ -40,7 +40,7 @@ impl<'a> Redirections<'a> {
         self.by_port.ports()
     }
 
-    /// The redirections of one port without a living pod. None while a pod that wants the port has no address yet: any may
+    /// The redirections of one port without a living pod. None while a pod that wants the port has no address yet: each redirection may
     /// belong to it.
     pub(super) fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
         let is_awaited = self.is_awaited(port);
@@ -54,7 +54,7 @@ impl<'a> Redirections<'a> {
         self.pods.iter().filter(wants).any(|pod| !pod.finished && pod.ips.is_empty())
     }
 
-    /// The pod for which a redirection was made: one that lives, or else one that ended.
+    /// The pod for which a redirection was made: a living pod, otherwise a pod that ended.
     pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
         let declares = |pod: &&Pod| {
             pod.ips.contains(&redirection.to)
@@ -66,12 +66,12 @@ impl<'a> Redirections<'a> {
         self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// The pod that has the address to which a redirection leads, whatever ports it declares: one that lives, or else one that ended.
+    /// The pod with the target address of a redirection, with any declared ports: a living pod, otherwise a pod that ended.
     pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
         self.pods.iter().copied().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished)
     }
 
-    /// Whose the address is to which a redirection of no living pod leads, in words.
+    /// The owner of the target address if the redirection belongs to no living pod, in words.
     pub fn whose(&self, redirection: &Redirection) -> String {
         match self.pod_at(redirection) {
             Some(Pod { namespace, name, finished: true, .. }) => {
@@ -92,7 +92,7 @@ impl<'a> Redirections<'a> {
     ///
     /// When the node's links were not read.
     pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
-        // Multus has portmap redirect to addresses that no status names.
+        // If the cluster has Multus, portmap redirects to addresses that no pod's status has.
         if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
             return Ok(false);
         }
@@ -125,7 +125,7 @@ impl<'a> Redirections<'a> {
             (Some(pod), _) if !pod.finished => Ok(Outcome::Pod),
             (_, Some(gap)) => Err(gap.clone()),
             _ if self.is_of_pods(left.to)? => Ok(Outcome::Nowhere),
-            _ => Err(unclear(format!("a container that Kubernetes does not know may have {}", left.to))),
+            _ => Err(unclear(format!("a container that Kubernetes did not start may have {}", left.to))),
         }
     }
 }
@@ -135,7 +135,7 @@ fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
     let found = redirections.get()?;
     if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
-        let detail = "rules of the legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
+        let detail = "rules of legacy iptables cannot be listed: `iptables-legacy-save -t nat | grep CNI-DN-`";
         return Err(Gap::new(Source::Netfilter, Why::NotSupported, detail));
     }
     Ok(found)
@@ -152,7 +152,7 @@ pub fn share_table(one: &Redirection, other: &Redirection) -> bool {
     table(one) == table(other)
 }
 
-/// Whether two redirections of one port are for the same connections, or some of them.
+/// Whether two redirections of one port can match the same connections.
 pub fn meet(one: &Redirection, other: &Redirection) -> bool {
     one.ip.is_none() || other.ip.is_none() || one.ip == other.ip
 }

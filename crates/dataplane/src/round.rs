@@ -15,13 +15,13 @@ use super::{
 };
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Why};
 
-/// One round: this snapshot, the one before if there is one, and the facts that both rules and `owner` derive from them.
+/// One round: this snapshot, the snapshot before it if there is one, and the facts that both rules and `owner` derive from them.
 pub struct Round<'a> {
-    /// This round.
+    /// The snapshot of this round.
     pub now: &'a Snapshot,
-    /// The round before; `check` has none.
+    /// The snapshot of the round before; `check` has none.
     pub before: Option<&'a Snapshot>,
-    /// A proxy whose last sync is so many seconds late counts as behind.
+    /// If a proxy's last sync is this many seconds late, the proxy counts as behind.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
@@ -35,21 +35,21 @@ pub struct Round<'a> {
     redirections: OnceCell<Result<Redirections<'a>, Gap>>,
 }
 
-/// The Service that has a number, and its port; without one it is the number of its health check.
+/// The Service with a number, and its port; without a port, the number is its healthCheckNodePort.
 pub type Allocated<'a> = (&'a Service, Option<&'a ServicePort>);
 
-/// What follows from the addresses of a node.
+/// Values that follow from the addresses of a node.
 pub struct Addressed<'a> {
-    /// Its links and addresses.
+    /// The links and addresses.
     pub interfaces: &'a Interfaces,
-    /// What may be true of its data plane.
+    /// The assumptions about the data plane.
     pub assumptions: Assumptions,
-    /// Its addresses, sorted.
+    /// The addresses, sorted.
     pub locals: Vec<LocalAddress>,
 }
 
 impl<'a> Round<'a> {
-    /// A snapshot, and perhaps the one before.
+    /// A round of a snapshot, and perhaps the snapshot before it.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
@@ -116,10 +116,10 @@ impl<'a> Round<'a> {
         Ok(self.host_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// What follows from the addresses of this node.
+    /// Values that follow from the addresses of this node.
     ///
     /// # Errors
-    /// When these were not read.
+    /// When the addresses were not read.
     pub fn addressed(&self) -> Result<&Addressed<'a>, Gap> {
         let interfaces = self.now.kernel.interfaces.get()?;
         Ok(self.addressed.get_or_init(|| Addressed {
@@ -134,13 +134,13 @@ impl<'a> Round<'a> {
         self.endpoints.get_or_init(|| Endpoints::of(self.now))
     }
 
-    /// Which sockets are the proxy's own.
+    /// The sockets of the proxy.
     pub fn proxy(&self) -> &Proxy<'a> {
         self.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
-    /// Every number of a nodePort or a healthCheckNodePort, whichever proxy serves it and over whatever protocol, with one Service that
-    /// has it: the API server allocates by the number alone.
+    /// Every number of a nodePort or a healthCheckNodePort, of any proxy and any protocol, with one Service that has it: the API server
+    /// allocates only by the number.
     ///
     /// # Errors
     /// When Services were not read.
@@ -168,14 +168,14 @@ impl<'a> Round<'a> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// Why redirections of hostPorts were not read, if a pod of this node has one. In older snapshots they count as not
+    /// The reason why redirections of hostPorts were not read, if a pod of this node has a hostPort. In older snapshots they count as not
     /// requested.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         self.redirections().err().filter(|gap| has_any && gap.why != Why::NotAsked)
     }
 
-    /// Who needs to listen on a port of this node.
+    /// The servers that need to listen on a port of this node.
     pub fn needs(&self) -> &Needs<'a> {
         self.needs.get_or_init(|| Needs::of(self))
     }

@@ -1,4 +1,4 @@
-//! What this node serves for the cluster's objects: NodePorts and hostPorts.
+//! The NodePorts and hostPorts that this node serves.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,8 +13,8 @@ pub fn served_node_ports<'a>(
     served.flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
 }
 
-/// Every hostPort of pods that run, or may run, on this node, with the pod and its port. The host's network has none:
-/// there Kubernetes copies container ports into `hostPort`.
+/// Every hostPort of pods that run, or may run, on this node, with the pod and its port. Pods on the host's network have none: for them
+/// Kubernetes copies container ports into `hostPort`.
 pub fn host_ports<'a>(
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
@@ -29,12 +29,12 @@ pub fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> imp
     pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()) && !pod.host_network)
 }
 
-/// Whether a hostPort is for an address of the node: for each, unless a hostIP says which.
+/// Whether a hostPort is for an address of the node: for each address without a hostIP.
 pub fn covers(port: &ContainerPort, address: IpAddr) -> bool {
     port.host_ip.is_none_or(|ip| ip == address || ip.is_unspecified() && Family::of(ip) == Family::of(address))
 }
 
-/// Whether a pod has an address of a family. One that has none yet may get it.
+/// Whether a pod has an address of a family. A pod without an address may get one.
 pub fn may_have(pod: &Pod, family: Family) -> bool {
     pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
 }

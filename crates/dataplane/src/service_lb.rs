@@ -1,4 +1,4 @@
-//! What ServiceLB of k3s and RKE2 leads to: its pods have a Service's ports for hostPorts, and send on what comes there (k3s
+//! The destinations of ServiceLB of k3s and RKE2: its pods have a Service's ports as hostPorts, and forward the connections (k3s
 //! `pkg/cloudprovider/servicelb.go`, klipper-lb).
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::served::{host_ports, service_port};
 use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Snapshot, Unread};
 
-/// The destination to which a pod of ServiceLB forwards connections to its hostPort, in words; nothing for other pods.
+/// The destination to which a pod of ServiceLB forwards connections to its hostPort, in words; none for other pods.
 pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> Option<String> {
     let name = pod.service_lb_of.as_ref()?;
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
@@ -15,9 +15,9 @@ pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> O
     let name = service_port(service, &port.name);
     Some(match port.node_port.filter(|_| service.external_local) {
         Some(node_port) => format!(
-            "ServiceLB sends it on to nodePort {node_port} of this node, for Service {name}: `owner {node_port}` says who answers its pods"
+            "ServiceLB sends connections on to nodePort {node_port} of this node, for Service {name}: `owner {node_port}` prints who answers there"
         ),
-        None => format!("ServiceLB sends it on to the cluster IP of Service {name}"),
+        None => format!("ServiceLB sends connections on to the cluster IP of Service {name}"),
     })
 }
 
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{ServiceName, healthy::World};
 
-    /// What becomes of port 80, and which port depends on the NodePort.
+    /// The outcome of port 80, and the port that depends on the NodePort.
     fn told(change: impl FnOnce(World) -> World) -> (Option<String>, Option<u16>) {
         let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080))).pod("svclb", |pod| {
             pod.host_port(80, 80);

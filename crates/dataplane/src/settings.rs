@@ -10,11 +10,11 @@ use ipnet::IpNet;
 use super::{devices::Devices, local_address::is_link_local};
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
 
-/// What the words of `nodePortAddresses` stand for (Kubernetes 1.37).
+/// The networks of the words in `nodePortAddresses` (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// What Cilium calls private (cilium pkg/ip/ip.go), as far as it is no link-local address and none of loopback.
+/// Networks that Cilium treats as private (cilium pkg/ip/ip.go), without link-local and loopback addresses.
 const PRIVATE: [&str; 15] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -42,19 +42,19 @@ fn is_private(ip: IpAddr) -> bool {
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// `nodePortAddresses`, with what `primary` means on this node.
+    /// `nodePortAddresses`, with the meaning of `primary` on this node.
     NodePortAddresses,
     /// `iptables.localhostNodePorts`.
     LocalhostNodePorts,
-    /// `detectLocalMode` and the CIDRs it uses: whether this node's pods are distinguished from outsiders.
+    /// `detectLocalMode` and its CIDRs: whether this node's pods are distinguished from clients outside.
     LocalDetector,
-    /// The sysctl `route_localnet`. kube-proxy turns it on, and does not look again.
+    /// The sysctl `route_localnet`. kube-proxy turns it on only at its start.
     RouteLocalnet,
     /// The gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
-    /// Which devices Cilium serves, their addresses, of which families, whether SCTP, and external IPs beyond them.
+    /// The devices that Cilium serves, their addresses, the families, whether SCTP is served, and external IPs on other devices.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -78,32 +78,32 @@ impl Setting {
     ];
 }
 
-/// What becomes of a connection to a NodePort on an address of loopback in nftables mode (KEP-6032).
+/// The outcome of a connection to a NodePort on a loopback address in nftables mode (KEP-6032).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Localhost {
-    /// It is none of kube-proxy's business.
+    /// kube-proxy does not handle the connection.
     Untouched,
-    /// It is refused.
+    /// The connection is refused.
     Rejected,
     /// kube-proxy listens on free TCP ports; it refuses other protocols.
     Proxied,
 }
 
-/// One value for every setting.
+/// The settings, each with one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     /// The networks on whose addresses NodePorts are served, IPv4 then IPv6. `None` is every address of the family: a
     /// family without a CIDR of its own is served on every address (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) networks: [Option<Vec<IpNet>>; 2],
-    /// `localhostNodePorts`, as far as it takes effect.
+    /// `localhostNodePorts`, if it has an effect.
     pub(super) localhost_node_ports: bool,
-    /// What nftables mode does with NodePorts of loopback's addresses, IPv4 then IPv6.
+    /// The outcome of NodePorts on loopback addresses in nftables mode, IPv4 then IPv6.
     pub(super) localhost: [Localhost; 2],
-    /// Whether there is a local detector, IPv4 then IPv6. Without one, this node's pods count as outsiders.
+    /// Whether there is a local detector, IPv4 then IPv6. Without a detector, this node's pods count as clients outside.
     pub(super) local_detector: [bool; 2],
-    /// `route_localnet`: whether what leaves 127.0.0.1 can be sent to a pod.
+    /// `route_localnet`: whether packets from 127.0.0.1 can be sent to a pod.
     pub(super) route_localnet: bool,
-    /// kube-proxy from before 1.26.
+    /// Whether kube-proxy is older than 1.26.
     pub(super) before_1_26: bool,
     /// The addresses of the devices that Cilium serves, and of `lo`; `None` is every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
@@ -111,15 +111,15 @@ pub(super) struct Settings {
     pub(super) families_off: Vec<Family>,
     /// Whether Cilium serves SCTP.
     pub(super) sctp: bool,
-    /// What becomes of a connection to a Service without an endpoint.
+    /// The outcome of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
-    /// Whether Cilium takes what the node and its pods send to an external IP on each address of the node.
+    /// Whether Cilium serves connections of the node and its pods to an external IP on each address of the node.
     pub(super) external_ips_anywhere: bool,
     /// Whether Cilium serves pods when their packets arrive, and not when they connect.
     pub(super) host_namespace_only: bool,
-    /// Whether such pods are served on the same addresses as outsiders alone (Cilium before 1.20).
+    /// Whether such pods are served only on the same addresses as clients outside (Cilium before 1.20).
     pub(super) pods_by_list: bool,
-    /// Whether Cilium may drop what outsiders send to a load balancer's address at a port that no Service has: not with
+    /// Whether Cilium may drop packets from outside to a load balancer's address at a port that no Service has: not with
     /// `bpf-lb-enable-wildcard-entries: "false"`.
     pub(super) may_drop_other_ports: bool,
 }
@@ -143,7 +143,7 @@ impl Settings {
         may_drop_other_ports: false,
     };
 
-    /// Sets `nodePortAddresses`, whose literal `primary` stands for these addresses.
+    /// Sets `nodePortAddresses`, in which the word `primary` means these addresses.
     pub(super) fn serve_on(&mut self, node_port_addresses: &[String], primary: [Option<IpAddr>; 2]) {
         let networks: Vec<IpNet> = node_port_addresses
             .iter()
@@ -161,8 +161,8 @@ impl Settings {
         });
     }
 
-    /// Sets what nftables mode does with loopback: a network of `nodePortAddresses` that begins there is meant for it, one
-    /// that only holds it is not (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// Sets the outcome for loopback in nftables mode: a network of `nodePortAddresses` that begins in loopback names loopback, a network
+    /// that only contains loopback does not (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
@@ -172,10 +172,10 @@ impl Settings {
         }
     }
 
-    /// Sets what Cilium serves: `nodeport-addresses`, as far as they are of its devices, and without them one address of
-    /// each device and family, `lo` among them.
+    /// Sets the addresses that Cilium serves: those of `nodeport-addresses` that belong to its devices. Without this list, one address of
+    /// each device and family, also of `lo`.
     ///
-    /// With `otherwise` everything that is not known is served too: devices, link-local addresses, and each of several
+    /// With `otherwise`, all unknown addresses are served too: devices, link-local addresses, and each of several
     /// addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
@@ -187,9 +187,8 @@ impl Settings {
         let all = &interfaces.addresses;
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        // For a device and family: the Node's address, or the only one. If the Node's address is public and another is
-        // private, Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium
-        // pkg/datapath/tables/node_address.go).
+        // The address of a device and family: the Node's address, or the only address. If the Node's address is public and another is
+        // private, Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();
@@ -216,13 +215,13 @@ impl Settings {
             [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),
             listed => listed.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
         };
-        // Unlike kube-proxy's, a list without a family serves none of it.
+        // Unlike with kube-proxy, a list without addresses of a family serves none of this family.
         self.networks = Family::BOTH.map(|family| {
             Some(networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect())
         });
     }
 
-    /// Whether an address is one of Cilium's devices, or of `lo`.
+    /// Whether an address belongs to a device of Cilium, or to `lo`.
     pub(super) fn is_of_devices(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }

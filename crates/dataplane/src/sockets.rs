@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use super::proxy_sockets::group;
 use portreeve_facts::{Protocol, Socket, State};
 
-/// Sockets of one owner that share address, port and device are SO_REUSEPORT workers of one server: one of them, and how many. Another
-/// owner's beside them is a server of its own.
+/// Sockets of one owner that share address, port and device are SO_REUSEPORT workers of one server: one of them, and their number. A socket
+/// of another owner is a separate server.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {
@@ -20,12 +20,12 @@ pub fn place(socket: &Socket) -> String {
     format!("{}/{}", SocketAddr::new(socket.local, socket.local_port), socket.protocol)
 }
 
-/// Whether a socket of TCP has an address, and neither listens nor connects.
+/// Whether a TCP socket is bound to an address, and neither listens nor connects.
 pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
-/// `tcp LISTEN 0.0.0.0:30080`, with the device if it is bound to one.
+/// `tcp LISTEN 0.0.0.0:30080`, with the device if the socket is bound to one.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);
     let state = if is_bound(socket) { "BOUND" } else { socket.state.name() };

@@ -1,4 +1,4 @@
-//! The behaviour matrix, and what holds for every data plane.
+//! The behaviour matrix, and properties of every data plane.
 
 use super::{
     plane::{Connection, DATA_PLANES, DataPlane},
@@ -134,7 +134,7 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
     );
 }
 
-/// Settings that differ from the values of those not needed in one setting only.
+/// Settings that differ from the values of unneeded settings in only one setting.
 fn changed(setting: Setting) -> Settings {
     let mut settings = Settings::NOT_NEEDED;
     match setting {
@@ -174,7 +174,7 @@ fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
 fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
     for plane in DATA_PLANES {
         for setting in Setting::ALL {
-            // localhostNodePorts and the version count on loopback, which these leave on.
+            // localhostNodePorts and the version count only on loopback, which these settings leave on.
             let differs = answers(plane, &changed(setting)) != answers(plane, &Settings::NOT_NEEDED);
             assert_eq!(differs, plane.settings.contains(&setting), "{} and {setting:?}", plane.mode);
         }

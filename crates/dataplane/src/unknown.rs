@@ -1,12 +1,12 @@
 //! The data plane is not known: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict counts only where every mode of kube-proxy agrees, and whatever has its link on the node: Cilium, or a data plane
-//! that was not measured.
+//! Then a verdict counts only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
+//! unmeasured data plane.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 
-/// What an unknown data plane may be.
+/// The possible data planes if it is unknown.
 static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE];
 
 /// The possible data planes of a node with these links; `named` is the only possible mode of kube-proxy.
@@ -15,7 +15,7 @@ pub(super) fn possible(
     interfaces: &Interfaces,
     named: Option<Mode>,
 ) -> impl Iterator<Item = &'static DataPlane> {
-    // One that answers, and is contested, has Cilium beside it.
+    // If a kube-proxy answers and the mode is still unknown, Cilium runs beside it.
     let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
@@ -26,18 +26,19 @@ pub(super) fn possible(
 /// The unread input for verdicts on which assumptions differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
-    let detail = format!("this node has {name}, by its link {link}: who answers there was not measured");
+    let detail =
+        format!("this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers there");
     Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
 }
 
-/// For evidence, in place of the mode.
-pub(super) const WORDS: &str = "unknown: this holds in iptables, ipvs and nftables mode";
+/// The words for an unknown mode, for evidence.
+pub(super) const WORDS: &str = "unknown: the result is the same in iptables, ipvs and nftables mode";
 
-/// The same on a node that has the link of one that was not measured.
-pub(super) const OR_UNMEASURED: &str = ", and by its sources with ";
+/// The words on a node with the link of an unmeasured data plane.
+pub(super) const OR_UNMEASURED: &str = ", and, from its source code, with  ";
 
-/// The same on a node that may have Cilium in kube-proxy's place.
-pub(super) const OR_CILIUM: &str = ", and with Cilium in kube-proxy's place";
+/// The words on a node that may have Cilium instead of kube-proxy.
+pub(super) const OR_CILIUM: &str = ", and with Cilium instead of kube-proxy";
 
 #[cfg(test)]
 mod tests {
@@ -78,7 +79,7 @@ mod tests {
         let modes: BTreeSet<_> = both.iter().map(|it| it.mode().name()).collect();
         assert_eq!(modes, ["cilium", "iptables"].into());
         assert!(
-            both.mode_in_words().contains("Cilium may be in its place; this holds for both"),
+            both.mode_in_words().contains("Cilium may replace it; the result is the same in both cases"),
             "{}",
             both.mode_in_words()
         );

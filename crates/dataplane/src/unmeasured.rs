@@ -1,6 +1,6 @@
-//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. By their sources, all of them take the
-//! Node's own address if a Service has an endpoint for this node. Other addresses and missing endpoints differ. This
-//! assumption takes only the common part; the assumptions about kube-proxy's modes beside it take more.
+//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. According to their source code, all of them serve the
+//! Node's own address if a Service has an endpoint for this node. They differ for other addresses and for missing endpoints. This
+//! assumption has only the common part; the assumptions about kube-proxy's modes have the other cases.
 
 use super::{
     backing::Backing,
@@ -12,7 +12,7 @@ use super::{
 use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
-    // It has no word: a user cannot configure it.
+    // This mode has no word: a user cannot configure it.
     mode: Mode::Iptables,
     settings: &[Setting::NodePortAddresses],
     unread: || vec![ProxyConfig::default()],

@@ -1,35 +1,36 @@
-//! Ports that programs of a node usually have: the one table, and each question about them as a role.
+//! Ports that programs of a node usually have: the only table, with roles for the different questions.
 
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
-/// A port, and who usually has it.
+/// A port and its usual user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualPort {
     /// The port.
     pub number: u16,
-    /// Its protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// The user of the port, by its documents.
+    /// The user of the port, according to its documents.
     pub of: &'static str,
     roles: &'static [Role],
 }
 
-/// For what a usual port counts.
+/// The roles of a usual port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// A daemon of a node or of a control plane has it, which may be a process that contains a proxy (`k3s server`, `k0s`, `kubelite`).
+    /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
-    /// A manifest that wants it gets a note with its user.
+    /// A manifest that wants the port gets a note with its usual user.
     Told,
-    /// Others reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node there: it is moved last.
+    /// Clients reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node on this port: such a server is
+    /// moved last.
     Reached,
-    /// Without it the node is lost.
+    /// Without this port, the node is unreachable.
     Vital,
-    /// Only MicroK8s has it: elsewhere it is free.
+    /// Only MicroK8s uses the port: on other nodes it is free.
     MicroK8s,
-    /// People reach ingress controllers there.
+    /// Users reach ingress controllers on this port.
     Ingress,
-    /// Programs of a node connect to servers there: a socket with a connection to it opened the connection.
+    /// Programs of a node connect to servers on this port, so the socket with such a connection opened it.
     Server,
 }
 
@@ -38,7 +39,7 @@ pub fn usual_ports(role: Role) -> impl Iterator<Item = &'static UsualPort> {
     TABLE.iter().filter(move |port| port.roles.contains(&role))
 }
 
-/// Whether a number is usual in a role, over any protocol.
+/// Whether a number has a role, for any protocol.
 pub fn is_usual(number: u16, role: Role) -> bool {
     TABLE.iter().any(|port| port.number == number && port.roles.contains(&role))
 }
@@ -47,7 +48,7 @@ const VITAL: &[Role] = &[Role::Daemon, Role::Told, Role::Reached, Role::Vital];
 const REACHED: &[Role] = &[Role::Daemon, Role::Told, Role::Reached];
 const TOLD: &[Role] = &[Role::Daemon, Role::Told];
 const DAEMON: &[Role] = &[Role::Daemon];
-/// Nothing but manifests is compared with it: listeners there are judged like any other.
+/// Only manifests are compared with this port: listeners on it are judged like any other listeners.
 const TOLD_ONLY: &[Role] = &[Role::Told];
 const MICROK8S: &[Role] = &[Role::MicroK8s];
 
@@ -74,7 +75,7 @@ const TABLE: &[UsualPort] = &[
     port(6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", TOLD),
     port(6379, Tcp, "Redis", SERVER),
     port(6443, Tcp, "kube-apiserver", VITAL),
-    port(7445, Tcp, "KubePrism of Talos, before the API server", SERVER),
+    port(7445, Tcp, "KubePrism of Talos, a proxy for the API server", SERVER),
     port(7472, Tcp, "MetalLB, for its metrics", TOLD_ONLY),
     port(7473, Tcp, "FRR of MetalLB, for its metrics", TOLD_ONLY),
     port(7946, Tcp, "MetalLB's speaker", TOLD_ONLY),
@@ -106,7 +107,7 @@ const TABLE: &[UsualPort] = &[
     port(10252, Tcp, "kube-controller-manager before 1.24", DAEMON),
     port(10253, Tcp, "an old cloud-controller-manager", DAEMON),
     port(10254, Tcp, "ingress-nginx, for its health", DAEMON),
-    port(10255, Tcp, "kubelet, where its read-only port is on", TOLD),
+    port(10255, Tcp, "kubelet, if its read-only port is enabled", TOLD),
     port(10256, Tcp, "kube-proxy", REACHED),
     port(10257, Tcp, "kube-controller-manager", REACHED),
     port(10258, Tcp, "cloud-controller-manager", TOLD),

@@ -13,19 +13,19 @@ pub struct ClaimOf {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// Which of its fields.
+    /// The field.
     pub field: ClaimField,
 }
 
-/// Which field of an object.
+/// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the port with this name, `port` and protocol. One number may be there twice, and so may the object, with
+    /// This `nodePort` of the port with this name, `port` and protocol. The number may occur twice, and the object may occur again with
     /// another number.
     NodePort(Option<u16>, String, u16, Protocol),
     /// This `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),
-    /// This one of `externalIPs`.
+    /// This address of `externalIPs`.
     ExternalIp(IpAddr),
     /// This port of a node that pods want.
     PodPort(u16, Protocol),
@@ -71,14 +71,14 @@ impl ClaimOf {
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
             Claimed::HostPort(number, protocol, _)
             | Claimed::HostNetworkPort(number, protocol)
-            // Only refused fields are of this kind, and these claim nothing.
+            // Only refused fields have this kind, and they claim no port.
             | Claimed::ServicePort(number, protocol) => ClaimField::PodPort(number, protocol),
         };
         let Manifest { kind, namespace, name, .. } = manifest;
         Self { kind, namespace: namespace.clone(), name: name.clone(), field }
     }
 
-    /// Whether it is a port that pods want.
+    /// Whether the field is a port that pods want.
     pub fn is_of_pods(&self) -> bool {
         matches!(self.field, ClaimField::PodPort(..))
     }

@@ -1,4 +1,4 @@
-//! Kubernetes objects, reduced to what rules use. Whatever a tenant can write was cleaned and bounded at the door.
+//! Kubernetes objects, reduced to what rules use. Text from tenants is already cleaned and bounded.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Unread, WaitingPod, Why, Workload,
+    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Uid, Unread, WaitingPod, Why,
+    Workload,
 };
 
 /// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
@@ -15,28 +16,28 @@ pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// All facts of the cluster, from files or from an API server.
 ///
-/// Objects are shared: the watches and all snapshots hold the same ones.
+/// Watches and all snapshots share the objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether a person configured a cluster source; then its failure is an error and not an absence.
+    /// Whether the user configured a source of the cluster. A failure is then an error, not a missing cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
-    /// Services, ExternalName and headless ones left out.
+    /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. Not read if the input holds none: then endpoints are unknown, not zero.
+    /// EndpointSlices. Unread if the input has none: endpoints are then unknown, not zero.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
-    /// The names of the Services whose EndpointSlices these are, in whatever namespace; `None` where all were read.
+    /// The names of the Services whose EndpointSlices were read, in any namespace; `None` if all were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node (from files: those whose `nodeName` is this node's, or all when it is not known).
+    /// Pods of this node. From files: Pods with this node's name in `nodeName`, or all Pods if the name is not known.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
     #[serde(default = "WaitingPod::not_asked")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
-    /// Workloads of files, whose pods are still to be made: those that want ports of a node.
+    /// Workloads in files that want ports of a node and whose pods do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
@@ -46,15 +47,15 @@ pub struct ClusterFacts {
     /// The range of cluster IPs, if the user gives one: `lint --service-cidr`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<IpNet>,
-    /// What other components think the range is.
+    /// The NodePort range in the settings of other components.
     pub range_claims: Vec<RangeClaim>,
-    /// The proxy's settings as the cluster knows them: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
+    /// The proxy's settings in the cluster: the ConfigMap `kube-system/kube-proxy`, k3s node-args,
     /// or `cilium-config` with `kube-proxy-replacement`.
     pub proxy_config: Reading<ProxyConfig>,
     /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
-    /// Items that could not be used, each named; the rest was.
+    /// Items that could not be used, each with its name; all other items were used.
     pub rejected: Vec<Gap>,
     /// Services that were read in part, by namespace and name. The missing parts may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -90,12 +91,12 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// An object that could not be used and is a Service, or may be one, with unknown ports.
+    /// An unusable object that is or may be a Service, with unknown ports.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// The same of a Pod, with whatever hostPorts.
+    /// An unusable object that is or may be a Pod, with unknown hostPorts.
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods)
     }
@@ -122,7 +123,7 @@ impl ClusterFacts {
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
-            let detail = format!("EndpointSlices of Services called {name} were not asked for");
+            let detail = format!("EndpointSlices of Services with the name {name} were not requested");
             return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
         }
         Ok(slices)
@@ -145,14 +146,14 @@ pub struct Service {
     /// `metadata.name`.
     pub name: String,
     /// `metadata.uid`; files written by hand have none.
-    pub uid: Option<String>,
+    pub uid: Option<Uid>,
     /// `spec.type`.
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
     /// `spec.ipFamilies`, each once. If absent: the families of the cluster IPs, else IPv4.
     #[serde(deserialize_with = "families")]
-    pub families: Vec<Family>,
+    pub families: &'static [Family],
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
     /// `status.loadBalancer.ingress[].ip` whose `ipMode` is not `Proxy`.
@@ -167,7 +168,7 @@ pub struct Service {
     /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve the Service. Cilium serves it if
     /// Cilium is configured with this name. With the label of headless Services the name is [`Self::OF_NO_PROXY`].
     pub proxy_name: Option<String>,
-    /// What its annotations ask of Cilium.
+    /// The settings for Cilium in its annotations.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
     /// The program that announces the load balancer's addresses, if annotations name one. Few Services have such
@@ -178,17 +179,18 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
-/// What annotations and labels of a Service ask of Cilium. kube-proxy reads none of them.
+/// The settings for Cilium in annotations and labels of a Service. kube-proxy reads none of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForCilium {
-    /// `service.cilium.io/global`: endpoints of other clusters serve it too, and no EndpointSlice of this one may name them.
+    /// `service.cilium.io/global`: endpoints of other clusters serve the Service too, and perhaps no EndpointSlice of this cluster names
+    /// them.
     pub global: bool,
     /// `service.cilium.io/type`: the part that Cilium serves, instead of all parts of the Service's type.
     pub only: Option<ServiceKind>,
-    /// `service.cilium.io/node` or `/node-selector`: it is served on some nodes only.
+    /// `service.cilium.io/node` or `/node-selector`: only some nodes serve the Service.
     pub on_some_nodes: bool,
-    /// Cilium's Envoy answers for it: it is of an Ingress or a Gateway of Cilium, or has `service.cilium.io/lb-l7`.
+    /// Cilium's Envoy answers for the Service: it belongs to an Ingress or a Gateway of Cilium, or has `service.cilium.io/lb-l7`.
     pub by_envoy: bool,
 }
 
@@ -198,8 +200,8 @@ impl ForCilium {
     }
 }
 
-/// What annotations of a Service say of who announces its load balancer's addresses to the network. A controller writes them; who
-/// may write the Service may change them. MetalLB names no node: it does so in Events and in ServiceL2Status objects alone.
+/// The program that announces a Service's load balancer addresses to the network, from annotations of the Service. A controller writes the
+/// annotations; a user who may write the Service may change them. MetalLB names the node only in Events and in ServiceL2Status objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
@@ -214,16 +216,16 @@ pub struct Announced {
     pub pool: Option<String>,
 }
 
-/// A file may name a family a hundred times: rules try each combination.
-fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Family>, D::Error> {
-    Vec::deserialize(deserializer).map(Family::each_once)
+/// A file may repeat a family a hundred times, and rules try each combination.
+fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Family], D::Error> {
+    Vec::<Family>::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {
-    /// The proxy of a Service that none serves: no label can be that.
+    /// The proxy name of a Service that no proxy serves: no label can have this value.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
-    /// Whether an address of a node leads to it: a NodePort, a health check, or an address from outside.
+    /// Whether an address of a node leads to the Service: by a NodePort, a health check, or an external address.
     pub fn is_reached_at_a_node(&self) -> bool {
         self.ports.iter().any(|port| port.node_port.is_some())
             || self.health_check_node_port.is_some()
@@ -243,7 +245,7 @@ pub enum ServiceKind {
 }
 
 impl ServiceKind {
-    /// Kubernetes' word for it.
+    /// Kubernetes' word for the type.
     pub fn name(self) -> &'static str {
         match self {
             Self::ClusterIp => "ClusterIP",
@@ -354,19 +356,19 @@ pub enum NodeAddressKind {
     Hostname,
 }
 
-/// The NodePort range, and how it is known.
+/// The NodePort range and its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodePortRange {
     /// The range.
     pub range: PortRange,
-    /// How it is known.
+    /// The kind of its source.
     pub source: RangeSource,
     /// The place, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
     pub place: String,
 }
 
 impl NodePortRange {
-    /// One that a person configured, at this place.
+    /// A configured range, with its source.
     pub fn configured(range: PortRange, place: &str) -> Self {
         Self { range, source: RangeSource::Flag, place: place.to_owned() }
     }
@@ -381,7 +383,7 @@ impl NodePortRange {
     }
 }
 
-/// How a NodePort range is known, best first.
+/// The kind of source of a NodePort range, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum RangeSource {
@@ -401,10 +403,10 @@ pub enum RangeSource {
     Assumed,
 }
 
-/// What a component other than the API server thinks the range is.
+/// The NodePort range in the settings of a component other than the API server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RangeClaim {
-    /// Whose idea it is.
+    /// The component.
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
@@ -412,7 +414,7 @@ pub struct RangeClaim {
     pub place: String,
 }
 
-/// A component with an idea of its own of the NodePort range.
+/// A component with its own setting of the NodePort range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claimant {
@@ -422,14 +424,14 @@ pub enum Claimant {
     Calico,
 }
 
-/// What the command line or the configuration sets about the node; it wins over what was read.
+/// Facts about the node from the command line or the configuration. They replace the facts that were read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--proxy-mode`.
     pub proxy_mode: Option<Learned<super::Mode>>,
 }
 
-/// Major, minor and patch of `v1.36.3+k3s1`. `None` where the text is not a version.
+/// Major, minor and patch of `v1.36.3+k3s1`. `None` if the text is not a version.
 pub fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??, parts.next()??))

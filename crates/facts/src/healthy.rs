@@ -42,7 +42,7 @@ pub fn gap<T>(source: Source, why: Why) -> Reading<T> {
 }
 
 impl Snapshot {
-    /// Nothing is wrong here.
+    /// The healthy example node.
     pub fn healthy() -> Self {
         let at = Timestamp::from_second(1_800_000_000).expect("a time");
         Self {
@@ -83,7 +83,7 @@ impl Snapshot {
         .listens_as("[::]:10250", daemon("kubelet", 700))
     }
 
-    /// The same node with the proxy in another mode, at its defaults.
+    /// The node with the proxy in another mode, with the defaults of the mode.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let mut world = self.clone();
         world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
@@ -191,7 +191,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds an address to a link, which is made if there is none of this name.
+    /// Adds an address to a link. A missing link is added.
     pub fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -321,7 +321,7 @@ pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner
     })
 }
 
-/// The fact, for changing it. Panics if the fact was not read.
+/// The fact, to change it. Panics if the fact was not read.
 #[track_caller]
 pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -330,13 +330,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// Links and addresses, for changing them. Panics if they were not read.
+/// Links and addresses, to change them. Panics if they were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// Objects of the cluster, for changing them. Panics if they were not read.
+/// Objects of the cluster, to change them. Panics if they were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

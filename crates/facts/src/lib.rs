@@ -1,6 +1,6 @@
 //! The facts that were read: plain, serializable data about one node and its cluster.
 //!
-//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no knowledge of our other crates.
+//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no dependency on the other crates of this tree.
 
 mod claim_of;
 mod cluster;
@@ -17,6 +17,7 @@ mod snapshot;
 mod snapshot_document;
 mod sockets;
 pub mod text;
+mod uid;
 mod vantage;
 mod workload;
 
@@ -43,5 +44,6 @@ pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
 };
+pub use uid::Uid;
 pub use vantage::{Affected, Vantage};
 pub use workload::{Workload, WorkloadKind};

@@ -1,10 +1,10 @@
-//! Objects of manifests, reduced to the fields that claim ports and addresses, and where each of them is written.
+//! Objects of manifests, reduced to the fields that claim ports and addresses, with the places of the fields.
 
 use std::{fmt, net::IpAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use super::Protocol;
 
-/// A file: the name that is safe to print, and the path by which other programs find it. Two files may have one such name.
+/// A file: the name that is safe to print, and the path by which other programs find it. Two files may have the same printed name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Arc<(String, PathBuf)>);
 
@@ -14,7 +14,7 @@ impl FileName {
         Self(Arc::new((name, path)))
     }
 
-    /// The path as it is.
+    /// The unchanged path.
     pub fn path(&self) -> &[u8] {
         self.0.1.as_os_str().as_encoded_bytes()
     }
@@ -37,28 +37,28 @@ impl fmt::Display for FileName {
 /// A place in a file, as editors and compilers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The file as a person named it; `standard input`.
+    /// The file as the user named it; `standard input`.
     pub file: FileName,
     /// The line, from 1.
     pub line: u64,
     /// The column in characters, from 1.
     pub column: u64,
-    /// How many characters a value has that stands on one line; of others 1.
+    /// The number of characters of a value on one line; otherwise 1.
     pub width: u64,
     /// The template that helm rendered this part of standard input from, as helm names it: `shop/templates/web.yaml`, which begins
-    /// with the name of the chart. The line is one of what was rendered.
+    /// with the name of the chart. The line is a line of the rendered text.
     pub template: Option<FileName>,
 }
 
 impl Place {
-    /// The file that a person would change.
+    /// The file that a user would change.
     pub fn file(&self) -> &FileName {
         self.template.as_ref().unwrap_or(&self.file)
     }
 }
 
 impl fmt::Display for Place {
-    /// `deploy/web.yaml:12:17`. Of what was rendered, `shop/templates/web.yaml (standard input:12:17)`.
+    /// `deploy/web.yaml:12:17`. For rendered text, `shop/templates/web.yaml (standard input:12:17)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { file, line, column, template, .. } = self;
         match template {
@@ -71,16 +71,16 @@ impl fmt::Display for Place {
 /// The annotation of an object that names rules of `lint` whose findings its owner accepts: `RULE,RULE`.
 pub const ACCEPT: &str = "portreeve/accept";
 
-/// What an object accepts.
+/// The accepted rules of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepts {
-    /// Names of rules, as they are written.
+    /// Names of rules, as written.
     pub rules: Vec<String>,
     /// The place in the file.
     pub place: Place,
 }
 
-/// A Service, a Pod, or an object with a pod template, as the manifest has it.
+/// A Service, a Pod, or an object with a pod template in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     /// `kind`.
@@ -89,16 +89,16 @@ pub struct Manifest {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// What [`ACCEPT`] says, where the object has it.
+    /// The annotation [`ACCEPT`], if the object has it.
     pub accepts: Option<Accepts>,
-    /// Its fields that claim something, in their order.
+    /// The fields that claim a port or an address, in their order.
     pub claims: Vec<Claim>,
-    /// Its fields with ports that the API server does not take. They claim nothing.
+    /// The fields with ports that the API server refuses. They claim no port.
     pub refused: Vec<Refused>,
 }
 
 impl Manifest {
-    /// Its fields, taken by the API server or not.
+    /// All these fields, accepted by the API server or not.
     pub fn fields(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().chain(self.refused.iter().map(|refused| &refused.claim))
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Manifest {
 /// A field that claims a port or an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The way to the field, `spec.ports[0].nodePort`.
+    /// The path of the field, `spec.ports[0].nodePort`.
     pub path: String,
     /// The place of the value.
     pub place: Place,
@@ -124,21 +124,21 @@ pub struct Claim {
     pub of_port: Option<(String, u16)>,
 }
 
-/// A field that the API server does not take, whatever else is there.
+/// A field that the API server refuses, with any other objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The field, and what it would claim.
+    /// The field and its claim.
     pub claim: Claim,
-    /// Why not.
+    /// The reason.
     pub why: Refusal,
 }
 
-/// Why the API server does not take a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+/// Why the API server refuses a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `nodePort` in a Service of this type, which has none.
+    /// A `nodePort` in a Service of this type, which may have none.
     NodePortOf(&'static str),
-    /// A `healthCheckNodePort`, and no LoadBalancer with `externalTrafficPolicy: Local`.
+    /// A `healthCheckNodePort` in a Service that is no LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
     /// A port of the node that a container of the same pod has already, for the same protocol and `hostIP`.
     Twice,
@@ -150,7 +150,7 @@ pub enum Refusal {
     NotThePort(u16),
 }
 
-/// What a field claims.
+/// The claim of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimed {
     /// `spec.ports[].nodePort`.
@@ -163,7 +163,7 @@ pub enum Claimed {
     HostPort(u16, Protocol, Option<IpAddr>),
     /// `containerPort` of a container in the host's network.
     HostNetworkPort(u16, Protocol),
-    /// `spec.ports[]` of a Service, where the API server refuses it. It claims nothing of a node.
+    /// `spec.ports[]` of a Service, if the API server refuses the entry. It claims no port of a node.
     ServicePort(u16, Protocol),
 }
 
@@ -193,7 +193,7 @@ impl Claimed {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods want a port at loopback only. Then no socket on the node's other addresses conflicts.
+    /// Whether pods want a port on loopback only. Then no socket on the node's other addresses conflicts.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }

@@ -1,23 +1,24 @@
-//! What Kubernetes takes for a name (k8s.io/apimachinery/pkg/util/validation): no name can be an option of a command.
+//! The rules for names in Kubernetes (k8s.io/apimachinery/pkg/util/validation): no name can be an option of a command.
 
 use super::text;
 
 /// The longest label, in bytes (RFC 1123).
 const LABEL: usize = 63;
 
-/// What a name has to be, for people.
-pub const SUBDOMAIN: &str = "a name of a to z, 0 to 9, - and . that begins and ends with a letter or a digit";
-/// What the name of a Service or a namespace has to be, for people.
+/// The form of a name, as text.
+pub const SUBDOMAIN: &str =
+    "a name of the characters a to z, 0 to 9, - and . that begins and ends with a letter or a digit";
+/// The form of the name of a Service or a namespace, as text.
 pub const LABEL_WORDS: &str =
-    "a name of at most 63 of a to z, 0 to 9 and - that begins and ends with a letter or a digit";
+    "a name of at most 63 characters a to z, 0 to 9 and - that begins and ends with a letter or a digit";
 
-/// Whether it is a DNS subdomain: the name of a Pod, a Node and most other objects.
+/// Whether a text is a DNS subdomain: the name of a Pod, a Node and most other objects.
 pub fn is_subdomain(name: &str) -> bool {
     name.len() <= text::NAME && name.split('.').all(is_part)
 }
 
-/// Whether it is a DNS label: the name of a namespace, and of a Service. (A Service may begin with a digit where
-/// `RelaxedServiceNameValidation` is on.)
+/// Whether a text is a DNS label: the name of a namespace, and of a Service. (With `RelaxedServiceNameValidation`, the name of a Service
+/// may begin with a digit.)
 pub fn is_label(name: &str) -> bool {
     name.len() <= LABEL && is_part(name)
 }

@@ -1,4 +1,4 @@
-//! What the node's kernel and its proxy show.
+//! The facts from the node's kernel and its proxy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,17 +21,17 @@ pub struct KernelFacts {
     pub hostname: String,
     /// `/proc/sys/kernel/osrelease`.
     pub release: String,
-    /// When the node booted, by its clock of today; absent in recorded files.
+    /// The boot time of the node, by its current clock; absent in recorded files.
     #[serde(default)]
     pub booted: Option<Timestamp>,
-    /// Which of the capabilities that a reader would use this process has, e.g. `CAP_NET_ADMIN`.
+    /// The capabilities of this process that a reader would use, e.g. `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
     /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
     pub listeners: Reading<Vec<Socket>>,
-    /// Why UDP listeners are missing, if they are. Too many UDP sockets must not hide TCP sockets.
+    /// Why UDP listeners are missing, if so. Too many UDP sockets must not hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
-    /// How sockets were read: sock_diag, or `/proc/net` with its limits.
+    /// The source of sockets: sock_diag, or `/proc/net` with its limits.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
     pub clients: Reading<Clients>,
@@ -47,12 +47,11 @@ pub struct KernelFacts {
     pub interfaces: Reading<Arc<Interfaces>>,
     /// Nameservers in the host's resolv.conf.
     pub nameservers: Reading<Vec<IpAddr>>,
-    /// The IPVS virtual servers; an empty list when the kernel has IPVS and nothing is in it.
+    /// The IPVS virtual servers; an empty list if the kernel has IPVS without virtual servers.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// IPVS connections to wanted ports, at most 4,096, and those that took the answer to one of
-    /// [`Masquerade::unanswered`].
+    /// IPVS connections to wanted ports, at most 4,096, and the connections that an answer to one of [`Masquerade::unanswered`] made.
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
-    /// Flows that leave this node under an address of its own; needs CAP_NET_ADMIN.
+    /// Flows whose source was translated to an address of this node; needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_asked")]
     pub masquerade: Reading<Masquerade>,
     /// The pools of source ports with the most used ports, busiest first: at most 16, none with fewer than 64 flows. Not
@@ -63,12 +62,12 @@ pub struct KernelFacts {
     pub netfilter: Reading<Netfilter>,
     /// kube-proxy as it answers on loopback.
     pub proxy: ProxyFacts,
-    /// What answered a GET on each wanted healthCheckNodePort.
+    /// The answers to a GET on each wanted healthCheckNodePort.
     pub health_checks: Reading<Vec<HealthCheckAnswer>>,
 }
 
 impl KernelFacts {
-    /// The facts for judging objects alone: no node was scanned, and every fact is not read.
+    /// The facts to judge only objects: no node was scanned, and every fact is unread.
     pub fn not_asked() -> Self {
         Self {
             hostname: String::new(),
@@ -113,8 +112,8 @@ impl KernelFacts {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
-    /// Puts what `other` has of a source in place of what is here. Only a source that
-    /// [walks connections](Source::walks_connections) can be taken from another snapshot.
+    /// Replaces the facts of one source with those of `other`. Only a source that [walks connections](Source::walks_connections) can come
+    /// from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -131,42 +130,41 @@ impl KernelFacts {
 }
 
 fn unread<T>(source: Source) -> Reading<T> {
-    Reading::Gap(Gap::new(source, Why::NotAsked, "no node was looked at"))
+    Reading::Gap(Gap::new(source, Why::NotAsked, "no node was scanned"))
 }
 
-/// What a scan reads beyond the constant facts.
+/// The facts that a scan reads besides the constant facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
-    /// Ports whose listeners' holders are looked up: the NodePort range and every port of a rule's interest.
+    /// Ports whose listeners' owners are read: the NodePort range and every other port that a rule needs.
     pub owner_ports: PortSet,
     /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and that may be missing. If no process listens on one, the scan reads more of its
-    /// clients: whether their peers are servers, and which sockets are bound there without listening.
+    /// Local ports that a server needs and may lack. If no process listens on such a port, the scan reads more of its
+    /// clients: whether their peers are servers, and which sockets are bound to the port without listening.
     pub contested: PortSet,
-    /// Whether the scan also looks for clients on ports outside the ephemeral range, which a program must have bound on
-    /// purpose. On a host with many connections this costs more than all other facts.
+    /// Whether the scan also looks for clients on ports outside the ephemeral range, which a program must have bound by number. On a host
+    /// with many connections this costs more than all other facts.
     pub bound_on_purpose: bool,
     /// Ports on which masqueraded flows are counted. Empty if no rule needs the count: counting takes about a microsecond
     /// for each such flow of the node.
     pub masquerade_ports: PortSet,
-    /// Whether pools of masqueraded source ports are counted, if something shows that ports may lack.
+    /// Whether pools of masqueraded source ports are counted, if a sign shows that ports may run out.
     pub masquerade_pools: bool,
-    /// healthCheckNodePorts to ask, at most 64 are.
+    /// healthCheckNodePorts to query; at most 64 are queried.
     pub health_check_ports: Vec<u16>,
     /// Whether command lines may be kept; they can hold secrets.
     pub command_lines: bool,
-    /// What to read in single pods' own network namespaces, by the uid in the pod's control groups. A healthy node has
-    /// none.
+    /// The queries of single pods' own network namespaces, by the uid in the pod's control groups. A healthy node has none.
     pub pods: BTreeMap<String, PodQuery>,
     /// Facts that no rule needs: they are not read.
     pub skipped: BTreeSet<Source>,
 }
 
-/// What to read in one pod's own network namespace.
+/// The query of one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
-    /// The ports from which the kernel chooses there, where the pod's specification says so: their use is counted.
+    /// The ports from which the kernel chooses in the pod, if the pod's specification sets them: their use is counted.
     pub ephemeral: Option<PortSet>,
     /// The ports that its servers need: its sockets on these are listed.
     pub needed: PortSet,
@@ -208,7 +206,7 @@ pub struct Interfaces {
     pub links: Vec<Link>,
     /// Every address.
     pub addresses: Vec<Address>,
-    /// Gateways of the default routes, as far as [`Self::gateways_gap`] does not say otherwise.
+    /// Gateways of the default routes. With [`Self::gateways_gap`], there may be more.
     pub gateways: Vec<IpAddr>,
     /// Why the gateways were not read, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,8 +220,8 @@ pub struct Interfaces {
 /// Cilium's own link.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of unmeasured data planes, and whether each shows that the data plane serves NodePorts. The others also exist
-/// beside kube-proxy.
+/// Links of unmeasured data planes, and whether each proves that the data plane serves NodePorts. The other links also exist beside
+/// kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -238,7 +236,7 @@ impl Interfaces {
         UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
     }
 
-    /// The same, if the data plane replaces kube-proxy.
+    /// An unmeasured data plane that replaces kube-proxy, and its link.
     pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
         self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
     }
@@ -248,7 +246,7 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down although they have a UDP port, with it.
+    /// The tunnels that are down although they have a UDP port, with the port.
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         self.links.iter().filter(|link| !link.up).filter_map(|link| Some((link.udp_port?, link)))
     }
@@ -262,11 +260,11 @@ impl Interfaces {
 /// One link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
-    /// Its interface index.
+    /// The link's interface index.
     pub index: u32,
-    /// Its name.
+    /// The link's name.
     pub name: String,
-    /// Its kind, e.g. `dummy`, `vxlan`, where it is virtual.
+    /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
     pub kind: Option<String>,
     /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel opens
     /// the port in another network namespace, in which the link was made. WireGuard's is never read: only generic netlink
@@ -275,10 +273,10 @@ pub struct Link {
     /// How the kernel opens this port. Earlier versions did not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
-    /// The link it is enslaved to, e.g. a VRF or a bridge.
+    /// The master link, e.g. a VRF or a bridge.
     pub master: Option<u32>,
-    /// Whether it is administratively up (`IFF_UP`). A tunnel is so only while the kernel has its port: to set it up is to open
-    /// the port, and fails with EADDRINUSE where others have it (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
+    /// Whether it is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port: to set the tunnel up opens the
+    /// port, and fails with EADDRINUSE if another socket has it (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
 }
 
@@ -288,21 +286,21 @@ pub struct Tunnel {
     /// The VNI of its packets; none if it accepts any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// `external` of ip-link(8): who sends says the VNI of each packet (`IFLA_VXLAN_COLLECT_METADATA`).
+    /// `external` of ip-link(8): the sender sets the VNI of each packet (`IFLA_VXLAN_COLLECT_METADATA`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
-    /// VXLAN's other options of receiving, by their names in ip-link(8), sorted: `gbp`. Devices with one port share it where
-    /// these and `external` are the same (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
+    /// VXLAN's other options of receiving, by their names in ip-link(8), sorted: `gbp`. Devices share a port if these options and
+    /// `external` are the same (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
-    /// The families for which it opens the port.
+    /// The families for which the tunnel opens the port.
     pub families: Vec<Family>,
 }
 
 impl Link {
-    /// Whether two tunnels exclude each other from one port. None if it is unknown how they open the port.
+    /// Whether two tunnels cannot share one port. None if it is unknown how they open the port.
     ///
-    /// Geneve devices always share: the kernel makes none beside one that it cannot share with (drivers/net/geneve.c
+    /// Geneve devices always share: the kernel refuses to make a device that cannot share (drivers/net/geneve.c
     /// `geneve_configure`).
     pub fn excludes(&self, other: &Self) -> Option<bool> {
         let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
@@ -319,20 +317,20 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of its link, one copy for all of its addresses: kube-ipvs0 may have ten thousand.
+    /// The name of its link, shared by all its addresses: kube-ipvs0 may have ten thousand.
     pub link: Arc<str>,
 }
 
-/// The links on which an ipvs proxy binds Service addresses: kube-proxy's and kube-router's.
+/// The links to which an ipvs proxy adds Service addresses: kube-proxy's and kube-router's.
 pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 impl Address {
-    /// Whether it was bound by an ipvs proxy for a Service.
+    /// Whether an ipvs proxy added the address for a Service.
     pub fn is_ipvs(&self) -> bool {
         IPVS_LINKS.contains(&&*self.link)
     }
 
-    /// Whether no other address is in its network, as with addresses that stand beside a node's own ones.
+    /// Whether no other address is in its network, as for addresses that were added beside a node's own addresses.
     pub fn is_alone(&self) -> bool {
         self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
     }
@@ -341,26 +339,26 @@ impl Address {
 /// One line of `/proc/net/ip_vs`: a virtual server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualServer {
-    /// Its protocol.
+    /// The virtual server's protocol.
     pub protocol: Protocol,
-    /// Its address.
+    /// The virtual server's address.
     pub ip: IpAddr,
-    /// Its port.
+    /// The virtual server's port.
     pub port: u16,
-    /// How many real servers it has.
+    /// The number of its real servers.
     pub real_servers: u32,
 }
 
 /// One line of `/proc/net/ip_vs_conn`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpVsConnection {
-    /// Its protocol.
+    /// The connection's protocol.
     pub protocol: Protocol,
-    /// Who IPVS takes for the client.
+    /// The client, as IPVS sees it.
     pub from: (IpAddr, u16),
     /// The virtual server.
     pub to: (IpAddr, u16),
-    /// The real server it was sent to.
+    /// The real server that got the connection.
     pub destination: (IpAddr, u16),
     /// IPVS' own name of the state, e.g. `SYN_RECV`.
     pub state: String,
@@ -374,14 +372,14 @@ pub struct Netfilter {
     /// Chains whose name begins with `KUBE-`, as `family table chain`, without the chains of single Services and endpoints
     /// (`KUBE-SVC-...`).
     pub chains: Vec<String>,
-    /// Tables of the legacy iptables, whose chains cannot be listed this way.
+    /// Tables of legacy iptables, whose chains cannot be listed in this way.
     pub legacy_tables: Vec<String>,
     /// The redirections of hostPorts by the CNI plugin `portmap`, in the order in which the kernel evaluates them within a
     /// table.
     #[serde(default = "Redirection::not_asked")]
     pub redirections: Reading<Vec<Redirection>>,
     /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each
-    /// once. Rules with other conditions, and rules of the legacy iptables, are not included.
+    /// once. Rules with other conditions, and rules of legacy iptables, are not included.
     #[serde(default = "untracked_not_asked")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -390,19 +388,19 @@ fn untracked_not_asked() -> Reading<Vec<(Protocol, u16)>> {
     Reading::Gap(Gap::new(
         Source::Netfilter,
         Why::NotAsked,
-        "rules that keep packets from conntrack were not asked for",
+        "rules that hide packets from conntrack were not requested",
     ))
 }
 
 impl Default for Netfilter {
-    /// Read, and empty.
+    /// A read result without rules.
     fn default() -> Self {
         let (redirections, untracked) = (Reading::Seen(Vec::new()), Reading::Seen(Vec::new()));
         Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections, untracked }
     }
 }
 
-/// A rule that gives the connections to a port of the node to an address.
+/// A rule that redirects the connections to a port of the node to an address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirection {
     /// TCP, UDP or SCTP.
@@ -417,25 +415,24 @@ pub struct Redirection {
     pub to_port: u16,
     /// The chain of the rule, as `family table chain`.
     pub chain: String,
-    /// The number by which `nft` deletes the rule.
+    /// The handle with which `nft` deletes the rule.
     pub handle: u64,
 }
 
 impl Redirection {
-    /// The reading of snapshots older than it is.
+    /// The reading for snapshots that are older than this fact.
     fn not_asked() -> Reading<Vec<Self>> {
-        Reading::Gap(Gap::new(Source::Netfilter, Why::NotAsked, "redirections of hostPorts were not asked for"))
+        Reading::Gap(Gap::new(Source::Netfilter, Why::NotAsked, "redirections of hostPorts were not requested"))
     }
 }
 
-/// What answered `GET /` on `127.0.0.1`, or the node's address, and a healthCheckNodePort.
+/// The answer to `GET /` on a healthCheckNodePort, at `127.0.0.1` or the node's address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckAnswer {
     /// The port of the request.
     pub port: u16,
     /// `namespace/name` of the Service in the answer of a proxy
-    /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); nothing when
-    /// something else answered.
+    /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); none if another program answered.
     pub service: Reading<Option<String>>,
 }
 
@@ -447,41 +444,46 @@ impl HealthCheckAnswer {
 /// The conntrack flows whose source was translated to an address of this node, over the protocols that Services can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
-    /// How many were given a port of [`NodeQuery::masquerade_ports`], by protocol; one that is absent has none.
+    /// The number of flows that got a port of [`NodeQuery::masquerade_ports`], by protocol; an absent protocol has none.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
-    /// Those that have no answer yet and were given a port of [`NodeQuery::client_ports`]: over TCP in SYN_SENT,
-    /// over others without a reply. At most 64.
+    /// Flows without an answer that got a port of [`NodeQuery::client_ports`]: over TCP in SYN_SENT, over other protocols without a reply.
+    /// At most 64.
     pub unanswered: Vec<MasqueradedFlow>,
-    /// How many more of these there are.
+    /// The number of further flows without an answer.
     pub beyond: u64,
 }
 
 impl Masquerade {
     /// The reading if no rule needs it, and in older snapshots.
     pub fn not_asked() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS serves nothing here"))
+        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS has no virtual servers on this node"))
     }
 
     /// The reading of pools while no rule needs it, and in older snapshots.
     pub fn pools_not_asked() -> Reading<Vec<MasqueradePool>> {
-        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "the kernel dropped no connection, and tracks few"))
+        Reading::Gap(Gap::new(
+            Source::Conntrack,
+            Why::NotAsked,
+            "the kernel dropped no connection, and tracks few connections",
+        ))
     }
 }
 
-/// The source ports of one address of this node towards one destination: no two masqueraded flows there have the same one.
+/// The source ports of one address of this node towards one destination: two masqueraded flows to this destination never have the same
+/// port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasqueradePool {
     /// The protocol.
     pub protocol: Protocol,
     /// The node's address with which the flows leave.
     pub translated: IpAddr,
-    /// From where answers come: the destination, itself translated if it is a Service's.
+    /// The source of answers: the destination, translated if it is a Service's address.
     pub server: (IpAddr, u16),
-    /// How many ports are taken.
+    /// The number of ports in use.
     pub used: u32,
-    /// The lowest and the highest of them.
+    /// The lowest and the highest port in use.
     pub ports: PortRange,
-    /// How many flows have another port than their sender chose.
+    /// The number of flows whose port differs from the sender's port.
     pub moved: u32,
     /// The senders with most flows, each with its count; at most eight.
     pub senders: Vec<(IpAddr, u32)>,
@@ -490,11 +492,11 @@ pub struct MasqueradePool {
 /// One flow whose source was translated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasqueradedFlow {
-    /// Its protocol.
+    /// The masqueraded flow's protocol.
     pub protocol: Protocol,
-    /// Who sends, by its own address and port.
+    /// The sender's own address and port.
     pub source: (IpAddr, u16),
-    /// This node's address and the port that was chosen for it: where answers go.
+    /// This node's address and the chosen port: the destination of answers.
     pub translated: (IpAddr, u16),
     /// The source of an answer: the destination, translated if it is a Service's address.
     pub server: (IpAddr, u16),

@@ -26,10 +26,10 @@ pub struct Pod {
     /// The entry of `metadata.ownerReferences` that is its controller.
     #[serde(default)]
     pub controller: Option<Controller>,
-    /// The Service of type LoadBalancer for which ServiceLB of k3s or RKE2 made it.
+    /// The Service of type LoadBalancer for which ServiceLB of k3s or RKE2 made the pod.
     #[serde(default)]
     pub service_lb_of: Option<ServiceName>,
-    /// `metadata.deletionTimestamp`: until when it may take to end.
+    /// `metadata.deletionTimestamp`: the time by which the pod must end.
     #[serde(default)]
     pub ends: Option<Timestamp>,
     /// `spec.nodeName`.
@@ -44,24 +44,24 @@ pub struct Pod {
     /// beside the others). `None` without statuses.
     #[serde(default)]
     pub running: Option<bool>,
-    /// A container that is not ready ended with an error, now or when it last ran.
+    /// Whether a container that is not ready ended with an error, now or at its last run.
     #[serde(default)]
     pub failing: bool,
-    /// Since when the containers that are [`failing`](Self::failing) run again; `None` where one of them does not.
+    /// The time from which the [`failing`](Self::failing) containers run again; `None` if one of them does not run.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
-    /// `lastTransitionTime` of its condition `PodScheduled`: since when it has a Node.
+    /// `lastTransitionTime` of its condition `PodScheduled`: the time from which the pod has a Node.
     #[serde(default)]
     pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
-    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack has to serve.
+    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack must serve.
     pub ports: Vec<ContainerPort>,
-    /// On the host's network, the ports that its probes ask by number, and that no container declares.
+    /// On the host's network: the port numbers of its probes that no container declares.
     #[serde(default)]
     pub probed: Vec<ContainerPort>,
-    /// On a network of its own, while it is [`failing`](Self::failing): the ports that its containers declare, and those that its
-    /// probes ask by number. Of other pods they are not kept.
+    /// On its own network, while the pod is [`failing`](Self::failing): the ports that its containers declare, and the port numbers of its
+    /// probes. For other pods they are not kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
     /// Its containers that have an id, if there are several, while it is not ready and on the host's network, or
@@ -69,33 +69,33 @@ pub struct Pod {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
     /// For a pod on the host's network that is [`failing`](Self::failing): at most four addresses that the last words of a
-    /// container call *in use*. The text is the tenant's: a hint, not a claim.
+    /// container call *in use*. The text comes from the tenant: it is a hint, not a claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub said_in_use: Vec<ContainerPort>,
-    /// It has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that its status does not name.
+    /// Whether the pod has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that are not in its status.
     #[serde(default)]
     pub more_networks: bool,
-    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, where set and readable.
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, if set and readable.
     pub ip_local_port_range: Option<PortRange>,
-    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, where set and readable.
+    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, if set and readable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_local_reserved_ports: Option<PortSet>,
 }
 
 impl Pod {
-    /// Whether it runs, or may run, on this Node. A Pod of the API server without a Node name still waits for the scheduler:
+    /// Whether the pod runs, or may run, on this Node. A Pod of the API server without a Node name still waits for the scheduler:
     /// false. A Pod from a manifest has no Node name: true.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
 
-    /// Whether this is its `namespace/name`.
+    /// Whether this is the pod's `namespace/name`.
     pub fn is_named(&self, name: &str) -> bool {
         name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// The ports from which the kernel chooses in the pod's own network namespace, by the pod's specification; else the
-    /// default range.
+    /// The ports from which the kernel chooses in the pod's own network namespace, from the pod's specification; otherwise the default
+    /// range.
     pub fn ephemeral_ports(&self) -> PortSet {
         let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
         self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
@@ -119,7 +119,7 @@ impl Pod {
         Some(format!("{at}/{protocol} is in use"))
     }
 
-    /// The ports of its node that it wants, each with its number there.
+    /// The ports of its node that the pod wants, each with its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
@@ -136,7 +136,7 @@ pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl It
 pub struct ContainerPorts {
     /// `status.containerStatuses[].containerID` without the name of the runtime: its id in the path of its control group.
     pub id: String,
-    /// The ports that it declares, and those that its probes ask by number.
+    /// The ports that the container declares, and the port numbers of its probes.
     pub ports: Vec<u16>,
 }
 
@@ -153,7 +153,7 @@ pub struct ContainerPort {
     pub protocol: Protocol,
 }
 
-/// What made a Pod, and makes it again.
+/// The controller that made a Pod, and makes it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
     /// `kind`, e.g. `DaemonSet`.
@@ -163,7 +163,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Whether it is the Node of a static pod, which its kubelet made from a file (kubernetes
+    /// Whether the controller is the Node of a static pod, which its kubelet made from a file (kubernetes
     /// pkg/kubelet/pod/mirror_client.go).
     pub fn is_node(&self) -> bool {
         self.kind == "Node"
@@ -173,9 +173,9 @@ impl Controller {
 /// The name of a Service, from a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ServiceName {
-    /// Its namespace.
+    /// The Service's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The Service's name.
     pub name: String,
 }
 
@@ -195,35 +195,35 @@ pub struct WaitingPod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// As of a [`Pod`].
+    /// The same field as in a [`Pod`].
     pub controller: Option<Controller>,
-    /// As of a [`Pod`].
+    /// The same field as in a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
     /// The only possible Node: by name, by node affinity (as each Pod of a DaemonSet has), by the host name in the node
     /// selector, or because the scheduler nominated the Node.
     pub meant_for: Option<String>,
-    /// The scheduler says that the ports are taken on every Node. Else other Nodes refuse it for other reasons, and this
-    /// one may, too.
+    /// Whether the scheduler reports that the ports are in use on every Node. Otherwise other Nodes refuse the Pod for other reasons, and
+    /// this Node may too.
     #[serde(default)]
     pub everywhere: bool,
-    /// The kubelet refused it. It is not tried again.
+    /// Whether the kubelet refused the Pod. The kubelet does not start it again.
     #[serde(default)]
     pub rejected: bool,
     /// The ports that the scheduler compares, with a `host_port` each.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of its condition `PodScheduled`; of a rejected one `status.startTime`.
+    /// `lastTransitionTime` of its condition `PodScheduled`; for a refused Pod `status.startTime`.
     pub since: Option<Timestamp>,
 }
 
 impl WaitingPod {
-    /// Whether it may run on this Node. A host name may be the first part of a Node's name.
+    /// Whether the Pod may run on this Node. A host name may be the first part of a Node's name.
     pub fn may_be_on(&self, node: &str) -> bool {
         let meant_for = self.meant_for.as_deref();
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The reading if they were not requested, and in older snapshots.
+    /// The reading if these Pods were not requested, and in older snapshots.
     pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
-        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not asked for"))
+        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not requested"))
     }
 }

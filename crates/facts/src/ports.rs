@@ -51,18 +51,19 @@ impl Family {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// Families in their order, each once: there are two, and a file may repeat them.
-    pub fn each_once(families: impl IntoIterator<Item = Self>) -> Vec<Self> {
-        let mut each = Vec::new();
-        for family in families {
-            if !each.contains(&family) {
-                each.push(family);
-            }
+    /// The families in order, each once: a file may repeat them.
+    pub fn each_once(families: impl IntoIterator<Item = Self>) -> &'static [Self] {
+        let mut families = families.into_iter();
+        match families.next().map(|first| (first, families.any(|it| it != first))) {
+            None => &[],
+            Some((Self::V4, false)) => &[Self::V4],
+            Some((Self::V6, false)) => &[Self::V6],
+            Some((Self::V4, true)) => &Self::BOTH,
+            Some((Self::V6, true)) => &[Self::V6, Self::V4],
         }
-        each
     }
 
-    /// Its place in a pair that has IPv4 first.
+    /// The index in a pair with IPv4 first.
     pub fn index(self) -> usize {
         match self {
             Self::V4 => 0,
@@ -95,22 +96,22 @@ impl PortRange {
     /// The kernel's default `net.ipv4.ip_local_port_range`.
     pub const DEFAULT_EPHEMERAL: Self = Self { first: 32768, last: 60999 };
 
-    /// A range, or nothing when `first > last`.
+    /// A range; none if `first > last`.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// How many ports it holds, 1 to 65536.
+    /// The number of ports, 1 to 65536.
     pub fn size(self) -> u32 {
         u32::from(self.last) - u32::from(self.first) + 1
     }
 
-    /// Whether a port lies inside.
+    /// Whether the range has a port.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// The part that both ranges hold.
+    /// The common part of both ranges.
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::new(self.first.max(other.first), self.last.min(other.last))
     }
@@ -149,7 +150,7 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// The most that is quoted of such a text, in bytes.
+/// The longest quoted part of such a text, in bytes.
 const LONGEST: usize = 64;
 
 impl NotPorts {
@@ -192,17 +193,17 @@ impl PortSet {
         &self.0
     }
 
-    /// How many ports it holds.
+    /// The number of ports.
     pub fn len(&self) -> u32 {
         self.0.iter().map(|range| range.size()).sum()
     }
 
-    /// Whether it holds none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether it holds a port.
+    /// Whether the set has a port.
     pub fn contains(&self, port: u16) -> bool {
         let after = self.0.partition_point(|range| range.first <= port);
         after > 0 && self.0[after - 1].contains(port)
@@ -220,7 +221,7 @@ impl PortSet {
         self.0.iter().flat_map(|mine| other.meeting(*mine).filter_map(|theirs| mine.intersection(*theirs))).collect()
     }
 
-    /// The ports of this set that the other lacks.
+    /// The ports of this set that are not in the other set.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let mut left = Vec::new();
@@ -235,7 +236,7 @@ impl PortSet {
         left.into()
     }
 
-    /// Its ranges that have ports of another range.
+    /// The ranges of this set that overlap another range.
     fn meeting(&self, range: PortRange) -> impl Iterator<Item = &PortRange> {
         let first = self.0.partition_point(|it| it.last < range.first);
         self.0[first..].iter().take_while(move |it| it.first <= range.last)

@@ -1,4 +1,4 @@
-//! The proxy that programs Services on this node.
+//! The proxy that serves Services on this node.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cgroup, Family, Process, Reading};
 
-/// How Services are programmed.
+/// The mode of the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -25,12 +25,12 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
-    /// kube-proxy's own modes: what an unknown mode may be.
+    /// kube-proxy's own modes: the possible modes if the mode is unknown.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
     /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
 
-    /// The word used for it everywhere.
+    /// The word for the mode.
     pub fn name(self) -> &'static str {
         match self {
             Self::Iptables => "iptables",
@@ -81,21 +81,21 @@ pub const PROXY_METRICS: u16 = 10249;
 /// The port on which kube-proxy reports its health by default (`healthzBindAddress`).
 pub const PROXY_HEALTH: u16 = 10256;
 
-/// kube-proxy as it answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
+/// kube-proxy's answers on loopback (`metricsBindAddress`, default `127.0.0.1:10249` or `[::1]:10249`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyFacts {
     /// The answer of `/proxyMode`.
     pub mode: Reading<Learned<Mode>>,
     /// The answer of `/configz` (`kubeproxy.config.k8s.io`).
     pub config: Reading<ProxyConfig>,
-    /// What rules use of `/metrics`.
+    /// The values of `/metrics` that rules use.
     pub metrics: Reading<ProxyMetrics>,
-    /// Who answers there: the proxy's own cgroup and process. A socket is the proxy's own if it shares the process,
-    /// or a cgroup other than the root.
+    /// The process that answers: the proxy's own cgroup and process. A socket belongs to the proxy if it shares the process, or a cgroup
+    /// other than the root.
     pub cgroup: Reading<Cgroup>,
     /// See [`Self::cgroup`].
     pub process: Reading<Process>,
-    /// Its file descriptors, from `/proc/<pid>`.
+    /// The proxy's file descriptors, from `/proc/<pid>`.
     pub fds: Reading<FdUse>,
 }
 
@@ -126,17 +126,17 @@ pub struct ProxyConfig {
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
-    /// Whether iptables masquerades for Cilium, and not its eBPF program: `enable-bpf-masquerade` is false, and connections
+    /// Whether iptables masquerades for Cilium, instead of its eBPF program: `enable-bpf-masquerade` is false, and connections
     /// of pods are masqueraded. Only from Cilium's settings, if they contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
-    /// What Cilium alone has; absent elsewhere, and in snapshots older than it is.
+    /// Settings of Cilium; absent for other proxies, and in snapshots that are older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium: Option<CiliumConfig>,
 }
 
 impl ProxyConfig {
-    /// The mode that it names; `None` where it names none, or one that is not known.
+    /// The mode in the settings; `None` if there is none, or if it is unknown.
     pub fn mode_if_known(&self) -> Option<Mode> {
         match self.mode.as_deref()? {
             "" => Some(Mode::Iptables),
@@ -145,21 +145,22 @@ impl ProxyConfig {
     }
 }
 
-/// Settings of Cilium in kube-proxy's place (ConfigMap `cilium-config`; an absent key is its default).
+/// Settings of Cilium that replaces kube-proxy (ConfigMap `cilium-config`; an absent key is its default).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
-    /// `devices`: names, of which one with a `+` at its end stands for all that begin so, and one with a `!` before it leaves
-    /// out; empty where Cilium chooses.
+    /// `devices`: names. A name with a `+` at its end means all names that begin so; a name with a `!` before it is excluded. Empty if
+    /// Cilium chooses.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// `force-device-detection`: Cilium finds devices by itself, too, where `devices` names some.
+    /// `force-device-detection`: Cilium also chooses devices by itself, if `devices` has names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
     /// `disable-external-ip-mitigation`: the node and its pods reach an external IP's Service on each address, also on
     /// devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
-    /// `k8s-service-proxy-name`: it serves the Services with this label, and no others; without it, those without the label.
+    /// `k8s-service-proxy-name`: Cilium serves only Services with this label. Without the setting, it serves only Services without the
+    /// label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<String>,
     /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
@@ -172,23 +173,23 @@ pub struct CiliumConfig {
     pub without_backend: WithoutBackend,
     /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
     pub host_namespace_only: bool,
-    /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether what arrives from pods is served
-    /// on every address of its devices. Absent where neither this nor the version shows.
+    /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether packets from pods are served on every
+    /// address of its devices. Absent if neither the setting nor the version is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wildcard_entries: Option<bool>,
     /// `node-port-bind-protection` is off: `bind` on a NodePort is not refused.
     #[serde(default)]
     pub allows_bind: bool,
-    /// `enable-bpf-masquerade`: its eBPF program masquerades connections of pods, and not iptables.
+    /// `enable-bpf-masquerade`: Cilium's eBPF program masquerades connections of pods, instead of iptables.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masquerades: bool,
-    /// `enable-auto-protect-node-port-range` is off: its agent does not reserve NodePorts, and does not start where the
-    /// kernel may choose one.
+    /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts, and does not start if the kernel may choose
+    /// one.
     #[serde(default)]
     pub reserves_nothing: bool,
 }
 
-/// What Cilium does with a connection to a Service that has no endpoint.
+/// Cilium's action on a connection to a Service without an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutBackend {
@@ -197,11 +198,11 @@ pub enum WithoutBackend {
     Reject,
     /// `drop`.
     Drop,
-    /// The connection goes on as if there were no Service.
+    /// The connection continues as if there were no Service.
     Pass,
 }
 
-/// What rules use of kube-proxy's `/metrics`.
+/// The values of kube-proxy's `/metrics` that rules use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyMetrics {
     /// `process_max_fds`: the live soft limit.
@@ -219,9 +220,9 @@ pub struct ProxyMetrics {
 /// Open file descriptors and the soft `RLIMIT_NOFILE` of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FdUse {
-    /// How many are open.
+    /// The number of open descriptors.
     pub open: u64,
-    /// How many may be.
+    /// The limit.
     pub limit: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A fact that was looked for, and why it may be missing.
+//! A requested fact, or the reason why it is missing.
 
 use std::ops::Deref;
 
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 /// The outcome of reading one fact.
 ///
-/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero and never healthy. Code
-/// that continues without the fact gives the reason why nothing is missed ([`Unread`]).
+/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero and never healthy. Code that continues
+/// without the fact states why no problem is missed ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
-    /// The fact, as it was seen.
+    /// The fact.
     Seen(T),
     /// Why there is no fact.
     Gap(Gap),
@@ -37,7 +37,7 @@ impl<T> Reading<T> {
         self.get().ok()
     }
 
-    /// The fact, or nothing if it was not read. The argument gives the reason why that is enough. Code that concludes
+    /// The fact; none if it was not read. The argument states why this is enough. Code that concludes
     /// something from an absent fact uses [`Self::get`].
     pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
@@ -46,7 +46,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same for a list, which is empty if it was not read.
+    /// The list; empty if it was not read.
     pub fn known_part<'a>(&'a self, why: Unread) -> &'a T::Target
     where
         T: Deref,
@@ -63,7 +63,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The same reading of something derived from the fact.
+    /// The reading of a value that is derived from the fact.
     pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Seen(fact) => Reading::Seen(derive(fact)),
@@ -72,23 +72,23 @@ impl<T> Reading<T> {
     }
 }
 
-/// Why nothing is missed if an unread fact counts as absent, or an unread list as empty.
+/// The reason why no problem is missed if an unread fact counts as absent, or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
-    /// It adds words, numbers or a remedy to what stands without it.
+    /// The fact only adds words, numbers or a remedy to a result that is true without it.
     Adds,
-    /// What says that it was not read.
+    /// The part of the output that reports the unread fact.
     Said(&'static str),
     /// The assumed value.
     Assumed(&'static str),
-    /// It decides what is read or listed next, and nothing is concluded from it.
+    /// The fact decides what is read or listed next, and no conclusion follows from it.
     Chooses,
-    /// The caller does not conclude anything: it considers every value possible, reads another source, or has its own gap.
+    /// The caller concludes nothing: every value is possible, or it reads another source, or it has its own gap.
     Doubted,
 }
 
-/// A fact that was not requested counts as absent: a scan without a cluster, or without its pods, has none. A fact that was
-/// requested and not read stays unread.
+/// A fact that was not requested counts as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
+/// not read stays unread.
 ///
 /// # Errors
 ///
@@ -117,7 +117,7 @@ pub struct Gap {
     pub source: Source,
     /// The kind of failure.
     pub why: Why,
-    /// What exactly happened, for people: the operation, its place, the system's words.
+    /// The details as text: the operation, its place, the system's message.
     pub detail: String,
 }
 
@@ -128,7 +128,7 @@ impl Gap {
     }
 }
 
-/// Every reader whose success is reported on its own; kebab-case in JSON and in metric labels.
+/// Every reader whose success is reported separately; kebab-case in JSON and in metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
@@ -201,27 +201,27 @@ impl Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
-    /// This process may not see it. Expected under a least-privilege profile.
+    /// This process has no right to read the fact. Expected with a least-privilege profile.
     NotPermitted,
-    /// This kernel or cluster does not have it.
+    /// This kernel or cluster does not have the fact.
     NotSupported,
-    /// It was not looked for yet.
+    /// The fact was not read yet.
     NotYet,
     /// Not requested: no cluster was given, or no rule needs it.
     NotAsked,
     /// No answer from the expected address.
     Unreachable,
-    /// It took longer than allowed.
+    /// The reading took longer than allowed.
     TimedOut,
     /// The kernel marked the dump as inconsistent, at every try.
     Torn,
-    /// It was seen, but too long ago to act on.
+    /// The fact was read, but too long ago.
     Stale,
-    /// It was there, but not in the shape it must have.
+    /// The input was malformed.
     Malformed,
-    /// There was more of it than is read.
+    /// The input was longer than the limit.
     TooMuch,
-    /// It can be one of several values, and the verdict depends on which.
+    /// The fact can have several values, and the verdict depends on the value.
     Ambiguous,
 }
 

@@ -20,7 +20,7 @@ pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
     pub schema: String,
-    /// The version of the program that looked.
+    /// The version of the program that scanned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The beginning of the scan.
@@ -33,24 +33,24 @@ pub struct Snapshot {
     /// files, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
-    /// What the command line or the configuration sets, which wins over what was read.
+    /// Facts from the command line or the configuration. They replace the facts that were read.
     #[serde(rename = "said")]
     pub overrides: Overrides,
-    /// What the node showed.
+    /// The facts of the node.
     pub kernel: KernelFacts,
-    /// What the cluster showed.
+    /// The facts of the cluster.
     pub cluster: ClusterFacts,
     /// Whether the agent has its own port; not requested without an agent.
     #[serde(default = "OwnPort::not_asked")]
     pub own_port: Reading<OwnPort>,
 }
 
-/// The address on which an agent answers, or wants to.
+/// The address on which an agent answers or wants to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnPort {
     /// `--listen`.
     pub address: SocketAddr,
-    /// Whether another process has it.
+    /// Whether another process has the address.
     pub taken: bool,
 }
 
@@ -62,7 +62,7 @@ impl OwnPort {
 }
 
 impl Snapshot {
-    /// This node's name: in the cluster, else its hostname.
+    /// This node's name in the cluster, otherwise its hostname.
     pub fn node_name(&self) -> &str {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
     }
@@ -70,11 +70,11 @@ impl Snapshot {
     /// The time from the last scan that read connections to this one.
     pub fn since_connections(&self) -> Duration {
         let since = self.connections_at.map(|read| self.at.duration_since(read));
-        // A clock that was set back in between makes no age.
+        // If the clock was set back in between, the age is zero.
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
-    /// Makes it a snapshot of a node whose proxy was started in another mode. kube-proxy in iptables mode turns
+    /// Changes the snapshot to a node whose proxy was started in another mode. kube-proxy in iptables mode turns
     /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings exclude NodePorts on loopback.
     pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
         let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
@@ -94,14 +94,14 @@ impl Snapshot {
             .find(|node| node.name == self.node_name())
     }
 
-    /// Why this node's own object is not known: Nodes were not read, or it is not among them.
+    /// The reason why this node's own object is not known: Nodes were not read, or the object is not among them.
     pub fn own_node_gap(&self, detail: &'static str) -> Gap {
         let unread = self.cluster.nodes.gap().cloned();
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
     /// The proxy mode from the best source: the command line, `/proxyMode`, then the cluster's configuration of the proxy.
-    /// If none was read, the error is the one of `/proxyMode`, or the reason why the mode is [contested](Self::contested).
+    /// If no source was read, the error is the error of `/proxyMode`, or the reason why the mode is [contested](Self::contested).
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
@@ -118,7 +118,7 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
-    /// The proxy's settings that were read: its own answer first.
+    /// The read settings of the proxy: its own answer first.
     fn proxy_configs(&self, unread: Unread) -> impl Iterator<Item = &ProxyConfig> {
         [&self.kernel.proxy.config, &self.cluster.proxy_config].into_iter().filter_map(move |it| it.known(unread))
     }
@@ -141,7 +141,7 @@ impl Snapshot {
         service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
-    /// The mode of a kube-proxy in whose place something else may be, and why that is not known.
+    /// The mode of a kube-proxy that may be replaced by another data plane, and the reason why this is not known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
             _ if self.overrides.proxy_mode.is_some() => None,
@@ -163,7 +163,7 @@ impl Snapshot {
         let cilium = interfaces.has_link(CILIUM_HOST) && self.cluster.cilium_replaces != Some(false);
         let (name, link) = if cilium { ("Cilium", CILIUM_HOST) } else { interfaces.unmeasured_proxy()? };
         let detail = format!(
-            "{} says {mode}, but no kube-proxy answers, and this node has the link {link}: {name} may be in its place",
+            "{} has the mode {mode}, but no kube-proxy answers, and this node has the link {link}: {name} may replace it",
             config.place
         );
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
@@ -176,11 +176,12 @@ impl Snapshot {
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
         let alone = Unread::Assumed("that the kube-proxy that answers is alone");
         let config = self.cluster.proxy_config.known(alone).filter(|it| it.mode_if_known() == Some(Mode::Cilium))?;
-        let detail = format!("kube-proxy answers ({place}: {value}), and by {} Cilium is in its place", config.place);
+        let detail =
+            format!("kube-proxy answers ({place}: {value}), but according to {} Cilium replaces it", config.place);
         Some((*value, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The proxy's settings: from the proxy itself, else from the cluster.
+    /// The proxy's settings: from the proxy itself, otherwise from the cluster.
     ///
     /// # Errors
     ///
@@ -189,8 +190,7 @@ impl Snapshot {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The same for a proxy in this mode: the settings of kube-proxy are not Cilium's, and the reverse, even if both use
-    /// one word.
+    /// The settings of a proxy in this mode: settings of kube-proxy never count for Cilium, and the reverse, even if the key is the same.
     ///
     /// # Errors
     ///
@@ -202,9 +202,7 @@ impl Snapshot {
         };
         self.proxy_configs(Unread::Doubted).find(is_its_own).ok_or_else(|| {
             let gap = self.kernel.proxy.config.gap().cloned();
-            gap.unwrap_or_else(|| {
-                Gap::new(Source::ProxyConfig, Why::Ambiguous, "the settings are those of another proxy")
-            })
+            gap.unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, "the settings belong to another proxy"))
         })
     }
 }

@@ -1,16 +1,16 @@
-//! A snapshot from a document: its schema, and content that no scan can have written. The document is foreign, and printed
-//! parts of it are typed.
+//! A snapshot from a document: checks the schema, and content that no scan can have written. The document is not trusted, and users type
+//! printed parts of it.
 
 use serde::Deserialize;
 
 use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, text};
 
 impl Snapshot {
-    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is looked at first: the error for a
+    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is checked first: the error for a
     /// document of another kind names that kind, not its first missing field.
     ///
     /// # Errors
-    /// In words, when it is no JSON, of another schema, or holds what no look could have written.
+    /// As text, when the document is not JSON, has another schema, or has content that no scan can have written.
     pub fn from_json(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Labelled {
@@ -23,10 +23,11 @@ impl Snapshot {
                 snapshot.cluster = snapshot.cluster.in_order();
                 impossible(&snapshot).map_or(Ok(snapshot), Err)
             }
-            Some(other) => {
-                Err(format!("its schema is {:?}, wanted {SNAPSHOT_SCHEMA:?}", text::clean(other, text::NAME)))
-            }
-            None => Err(format!("it has no schema, wanted {SNAPSHOT_SCHEMA:?}")),
+            Some(other) => Err(format!(
+                "the schema of the document is {:?}, wanted {SNAPSHOT_SCHEMA:?}",
+                text::clean(other, text::NAME)
+            )),
+            None => Err(format!("the document has no schema, wanted {SNAPSHOT_SCHEMA:?}")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets of the host's network namespace, and who holds them.
+//! Sockets of the host's network namespace, and their owners.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 pub struct Socket {
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
-    /// The state; an unconnected UDP socket is [`State::Close`], and so is one of TCP that is bound and neither listens nor connects.
+    /// The state; an unconnected UDP socket is [`State::Close`], and so is a TCP socket that is bound and neither listens nor connects.
     pub state: State,
     /// The family the socket was made with; `[::]` without v6only serves IPv4 too.
     pub family: Family,
@@ -36,21 +36,21 @@ pub struct Socket {
     pub device: u32,
     /// Unanswered retransmissions of the segment in flight.
     pub retransmits: u8,
-    /// Who holds it.
+    /// The owner.
     pub owner: Owner,
 }
 
 impl Socket {
-    /// Whether root opened it: other users must not program the kernel for Services.
+    /// Whether root opened the socket: only root can configure the kernel for Services.
     pub fn is_of_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether it serves addresses of `family`: its own, and IPv4 too for `[::]` without v6only.
+    /// Whether the socket serves addresses of `family`: its own family, and also IPv4 for `[::]` without v6only.
     /// An IPv6 wildcard whose v6only is not known may serve IPv4: `None`.
     pub fn serves(&self, family: Family) -> Option<bool> {
         match (self.local.to_canonical(), family) {
-            // A socket of IPv6 may be bound to an address of IPv4, and to every one.
+            // An IPv6 socket may be bound to one IPv4 address, or to every IPv4 address.
             (IpAddr::V4(_), _) => Some(family == Family::V4),
             (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
             (IpAddr::V6(_), _) => Some(family == Family::V6),
@@ -100,7 +100,7 @@ impl State {
         Self::ALL.into_iter().find(|state| *state as u8 == number)
     }
 
-    /// The name `ss` prints.
+    /// The name that `ss` prints.
     pub fn name(self) -> &'static str {
         match self {
             Self::Established => "ESTAB",
@@ -119,13 +119,13 @@ impl State {
     }
 }
 
-/// Who holds a socket.
+/// The owner of a socket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
     NotAsked,
-    /// TIME_WAIT: the kernel keeps the tuple for 60 s and forgets who had it.
+    /// TIME_WAIT: the kernel keeps the tuple for 60 s without its owner.
     TimeWait,
     /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link if known.
     Kernel {
@@ -136,12 +136,12 @@ pub enum Owner {
     Held(Holder),
 }
 
-/// The two independent ways to a socket's holder.
+/// The owner of a socket, found in two independent ways.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// By cgroup: needs no privilege, names the pod.
+    /// By cgroup: this needs no privilege and names the pod.
     pub cgroup: Reading<Cgroup>,
-    /// By `/proc/<pid>/fd`: needs SYS_PTRACE for other users' processes. The oldest one where several share it.
+    /// By `/proc/<pid>/fd`: this needs SYS_PTRACE for other users' processes. If several processes share the socket, the oldest process.
     pub process: Reading<Process>,
 }
 
@@ -150,18 +150,18 @@ pub struct Holder {
 pub struct Cgroup {
     /// The path below the mount, `/` for the root.
     pub path: String,
-    /// The pod whose cgroup this is, or lies in.
+    /// The pod to which this cgroup belongs.
     pub pod: Option<PodContainer>,
 }
 
 impl Cgroup {
-    /// The root says nothing about who holds a socket: tunnels, early daemons and cgroup1-only processes are all there.
+    /// The root group does not show the owner of a socket: tunnels, early daemons and processes with only cgroup1 are in it.
     pub fn is_root(&self) -> bool {
         self.path == "/"
     }
 }
 
-/// The pod uid and container id that a kubelet wrote into a cgroup's name.
+/// The pod uid and the container id in a cgroup's name, which a kubelet wrote.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodContainer {
     /// `metadata.uid`, with dashes, or for static pods the configuration's hash.
@@ -177,7 +177,7 @@ pub struct Process {
     pub pid: u32,
     /// `/proc/<pid>/comm`, cleaned.
     pub command: String,
-    /// `/proc/<pid>/cmdline`, cleaned and cut; only if requested, since it may hold secrets.
+    /// `/proc/<pid>/cmdline`, cleaned and cut; only if requested, because it may contain secrets.
     pub command_line: Option<String>,
     /// Clock ticks since boot at its start (`/proc/<pid>/stat` field 22).
     pub started: u64,
@@ -188,7 +188,7 @@ impl Process {
     /// include/asm-generic/param.h).
     const TICKS: u64 = 100;
 
-    /// When it started on a node that booted at `booted`, to the second.
+    /// The start time, to the second, on a node that booted at `booted`.
     pub fn started_at(&self, booted: Timestamp) -> Option<Timestamp> {
         let since_boot = SignedDuration::from_secs(i64::try_from(self.started / Self::TICKS).ok()?);
         let second = booted.checked_add(since_boot).ok()?.as_second();
@@ -196,7 +196,7 @@ impl Process {
     }
 }
 
-/// How many ephemeral ports one kind of connection uses.
+/// The ephemeral ports that connections between two addresses use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestinationUse {
     /// TCP or UDP.
@@ -209,9 +209,9 @@ pub struct DestinationUse {
     pub port: u16,
     /// Distinct local ports of the ephemeral range in use, TIME_WAIT included.
     pub used: u32,
-    /// How many of them are in TIME_WAIT.
+    /// The number of these ports in TIME_WAIT.
     pub time_wait: u32,
-    /// One socket's holder, as an example.
+    /// The owner of one of the sockets, as an example.
     pub owner: Owner,
 }
 
@@ -221,7 +221,7 @@ pub struct EphemeralUse {
     /// No destination can use more than this: `inuse + tw` of sockstat and sockstat6, or the count of the walk. For a pod
     /// with few sockets: sockets of any kind.
     pub at_most: u32,
-    /// The busiest destinations, at most 16, worst first; empty when `at_most` made a walk pointless.
+    /// The busiest destinations, at most 16, worst first; empty if `at_most` is so low that no walk was needed.
     pub busiest: Vec<DestinationUse>,
 }
 
@@ -235,13 +235,13 @@ pub struct Clients {
     /// These peers are servers: only a listener accepts a connection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
-    /// How many more there are.
+    /// The number of further sockets.
     pub beyond: u64,
-    /// How many of all these no listener accepted.
+    /// The number of all these sockets that no listener accepted.
     #[serde(default)]
     pub outgoing: u64,
-    /// Nothing was looked for: the kernel cannot have chosen one of the ports for a connection, and to find one that
-    /// was bound on purpose takes a walk over every connection of a host that has many.
+    /// Whether no client was searched: the kernel cannot have chosen one of these ports for a connection. To find a connection that was
+    /// bound by number, a scan would have to walk over all connections of a host with many.
     #[serde(default)]
     pub passed_over: bool,
 }
@@ -253,7 +253,7 @@ pub struct PodNamespace {
     pub pod_uid: String,
     /// Use of its own ephemeral range.
     pub ephemeral: Reading<EphemeralUse>,
-    /// The ports on which something listens there; `None` where its connections were not walked.
+    /// The ports with listeners in the pod; `None` if its connections were not walked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
     /// At most 256 sockets, TCP and UDP, on the [needed](super::PodQuery::needed) ports, with their holders. After them,
@@ -263,7 +263,7 @@ pub struct PodNamespace {
 }
 
 fn not_asked<T>() -> Reading<T> {
-    let detail = "the pod was not known to fail when its network was looked at";
+    let detail = "the pod was not known to fail at the time of the scan";
     Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotAsked, detail))
 }
 
@@ -272,7 +272,7 @@ fn was_not_asked<T>(reading: &Reading<T>) -> bool {
 }
 
 impl PodNamespace {
-    /// One of which only the use of the ephemeral range is known, or why it is not.
+    /// A pod of which only the use of the ephemeral range is known, or the reason why it is not.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
         Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_asked() }
     }

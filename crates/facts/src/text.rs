@@ -6,9 +6,10 @@ use unicode_general_category::{GeneralCategory, get_general_category};
 /// The longest name kept from outside, in bytes: Kubernetes' own limit for a DNS subdomain (RFC 1123).
 pub const NAME: usize = 253;
 
-/// A copy of at most `limit` bytes, cut on a character boundary, of the characters that print something; what was removed or cut is not replaced, so the result is safe in a terminal, a table and an Event.
+/// A copy of at most `limit` bytes, cut on a character boundary, with only visible characters. Nothing is inserted for removed characters,
+/// so the result is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
-    // Nearly every name is such a one.
+    // Nearly every name is clean.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }
@@ -22,7 +23,7 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// A word that a shell takes as it is: Kubernetes' names are such words, what a file calls a name need not be.
+/// A word that a shell does not change: Kubernetes' names are such words, but a name in a file may not be one.
 pub fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
     match !text.is_empty() && text.chars().all(plain) {
@@ -61,8 +62,8 @@ fn is_blank(character: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `, did you mean "interval"?` where one of the words is near: a slip of the finger away, or with what was typed in it. Nothing where none
-/// is: a word that only looks alike means something else.
+/// `, did you mean "interval"?` if one of the words is near: with one typing error, or with the typed text inside. Empty if no word is
+/// near: a word that only looks similar means something else.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A name may be long; its end is ignored.
     let typed: String = typed.chars().take(64).collect();

@@ -9,24 +9,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Vantage {
-    /// Clients elsewhere.
+    /// Clients on other machines.
     Remote,
-    /// This node to its own addresses.
+    /// This node, to its own addresses.
     Node,
-    /// This node to 127.0.0.1 or `::1`.
+    /// This node, to 127.0.0.1 or `::1`.
     Loopback,
     /// This node's pods.
     Pods,
 }
 
-/// The vantage points that lose something.
+/// The affected vantage points.
 pub type Affected = BTreeSet<Vantage>;
 
 impl Vantage {
     /// Every vantage point, in the order in which they are printed.
     pub const ALL: [Self; 4] = [Self::Remote, Self::Node, Self::Loopback, Self::Pods];
 
-    /// Its word in JSON.
+    /// The word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Remote => "remote",
@@ -38,7 +38,7 @@ impl Vantage {
 }
 
 impl fmt::Display for Vantage {
-    /// For people.
+    /// The words in a text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Remote => "remote clients",

@@ -1,4 +1,4 @@
-//! What makes pods: workloads, reduced to the ports that their pods will want of a node.
+//! Workloads, reduced to the ports of a node that their pods will want.
 
 use std::fmt;
 
@@ -15,31 +15,31 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// The number of pods at a time, if it is written: `spec.replicas`, or the `parallelism` of a Job.
+    /// The number of pods at a time, if set: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// For a Deployment: a roll-out keeps every old pod until a new one is ready. That is `RollingUpdate` with a
-    /// `maxUnavailable` of no pod, the default for fewer than four pods.
+    /// For a Deployment: a roll-out keeps every old pod until a new one is ready. This is `RollingUpdate` with a `maxUnavailable` of no
+    /// pod, the default for fewer than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// What its template demands of a node by selector or by required affinity, Linux apart, each as one text. It may be meant
-    /// for some nodes only.
+    /// The conditions for a node in its template, by selector or by required affinity, except Linux, each as one text. With a condition,
+    /// the workload may be for some nodes only.
     #[serde(default)]
     pub selects: Vec<String>,
-    /// What a node must not be by required affinity (`NotIn`, `DoesNotExist`), each as one text: it is meant for most nodes.
+    /// The excluded nodes in required affinity (`NotIn`, `DoesNotExist`), each as one text. The workload is still for most nodes.
     #[serde(default)]
     pub avoids: Vec<String>,
     /// The taints that its template tolerates, each as one text.
     #[serde(default)]
     pub tolerates: Vec<String>,
-    /// `spec.template.spec.containers[].ports` that are the node's: those with a hostPort, or all in the host's network.
+    /// `spec.template.spec.containers[].ports` that are ports of the node: ports with a hostPort, or all ports in the host's network.
     pub ports: Vec<ContainerPort>,
 }
 
 impl Workload {
-    /// The ports of a node that its pods want, each with its number there.
+    /// The ports of a node that its pods want, each with its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
@@ -86,7 +86,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The way to the spec of its pods.
+    /// The path of the spec of its pods.
     pub fn pod_spec(self) -> &'static str {
         match self {
             Self::Pod => "spec",
@@ -95,7 +95,7 @@ impl WorkloadKind {
         }
     }
 
-    /// Kubernetes' word for it.
+    /// Kubernetes' word for the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::DaemonSet => "DaemonSet",

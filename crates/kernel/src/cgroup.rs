@@ -236,7 +236,7 @@ fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> i
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) if directory.as_os_str().is_empty() => return Err(error),
-            // Cgroups come and go. A directory that vanished during the walk holds no socket that could be named.
+            // Cgroups are made and deleted at any time. A directory that was deleted during the walk has no socket to name.
             Err(_) => continue,
         };
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

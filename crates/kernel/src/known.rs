@@ -70,12 +70,12 @@ pub(super) struct KnownProcess {
     scans: u8,
     /// The inode of its network namespace.
     pub(super) network: Option<u64>,
-    /// Its control group, if that names a pod.
+    /// The process's control group, if that names a pod.
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 
 impl KnownProcesses {
-    /// Takes the known facts of all processes. A process that is not given back with [`Self::keep`] is forgotten.
+    /// Returns the known facts of all processes. A process is forgotten unless [`Self::keep`] stores it again.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }
@@ -89,7 +89,7 @@ impl KnownProcesses {
         KnownProcess { inode, scans, network, cgroup }
     }
 
-    /// Gives back the facts of a process after this scan.
+    /// Stores the facts of a process after this scan.
     pub(super) fn keep(&mut self, pid: u32, process: KnownProcess) {
         self.0.insert(pid, process);
     }

@@ -185,8 +185,9 @@ impl Host {
     ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
         let serves = !ip_vs.known_part(Unread::Chooses).is_empty();
         if !serves && !may_lack_ports && wanted.masquerade_ports.is_empty() {
-            let unread = ip_vs.gap().map(|gap| format!("whether IPVS serves here is not known: {}", gap.detail));
-            let detail = unread.unwrap_or_else(|| "IPVS serves nothing here".to_owned());
+            let unread =
+                ip_vs.gap().map(|gap| format!("it is not known whether IPVS has virtual servers: {}", gap.detail));
+            let detail = unread.unwrap_or_else(|| "IPVS has no virtual servers on this node".to_owned());
             return Err(Gap::new(Source::Conntrack, Why::NotAsked, detail));
         }
         self.if_live(Source::Conntrack, || match interfaces {

@@ -16,15 +16,15 @@ use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Re
 /// The facts about a socket that lead to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Its protocol.
+    /// The claim's protocol.
     pub protocol: Protocol,
-    /// Its state.
+    /// The claim's state.
     pub state: State,
-    /// Its local port.
+    /// The claim's local port.
     pub local_port: u16,
-    /// Its inode; 0 if it has none.
+    /// The claim's inode; 0 if it has none.
     pub inode: u64,
-    /// Its cgroup id.
+    /// The claim's cgroup id.
     pub cgroup: Option<u64>,
     /// The user who made it.
     pub uid: u32,
@@ -162,9 +162,11 @@ impl Owners {
         let still_there = self.still_there(&claims);
         let holding = |claim: &&Claim| match &still_there {
             Ok(inodes) if inodes.contains(&claim.inode) => Held::ByNoProcess,
-            Ok(_) => {
-                Held::Unknown(Gap::new(Source::Processes, Why::Stale, "it was closed during the search for its holder"))
-            }
+            Ok(_) => Held::Unknown(Gap::new(
+                Source::Processes,
+                Why::Stale,
+                "the socket was closed during the search for its owner",
+            )),
             Err(gap) => Held::Unknown(Gap { source: Source::Processes, ..gap.clone() }),
         };
         claims.iter().map(|claim| (claim.inode, holding(claim))).collect()
@@ -192,7 +194,7 @@ impl Owners {
 /// For a socket that exists and that no process shows. A process can pass it on before it is received (unix(7)
 /// `SCM_RIGHTS`), or only io_uring holds it.
 const NO_DESCRIPTOR: &str =
-    "no process shows a descriptor of it: it is being passed between two processes, or io_uring holds it";
+    "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
 /// Whether a socket that no process shows may be the kernel's own. The kernel's sockets belong to root. The cgroup
 /// shows more about the maker.

@@ -1,4 +1,4 @@
-//! The sockets of one pod on the ports that its servers need, and their holders.
+//! The sockets of one pod on the ports that its servers need, and their owners.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -79,14 +79,14 @@ fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> b
     Ok(found)
 }
 
-/// Searches for the holders among the processes of the pod only.
+/// Searches for the owners only among the processes of the pod.
 fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
     let mut missing: HashSet<u64> = sockets.iter().map(|it| it.inode).filter(|inode| *inode != 0).collect();
     let mut processes = Processes::new(proc, false);
     let held: HashMap<u64, Process> =
         if missing.is_empty() { HashMap::new() } else { processes.owners(pids.to_vec(), &mut missing) };
     let unnamed = || {
-        let closed = || Gap::new(Source::Processes, Why::Stale, "no process of the pod holds it any more");
+        let closed = || Gap::new(Source::Processes, Why::Stale, "no process of the pod has this socket any more");
         processes.overlooked().unwrap_or_else(closed)
     };
     for socket in sockets {
@@ -95,7 +95,8 @@ fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
             process => {
                 let process = process.cloned().ok_or_else(unnamed);
                 let cgroup = process.as_ref().ok().and_then(|process| cgroup_of(proc, process));
-                let unread = || Gap::new(Source::Cgroups, Why::NotSupported, "no control group is read of this socket");
+                let unread =
+                    || Gap::new(Source::Cgroups, Why::NotSupported, "the control group of this socket is not read");
                 Owner::Held(Holder { cgroup: cgroup.ok_or_else(unread).into(), process: process.into() })
             }
         };

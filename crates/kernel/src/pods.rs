@@ -84,12 +84,13 @@ pub fn pod_namespaces(
                     sockets_on(proc, &net, &asked.needed, &pids)
                 }
                 None => {
-                    let detail = format!("more than {MOST_ASKED} pods fail: the sockets of the others are not read");
+                    let detail =
+                        format!("more than {MOST_ASKED} pods fail: the sockets of the other pods are not read");
                     Err(Gap::new(Source::PodNamespaces, Why::TooMuch, detail))
                 }
             };
             if needed.is_err() && !net.exists() {
-                // The pod ended meanwhile.
+                // The pod ended during the scan.
                 return None;
             }
             read.needed = needed.map_err(|gap| Gap { source: Source::PodNamespaces, ..gap }).into();

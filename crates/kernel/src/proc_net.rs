@@ -85,7 +85,7 @@ pub fn read(
         let text = str::from_utf8(&line).ok().filter(|text| text.ends_with('\n'));
         if number == 1 {
             if !text.is_some_and(|text| text.contains(HEADING)) {
-                return Err((Why::Malformed, "not a table of sockets: its heading is not there".to_owned()));
+                return Err((Why::Malformed, "not a table of sockets: the heading is missing".to_owned()));
             }
             continue;
         }
@@ -93,7 +93,7 @@ pub fn read(
             break;
         }
         let record = text.and_then(|text| parse(text, protocol, family));
-        let malformed = || (Why::Malformed, format!("line {number} is not a socket as /proc/net writes it"));
+        let malformed = || (Why::Malformed, format!("line {number} is not a socket in the format of /proc/net"));
         let record = record.ok_or_else(malformed)?;
         // A socket without an inode is a request that waits at its listener, not a socket yet.
         if record.state != State::SynRecv || record.inode != 0 {

@@ -119,7 +119,7 @@ impl<'a> Processes<'a> {
 
     /// The reason why an owner may not have been found, if there is one.
     pub fn overlooked(&self) -> Option<Gap> {
-        let cut = || format!("{} processes have too many descriptors to read all of them", self.cut.get());
+        let cut = || format!("{} processes have too many descriptors to read them all", self.cut.get());
         let detail = if self.denied > 0 {
             let also = if self.cut.get() > 0 { format!("; {}", cut()) } else { String::new() };
             format!("{} processes do not show their descriptors: this needs CAP_SYS_PTRACE{also}", self.denied)
@@ -143,7 +143,7 @@ impl<'a> Processes<'a> {
         started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The wanted inodes that a process holds.
+    /// The wanted inodes of a process.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
         // A process may listen on one port at tens of thousands of addresses.
@@ -180,7 +180,7 @@ impl<'a> Processes<'a> {
             match scan(fd.as_ref()) {
                 Ok(true) => break,
                 Ok(false) => {}
-                // A descriptor that was closed meanwhile holds no socket.
+                // A descriptor that was closed during the scan has no socket.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -285,7 +285,7 @@ pub fn sees_the_node(proc: &Path) -> bool {
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
     let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
-    // With the mount option hidepid even the first process is hidden.
+    // The mount option hidepid hides even the first process.
     !first.is_empty()
         && (initial
             || is_outside(&read(own.join("status")))
@@ -300,7 +300,7 @@ pub fn is_outside(status: &str) -> bool {
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
 
-/// A process that ended holds nothing.
+/// A process that ended has no sockets.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }

@@ -8,7 +8,7 @@ use portreeve_facts::{Family, Gap, Owner, PortSet, Protocol, Socket, Source, Sta
 /// The facts of one socket in a socket table. The fields are the fields of [`Socket`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Record {
-    /// Its protocol.
+    /// The record's protocol.
     pub protocol: Protocol,
     pub(crate) local_port: u16,
     pub(crate) local: IpAddr,
@@ -137,7 +137,7 @@ pub struct Accepting<'a> {
 }
 
 impl<'a> Accepting<'a> {
-    /// Takes the TCP and SCTP listeners.
+    /// Makes the set from the TCP and SCTP listeners.
     pub fn new(listeners: &'a [Socket]) -> Self {
         let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
         accepting.sort_unstable_by_key(|socket| socket.local_port);

@@ -20,10 +20,10 @@ const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 /// The id is shorter.
 const BOOT_ID_LENGTH: u64 = 64;
 
-/// No line of a file that is read here comes near this length. A file with a longer line is not the expected file.
+/// The lines of all files that are read here are much shorter. A file with a longer line is not the expected file.
 const LONGEST_LINE: u64 = 4096;
 
-/// No table that is read here comes near this size: a million sockets take 150 MB.
+/// All tables that are read here are much smaller: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
 /// The greatest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
@@ -162,7 +162,7 @@ pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The same as text. Bytes that are not UTF-8 are replaced.
+/// The content as text. Bytes that are not UTF-8 are replaced.
 pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
     read_unsized(path, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }

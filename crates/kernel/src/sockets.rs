@@ -92,7 +92,7 @@ impl Sockets {
         }
         let mut read_from = match from_text.as_slice() {
             [] => "sock_diag".to_owned(),
-            protocols => format!("/proc/net for {}, which has neither v6only nor cgroup", protocols.join(" and ")),
+            protocols => format!("/proc/net for {}, without v6only and cgroup", protocols.join(" and ")),
         };
         if !sctp {
             read_from.push_str("; no SCTP");

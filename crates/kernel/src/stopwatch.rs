@@ -15,7 +15,7 @@ pub type Took = BTreeMap<Source, Spent>;
 /// The time of one reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// From its beginning to its end.
+    /// The time from the beginning to the end.
     pub wall: Duration,
     /// Processor time of its thread. Zero if the reader waits for an answer and other readers run meanwhile.
     pub processor: Duration,

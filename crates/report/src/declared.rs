@@ -1,4 +1,4 @@
-//! Who claims a port by declaration, without an agent: for people, and as a part of the JSON document of `owner`.
+//! The objects that declare a port, without an agent: as text, and as a part of the JSON document of `owner`.
 
 use std::io::{self, Write};
 
@@ -16,17 +16,17 @@ use portreeve_dataplane::{Declaration, DeclaredField};
 use portreeve_facts::{Gap, Protocol, text::shell_word};
 use portreeve_rules::findings::Severity;
 
-/// The most objects that are listed for people.
+/// The largest number of objects in the text.
 const MOST: usize = 64;
 
-/// Who claims a port of nodes by declaration, from the objects of the API server alone. No node was scanned.
+/// The objects that declare a port of nodes, from the API server only. No node was scanned.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct DeclaredEntry {
-    /// Every object that claims it.
+    /// Every object that claims the port.
     claims: Vec<ClaimEntry>,
     /// The unread input. More objects may claim the port.
     unknown: Vec<Unknown>,
-    /// The shell command that looks at a node, once, and leaves nothing behind.
+    /// The shell command that scans a node once, and deletes its pod.
     command: String,
 }
 
@@ -38,30 +38,30 @@ struct ClaimEntry {
     field: String,
     /// The kind of the object: `Service` or `Pod`.
     kind: String,
-    /// Its namespace.
+    /// The namespace.
     namespace: String,
-    /// Its name.
+    /// The name.
     name: String,
-    /// The node of a pod; absent for a Service, and for a pod that no node has.
+    /// The node of a pod; absent for a Service, and for a pod without a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
 }
 
-/// A port, who claims it, and how to look at a node.
+/// A port, the objects that claim it, and a command that scans a node.
 #[derive(Debug)]
 pub struct DeclaredReport<'a> {
     /// The port.
     pub port: u16,
-    /// Who claims it.
+    /// The objects that claim the port.
     pub claims: &'a [Declaration],
-    /// What could not be read.
+    /// The unread input.
     pub unread: &'a [Gap],
-    /// The command that looks at a node.
+    /// The command that scans a node.
     pub command: &'a str,
 }
 
 impl DeclaredReport<'_> {
-    /// Whether everything could be read.
+    /// Whether all input was read.
     pub fn result(&self) -> CheckResult {
         if self.unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked }
     }
@@ -88,15 +88,15 @@ pub fn write_declared_json(report: &DeclaredReport<'_>, out: &mut dyn Write) -> 
     write_indented_json(&OwnerDocument::declared(report.port, report.result(), declared), out)
 }
 
-/// Writes it for people.
+/// Writes the text.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn Write) -> io::Result<()> {
-    let heading = format!("port {}, by declaration: no node was scanned", report.port);
+    let heading = format!("port {}: the objects that declare it; no node was scanned", report.port);
     writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
     if report.claims.is_empty() {
-        writeln!(out, "  none of the objects that were read claims this port")?;
+        writeln!(out, "  no object that was read claims this port")?;
     }
     for it in report.claims.iter().take(MOST) {
         let place = match (&it.node, kind(it.field)) {
@@ -116,13 +116,13 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     }
     writeln!(
         out,
-        "\nOnly a scan of the node shows who listens and who answers. This command scans once, and leaves nothing behind:\n"
+        "\nOnly a scan of the node shows who listens and who answers. This command scans the node once and deletes its pod:\n"
     )?;
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }
 
-/// The command that looks at a node with a pod, which is gone afterwards: with what the caller may read of the cluster, on the
-/// host's network, without root or any capability. `port` may have a protocol, as `owner` takes it.
+/// The command that scans a node with a pod and deletes the pod. The pod gets the objects that the caller may read, runs on the host's
+/// network, without root or any capability. `port` may have a protocol, as in `owner`.
 pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,

@@ -1,4 +1,4 @@
-//! Findings of one node or of many as one document, `portreeve.findings/v1`: JSON and YAML. Within v1 fields are only ever added.
+//! Findings of one node or of many as one document, `portreeve.findings/v1`: JSON and YAML. Later versions of v1 only add fields.
 
 use std::{
     io::{self, Write},
@@ -29,7 +29,7 @@ use portreeve_rules::{
 /// The name of the schema.
 pub(super) const SCHEMA: &str = "portreeve.findings/v1";
 
-/// Findings on one node or on many, and what is not known of them. A field that does not apply is absent.
+/// Findings on one node or on many nodes, and the unknown results. A field that does not apply is absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve findings")]
@@ -39,27 +39,27 @@ pub(super) struct FindingsDocument<'a> {
     pub(super) schema: &'static str,
     /// The version of the program that wrote the document.
     pub(super) version: &'static str,
-    /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; of a command, the exit code says
-    /// the same.
+    /// The result: `findings` of at least `--min-severity` (`warning`), otherwise `not-checked`, otherwise `clear`. The exit code of a
+    /// command agrees.
     pub(super) result: CheckResult,
-    /// The namespace in which the agents were listed. Nodes without an agent there are not known. Absent in a report
+    /// The namespace in which the agents were listed. Nodes without an agent there are not included. Absent in a report
     /// of one node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) agent_namespace: Option<&'a str>,
-    /// How many agents were queried; absent if all were.
+    /// How many agents were queried; absent if all agents were queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) partial: Option<Partial>,
-    /// The findings, worst first: each mistake once, with all nodes that have it.
+    /// The findings, worst first: each problem once, with all its nodes.
     pub(super) findings: &'a [Incident],
     /// The rules and inputs that a node could not judge or read. If an agent could not be queried, the reason.
     pub(super) unknown: Vec<UnknownOn<'a>>,
-    /// How many findings are not reported, being in another namespace, of another rule, or too mild.
+    /// How many findings are not reported, because they are in another namespace, are of another rule, or have a lower severity.
     pub(super) hidden: usize,
     /// One entry for each node, or for each queried agent.
     pub(super) nodes: &'a [Node],
 }
 
-/// One node, or the agent on it: when it was looked at, and what is not known of it.
+/// One node, or the agent on it: the time of the scan, and the unknown results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Node {
@@ -71,40 +71,39 @@ pub struct Node {
     /// The version of the agent; absent if it could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// When the scan began, RFC 3339; absent if the agent could not be queried.
+    /// The time at which the scan began, RFC 3339; absent if the agent could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("format" = "date-time"))]
     pub looked_at: Option<String>,
-    /// The age of the scan when this was written, in seconds of a monotonic clock; absent in a document of `portreeve
-    /// check`.
+    /// The age of the scan when the document was written, in seconds of a monotonic clock; absent in a document of `portreeve check`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// The age from which the scan is too old to be trusted, in seconds; only an agent gives it.
+    /// The age from which the scan is too old to be trusted, in seconds; only in a document of an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old_after_seconds: Option<u64>,
-    /// The age of the last scan that read connections, when this was written, in seconds; only an agent gives it.
+    /// The age of the last scan that read connections, when the document was written, in seconds; only in a document of an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connections_age_seconds: Option<u64>,
-    /// How Services are programmed here; absent if not known, and in a document about many nodes.
+    /// The proxy mode and its settings on this node; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) proxy: Option<Proxy>,
     /// The NodePort range; absent if not known, and in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) node_port_range: Option<Range>,
-    /// How many of the run rules could judge everything; absent in a document about many nodes.
+    /// How many of the rules that ran could judge all their subjects; absent in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedRules>,
     /// The findings of this node in its own words, worst first; absent in a document of one node, and if the agent
     /// could not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
-    /// The unjudged rules and unread inputs. If the agent could not be queried, the reason. The document has them
-    /// beside the nodes.
+    /// The unjudged rules and unread inputs, or the reason why the agent could not be queried. The document has them in `unknown`, not in
+    /// this entry.
     #[serde(skip)]
     pub(super) unknown: Vec<Unknown>,
 }
 
-/// Something that is not known of a node.
+/// An unknown result of a node.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct UnknownOn<'a> {
     /// The node's name; empty if an agent's pod has none.
@@ -116,9 +115,9 @@ pub(super) struct UnknownOn<'a> {
 /// How many rules have judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct JudgedRules {
-    /// Rules without anything that they could not judge.
+    /// Rules that judged all their subjects.
     pub whole: usize,
-    /// Rules that were run.
+    /// Rules that ran.
     pub asked: usize,
 }
 
@@ -134,7 +133,7 @@ impl JudgedRules {
     }
 }
 
-/// How Services are programmed on this node.
+/// The proxy mode and its settings on this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Proxy {
@@ -157,7 +156,7 @@ pub(super) struct Range {
     last: u16,
     /// The place from which it was read.
     source: String,
-    /// The kind of that place.
+    /// The kind of this place.
     source_kind: RangeSource,
 }
 
@@ -166,34 +165,34 @@ pub(super) struct Range {
 pub(super) struct Problem {
     /// The rule's id.
     pub(super) rule: String,
-    /// Which of its cases it is, in a word of the rule's page.
+    /// The variant: a word on the rule's page.
     pub(super) variant: String,
-    /// How bad it is.
+    /// The severity.
     pub(super) severity: Severity,
-    /// Whether it is about this node, or about the cluster, so that every node that sees it reports the same.
+    /// Whether the finding is about this node or about the cluster. All nodes report the same finding about the cluster.
     pub(super) scope: Scope,
-    /// Whom it is about.
+    /// The subject of the finding.
     pub(super) subject: Subject,
-    /// The port it is about.
+    /// The port of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) port: Option<u16>,
-    /// The protocol it is about.
+    /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) protocol: Option<Protocol>,
-    /// What becomes of whom it is about, in a word of the rule's own; absent where the rule has one outcome only.
+    /// The outcome for the subject, in a word of the rule; absent if the rule has only one outcome.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) outcome: String,
     /// The problem in one stable sentence.
     pub(super) summary: String,
-    /// The measured values, in reading order; a name may come more than once.
+    /// The measured values, in reading order; a name may occur several times.
     pub(super) evidence: Vec<Value>,
-    /// From where clients lose something.
+    /// The places of the affected clients.
     pub(super) affects: Vec<Vantage>,
-    /// What to type or to change, in words: `then` leads to a further step, `or` to another remedy.
+    /// The remedies in words: `then` begins the next step, `or` another remedy.
     pub(super) remedy: Vec<String>,
-    /// The same as data, most direct first; each remedy is enough.
+    /// The remedies as data, the most direct remedy first; each remedy is enough.
     pub(super) remedies: Vec<Remedy>,
-    /// When it was first seen, RFC 3339; absent in what `what-if` says would be.
+    /// The time at which the finding was first seen, RFC 3339; absent in predicted findings of `what-if`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("format" = "date-time"))]
     pub(super) since: String,
@@ -208,26 +207,26 @@ pub(super) struct Value {
     pub(super) value: String,
 }
 
-/// One thing that is not known or seen.
+/// One unknown result or unread input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(super) struct Unknown {
     /// The rule that could not judge; absent if only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rule: Option<String>,
-    /// Which of its variants were not judged.
+    /// The variants that were not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) variants: Vec<String>,
-    /// The subject, where only this one is not known.
+    /// The subject, if only this subject is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) subject: Option<Subject>,
     /// How many ports and objects the rule could not judge; absent if it could not judge at all.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) claims: usize,
-    /// The reader whose fact is missing.
+    /// The source of the missing fact.
     pub(super) source: Source,
-    /// Why it is missing.
+    /// The reason.
     pub(super) why: Why,
-    /// What exactly happened, for people.
+    /// The details, as text.
     pub(super) detail: String,
 }
 
@@ -239,7 +238,7 @@ pub fn write_json(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     with_document(report, &Node::of(report), |document| write_indented_json(document, out))
 }
 
-/// Writes the document of an agent, whose look has an age.
+/// Writes the document of an agent, with the age of its scan.
 ///
 /// # Errors
 /// When the writer fails.
@@ -279,7 +278,7 @@ fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&Findin
 }
 
 impl<'a> FindingsDocument<'a> {
-    /// Of findings, those that are not reported, and nodes.
+    /// A document of findings, of the number of unreported findings, and of nodes.
     pub(super) fn new(result: CheckResult, findings: &'a [Incident], hidden: usize, nodes: &'a [Node]) -> Self {
         let of_node = |node: &'a Node| node.unknown.iter().map(|what| UnknownOn { node: &node.node, what });
         let unknown = nodes.iter().flat_map(of_node).collect();
@@ -378,7 +377,7 @@ impl Problem {
 }
 
 impl Unknown {
-    /// Something unknown, without a rule or a subject.
+    /// An unknown result without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
         Self {
             rule: None,
@@ -406,7 +405,7 @@ impl Unknown {
         Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
     }
 
-    /// The same, to be decided about.
+    /// The unknown result in the form that decides the exit code.
     pub(super) fn open(&self) -> Open {
         let Self { rule, variants, claims, source, why, .. } = self;
         Open {

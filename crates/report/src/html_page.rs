@@ -34,13 +34,13 @@ const EXPLAINED: usize = 50;
 /// The detail of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageDetail {
-    /// As in the metrics, for any client: rule, severity, Service or Node, port, since when.
+    /// As in the metrics, for any client: rule, severity, Service or Node, port, start.
     AsMetrics,
-    /// Everything, for a client with the right to read it.
+    /// All details, for a client with the right to read them.
     Everything,
 }
 
-/// Writes the page about a scan of this age. Before the first scan there is neither.
+/// Writes the page about a scan of this age. Before the first scan, both are missing.
 ///
 /// # Errors
 /// When the writer fails.
@@ -143,7 +143,7 @@ fn emphasized(text: &str) -> Markup {
     }
 }
 
-/// `[words](address)` becomes `words`: the addresses are of files in the documentation, which the agent does not have.
+/// `[words](address)` becomes `words`: the addresses are files of the documentation, which the agent does not have.
 fn without_links(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
@@ -182,7 +182,7 @@ fn state(report: &Report<'_>) -> String {
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     match (reported.is_empty(), report.result()) {
         (false, _) if report.failures().is_empty() => reported.join(", "),
-        (false, _) => format!("{}; not everything was judged", reported.join(", ")),
+        (false, _) => format!("{}; some ports or rules not judged", reported.join(", ")),
         (true, CheckResult::NotChecked) => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
         (true, _) => "no port conflicts found, but some input was not read".to_owned(),
@@ -320,7 +320,7 @@ fn ports(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The map in blocks, as many beside each other as the window has space for.
+/// The map in blocks: a line has as many blocks as fit into the window.
 fn map(usage: &PortUsage) -> Markup {
     let legend = legend(usage);
     html! {
@@ -338,7 +338,7 @@ fn time_element(at: Timestamp) -> Markup {
     html! { time datetime=(format!("{at:.0}")) { (at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) } }
 }
 
-/// A duration as a person writes it.
+/// A duration in words.
 fn duration_in_words(time: SignedDuration) -> String {
     let minutes = time.as_secs() / 60;
     let (count, unit) = match minutes {

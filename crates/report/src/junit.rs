@@ -1,5 +1,5 @@
-//! JUnit XML: a test case per finding, and one for each rule that found nothing or could not judge. A rule with
-//! findings that could not judge the rest has both.
+//! JUnit XML: a test case per finding, and one for each rule that found nothing or could not judge. A rule with findings and with unjudged
+//! subjects has both.
 
 use std::io::{self, Write};
 
@@ -52,7 +52,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &said)
 }
 
-/// Why a rule could not judge, if it could not.
+/// The reason if a rule could not judge.
 fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
     let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
     let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();

@@ -1,4 +1,4 @@
-//! JUnit XML: a document of one suite, whatever its cases are about.
+//! JUnit XML: a document of one suite, for any kind of cases.
 
 use std::{
     fmt,
@@ -11,16 +11,16 @@ use super::terminal::tidy;
 use portreeve_facts::Gap;
 use portreeve_rules::findings::Severity;
 
-/// What was found.
+/// The finding.
 #[derive(Debug)]
 pub(super) struct Said {
     /// The sentence.
     pub(super) summary: String,
-    /// What belongs to it, as a name and a value a line.
+    /// Its values, one name and value on each line.
     pub(super) lines: Vec<(String, String)>,
 }
 
-/// Writes the document. `name` is what was looked at, and `at` when, where that matters.
+/// Writes the document. `name` is the judged node or input, and `at` the time, if it matters.
 ///
 /// # Errors
 /// When the writer fails.
@@ -34,19 +34,19 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A rule by itself: it found nothing, or could not judge.
+/// A rule without findings, or a rule that could not judge.
 pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String>) -> TestCase {
     let status = unknown.map_or_else(TestCaseStatus::success, |why| with_message(TestCaseStatus::skipped(), &why));
     case(&id.to_string(), title, status)
 }
 
-/// What could not be read.
+/// The unread input.
 pub(super) fn of_failure(gap: &Gap) -> TestCase {
     let status = with_message(TestCaseStatus::non_success(NonSuccessKind::Error), &gap.detail);
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding of a rule. It has a severity if it counts.
+/// A finding of a rule. Only a finding that counts has a severity.
 pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, Said { summary, lines }: &Said) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {

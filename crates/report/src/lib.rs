@@ -2,8 +2,8 @@
 //!
 //! Never: decides whether something is wrong; blocks the loop.
 //!
-//! It knows only the catalogue of the rules (titles, pages), the use of ports, the reserved ports and the parameters
-//! of policies. It knows only the owner of a port from the data planes.
+//! From the rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports and the parameters of policies.
+//! From the data planes, it uses only the owner of a port.
 
 mod declared;
 mod findings_document;

@@ -1,5 +1,4 @@
-//! What texts about several nodes have in common: everything but the names of nodes, their addresses, and the names that a
-//! controller gives to its pods.
+//! The common part of texts about several nodes: the text without names of nodes, their addresses, and generated names of pods.
 
 use std::{
     collections::HashMap,
@@ -9,13 +8,13 @@ use std::{
 use super::names::{NAMED, first_names};
 use portreeve_facts::{Gap, Source, Why};
 
-/// The letters of names that Kubernetes makes up (`k8s.io/apimachinery/pkg/util/rand`).
+/// The letters of names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// How many of them stand behind the name that a pod has from its controller.
+/// How many of these letters follow the controller's name in the name of a pod.
 const MADE_UP: usize = 5;
-/// A word with so many hexadecimal digits is an identifier: of a container, or the last group of a uid.
+/// A word with this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;
-/// What stands before the number of a process.
+/// The word before the number of a process.
 const PID: &str = "pid ";
 
 /// The unknowns of nodes, each reason once with the nodes that share it: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
@@ -36,7 +35,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
 }
 
-/// A text about one node in words that texts alike about other nodes have too. It is compared, never shown.
+/// A text about one node, reduced to words that are the same for other nodes. The text is compared, never shown.
 pub(super) fn likeness(text: &str, node: &str) -> String {
     let mut common = String::with_capacity(text.len());
     for piece in pieces(text, |it| it.is_ascii_alphanumeric() || "-._:".contains(it)) {
@@ -45,7 +44,7 @@ pub(super) fn likeness(text: &str, node: &str) -> String {
         if is_pid || is_address(word) {
             common.push('#');
         } else {
-            // A port stands behind a colon.
+            // A port follows a colon.
             let parts: Vec<&str> = word.split(':').map(|part| common_part(part, node)).collect();
             common.push_str(&parts.join(":"));
         }
@@ -63,7 +62,7 @@ fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
     }
 }
 
-/// The part before the generated end of a pod's name; nothing if there is no such end.
+/// The part before the generated end of a pod's name; none if there is no such end.
 pub(super) fn controlled(name: &str) -> Option<&str> {
     let (before, end) = name.rsplit_once('-')?;
     let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));
@@ -74,7 +73,7 @@ fn is_address(word: &str) -> bool {
     word.parse::<IpAddr>().is_ok() || word.parse::<SocketAddr>().is_ok()
 }
 
-/// The text in pieces: runs of characters of words, and runs of others.
+/// The text in pieces: runs of word characters, and runs of other characters.
 fn pieces(text: &str, of_word: impl Fn(char) -> bool) -> Vec<&str> {
     let mut pieces = Vec::new();
     let mut rest = text;

@@ -1,9 +1,9 @@
 //! The names of many nodes, in a few words.
 
-/// How many nodes are named if there is no space for all.
+/// How many nodes are named if there is no space for all nodes.
 pub(super) const NAMED: usize = 3;
 
-/// The first so many names, and how many there are beyond: `n1, n2, n3 and 28 more`.
+/// The first names, and the number of other names: `n1, n2, n3 and 28 more`.
 pub fn first_names<T: AsRef<str>>(names: &[T], shown: usize) -> String {
     let (first, others) = names.split_at(shown.min(names.len()));
     let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();

@@ -1,4 +1,4 @@
-//! One line for node-problem-detector, whose custom plugins say 0, 1 or 2 and a message (its `max_output_length` is
+//! One line for node-problem-detector, whose custom plugins return 0, 1 or 2 and a message (its `max_output_length` is
 //! 80 bytes by default).
 
 use super::{CheckResult, Report};
@@ -23,7 +23,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
             None => "not checked".to_owned(),
         },
         CheckResult::Clear if report.not_judged().is_some() => {
-            "no port conflicts found, but not everything was judged".to_owned()
+            "no port conflicts found; some ports or rules not judged".to_owned()
         }
         CheckResult::Clear if !report.board.unknown.is_empty() => {
             let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
@@ -34,7 +34,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
     clean(&line, NPD_LINE)
 }
 
-/// The rule first: it is what an alert matches on, and the subject may be long.
+/// The rule comes first, because alerts match on it, and the subject may be long.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     format!("{}{port}: {}", finding.key.name(), finding.key.subject)

@@ -1,4 +1,4 @@
-//! Findings, clear, or not checked: what decides for every verb, and what is excused.
+//! Findings, clear, or not checked: the decision for every verb, and the excused inputs.
 //!
 //! Never: prints; judges a port.
 
@@ -13,39 +13,39 @@ use portreeve_rules::{findings::Severity, ids::Rows};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
-    /// Everything that had to be judged was judged, and no finding counts.
+    /// All necessary input was judged, and no finding counts.
     Clear = 0,
-    /// Findings that count.
+    /// There are findings that count.
     Findings = 1,
-    /// No finding counts, but something that had to be judged was not.
+    /// No finding counts, but a necessary input was not judged.
     NotChecked = 2,
 }
 
-/// Something that was not judged.
+/// An unjudged input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The worst that the rule without an answer could have found; nothing if only an input is missing.
+    /// The highest severity that the unjudged rule could have found; none if only an input is missing.
     pub ceiling: Option<Severity>,
-    /// How many ports and objects the rule could not judge; none if it could not judge at all.
+    /// How many ports and objects the rule could not judge; none if the rule could not judge any.
     pub claims: usize,
     /// The input that was missing.
     pub source: Source,
-    /// Why it was missing.
+    /// The reason why the input was missing.
     pub why: Why,
 }
 
 impl Open {
-    /// An input that was not read, whatever rules make of it.
+    /// An unread input, for any rule.
     pub fn input(gap: &Gap) -> Self {
         Self { ceiling: None, claims: 0, source: gap.source, why: gap.why }
     }
 
-    /// What a rule could not judge.
+    /// The input without which a rule could not judge.
     pub fn of_rule(rows: Rows, claims: usize, gap: &Gap) -> Self {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// Whether it could hide a finding of at least this severity. Then a check without findings is not clear.
+    /// Whether this could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
     /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
     /// - A port or an object that was not judged counts. It does not count if the profile lacks the right, or if the
@@ -80,8 +80,8 @@ impl Open {
     }
 }
 
-/// The result of what was judged: `worst` is the severity of the worst finding that is reported, and `is_open` says whether
-/// something that was not judged could hide one that counts. Findings count from `counts` on.
+/// The result: `worst` is the severity of the worst reported finding, and `is_open` whether an unjudged input could hide a finding that
+/// counts. Findings count from the severity `counts` on.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -101,7 +101,7 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String>
             None => reasons.push(open),
         }
     }
-    // A core input that was not read comes before what depends on others.
+    // An unread core input comes before inputs that depend on it.
     let named = reasons.iter().max_by_key(|it| (is_failure(it.source, it.why), it.claims))?;
     let help = help(named.source, named.why).and_then(|help| help.lines().next());
     let help = help.map(|help| format!(" ({})", help.trim_end_matches(" with the output of"))).unwrap_or_default();
@@ -123,7 +123,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // Of equal counts, the first rule wins.
+    // If counts are equal, the first rule is used.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
@@ -153,7 +153,7 @@ fn is_of_every_cluster(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
 }
 
-/// Whether no node can be judged without this source. Every kernel has it, and every profile may read it.
+/// Whether no node can be judged without this source. Every kernel has this source, and every profile can read it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }

@@ -1,4 +1,4 @@
-//! Who owns a port: of one node for people, and of any number as one JSON document, `portreeve.owner/v1`.
+//! The owners of a port: of one node as text, and of any number of nodes as one JSON document, `portreeve.owner/v1`.
 
 use std::{
     io::{self, Write},
@@ -28,28 +28,29 @@ use portreeve_rules::{
 /// The owners of a port of one node.
 #[derive(Clone, Debug)]
 pub struct PortOwner {
-    /// When the scan began.
+    /// The time at which the scan began.
     pub looked_at: Timestamp,
     /// The version of the program that scanned, if known.
     pub version: Option<String>,
-    /// Who owns it, by protocol.
+    /// The owners, by protocol.
     pub owned: Vec<Ownership>,
-    /// What to do.
+    /// The advice.
     pub advice: Vec<Advice>,
-    /// The pod in whose own network it is, `namespace/name`; nothing on the node.
+    /// The pod, `namespace/name`, if the port is in its own network; none on the node.
     pub pod: Option<String>,
 }
 
-/// Who owns a port of one node, or why that is not known.
+/// The owners of a port of one node, or the reason why they are not known.
 #[derive(Debug)]
 pub struct NodeOwner {
     /// The node.
     pub node: String,
-    /// What is known.
+    /// The owners.
     pub owner: Result<PortOwner, Gap>,
 }
 
-/// Who claims a port of one node or of many, who answers, who loses, and what to do. A field that does not apply is absent.
+/// Who claims a port of one node or of many nodes, who answers, who gets no connections, and what to do. A field that does not apply is
+/// absent.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve owner of a port")]
@@ -61,11 +62,11 @@ pub(super) struct OwnerDocument {
     version: &'static str,
     /// The port.
     port: u16,
-    /// The result: `not-checked` where something is not known, else `clear`; the exit code says the same.
+    /// The result: `not-checked` if an answer is not known, otherwise `clear`. The exit code agrees.
     result: CheckResult,
-    /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not known.
+    /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
-    /// Who claims it by declaration, if only the API server was queried.
+    /// The objects that declare the port, if only the API server was queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     declared: Option<DeclaredEntry>,
 }
@@ -78,7 +79,7 @@ struct NodeEntry {
     /// The result; absent if there is none.
     #[serde(flatten)]
     owner: Option<OwnerEntry>,
-    /// The unread input, which may claim the port too, or why there is no result.
+    /// The unread input, which may also have a claim to the port, or the reason why there is no result.
     unknown: Vec<Unknown>,
 }
 
@@ -91,20 +92,20 @@ struct OwnerEntry {
     /// When the scan began, RFC 3339.
     #[schemars(extend("format" = "date-time"))]
     looked_at: String,
-    /// The pod in whose own network the port is, `namespace/name`; absent on the node.
+    /// The pod, `namespace/name`, if the port is in its own network; absent on the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pod: Option<String>,
     /// The proxy's mode; absent if it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     proxy_mode: Option<Mode>,
-    /// The proxy's mode and how it is known, for people.
+    /// The proxy's mode and its source, as text.
     proxy_mode_in_words: String,
-    /// One entry a protocol.
+    /// One entry for each protocol.
     protocols: Vec<ProtocolEntry>,
-    /// Why redirections of hostPorts were not read, for people, where pods of the node have hostPorts: none is assumed to be left behind.
+    /// If pods of the node have hostPorts: why redirections were not read, as text. No leftover redirection is assumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     redirections_not_read: Option<String>,
-    /// What to do, by the case in which it helps; first what is wrong with the port.
+    /// The advice, by the case in which it helps; problems of the port come first.
     advice: Vec<AdviceEntry>,
 }
 
@@ -112,63 +113,63 @@ struct OwnerEntry {
 struct ProtocolEntry {
     /// The protocol.
     protocol: Protocol,
-    /// Everybody who claims the port, in the order in which a new connection meets them.
+    /// All claimants of the port, in the order in which the kernel checks them for a new connection.
     claimants: Vec<ClaimantEntry>,
-    /// What else has the number, and takes no new connection.
+    /// Other users of the number, which get no new connections.
     beside: Vec<BesideEntry>,
-    /// Who answers, by vantage point; addresses that fare alike share an entry.
+    /// Who answers, by vantage point; addresses with the same answer share an entry.
     answers: Vec<AnswerEntry>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct ClaimantEntry {
-    /// By what right: `external-ip`, `node-port`, `host-port`, `redirection` for a hostPort whose pod is gone, `listener`, or `proxy` for
-    /// the proxy's own socket.
+    /// The kind of claim: `external-ip`, `node-port`, `host-port`, `redirection` for a hostPort whose pod is gone, `listener`, or `proxy`
+    /// for the proxy's own socket.
     claim: String,
-    /// Who it is, for people.
+    /// The claimant, as text.
     name: String,
-    /// With what, for people.
+    /// The details of the claim, as text.
     detail: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, a
-    /// server of its own wants the port.
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, one
+    /// of its own servers wants the port.
     kind: &'static str,
-    /// Who has the number, for people.
+    /// The user of the number, as text.
     name: String,
-    /// What that means for a server or a Service that wants the port, for people.
+    /// The effect on a server or a Service that wants the port, as text.
     detail: String,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AnswerEntry {
-    /// The place that a connection comes from.
+    /// The place of the client.
     from: Vantage,
-    /// The node's addresses it goes to.
+    /// The destination addresses on the node.
     to: Vec<IpAddr>,
     /// `process`, `pod`, `refused`, `timed-out`, `nowhere`, `unreachable` or `unknown`.
     answer: String,
-    /// The claimant that causes it: an index into `claimants`; absent if there is no claim there.
+    /// The claimant that causes the answer: an index into `claimants`; absent without a claim at these addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<usize>,
-    /// The listener that would answer there otherwise: an index into `claimants`.
+    /// The listener that gets no connections because of this claimant: an index into `claimants`.
     #[serde(skip_serializing_if = "Option::is_none")]
     loser: Option<usize>,
-    /// The assumption behind it, for people; absent if it holds with every setting that the node may have.
+    /// The assumption behind the answer, as text; absent if the answer is true with every possible setting of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     assumed: Option<String>,
-    /// Why it is not known, for people.
+    /// Why the answer is not known, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct AdviceEntry {
-    /// The case, for people.
+    /// The case, as text.
     case: String,
-    /// What to do then; each is enough.
+    /// The remedies; each is enough.
     remedies: Vec<Remedy>,
 }
 
@@ -186,7 +187,7 @@ pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) ->
     write_indented_json(&OwnerDocument::new(port, owners_result(owners), nodes, None), out)
 }
 
-/// Whether the answer is known of each node.
+/// Whether the answer is known for each node.
 pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
     let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
     if !owners.is_empty() && owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked }
@@ -197,7 +198,7 @@ impl OwnerDocument {
         Self { schema: "portreeve.owner/v1", version: VERSION, port, result, nodes, declared }
     }
 
-    /// Of what objects declare.
+    /// The document of declared claims.
     pub(super) fn declared(port: u16, result: CheckResult, declared: DeclaredEntry) -> Self {
         Self::new(port, result, Vec::new(), Some(declared))
     }
@@ -239,16 +240,16 @@ fn unread(owned: &[Ownership]) -> &[Gap] {
 }
 
 impl PortOwner {
-    /// Whether the answer is known: everything that may claim the port was read, and the outcome of each connection
-    /// is certain. A right that the profile lacks is no reason to doubt, and neither are Pods that were not given. An
-    /// answer that is missing for want of an input is one.
+    /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain. A missing right of the
+    /// profile does not count as doubt, and Pods that were not requested do not count either. An answer that is missing because of an
+    /// unread input counts.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
             (source, why) => !is_excused(source, why),
         };
         let answers = || self.owned.iter().flat_map(|it| &it.answers);
-        // The answer lacks an input that was not given.
+        // The answer lacks an input that was not requested.
         let is_unknown = |gap: &Gap| gap.why == Why::NotAsked || is_open(gap);
         let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
         // These settings are assumed.
@@ -310,7 +311,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     groups
 }
 
-/// Writes it for people: who claims the port, what comes of a connection, and what to do.
+/// Writes the text: who claims the port, the outcome of a connection, and what to do.
 ///
 /// # Errors
 /// When the writer fails.
@@ -322,10 +323,10 @@ pub fn write_owner(
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
-            (Source::Services, _) => format!("a Service that was not read may have this port: {}", tidy(&gap.detail)),
+            (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
             (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
             (_, Why::NotAsked) => "Pods were not read: a hostPort may be this port".to_owned(),
-            _ => format!("a pod that was not read may have this port as hostPort: {}", tidy(&gap.detail)),
+            _ => format!("an unread pod may have this port as hostPort: {}", tidy(&gap.detail)),
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
     }
@@ -368,9 +369,8 @@ pub fn write_owner(
         write_beside(beside, style, out)?;
     }
     if let Some(why) = redirections_not_read(owned) {
-        let line = format!(
-            "redirections of hostPorts were not read, so Portreeve assumes that no redirection is left behind: {why}"
-        );
+        let line =
+            format!("redirections of hostPorts were not read, so Portreeve assumes no leftover redirection: {why}");
         writeln!(out)?;
         for line in wrap(&line, style.width.saturating_sub(2)) {
             writeln!(out, "  {}", style.paint(Ink::Faint, &line))?;
@@ -395,7 +395,7 @@ fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// A command is a line of its own, to be copied.
+/// A command has its own line, so that a user can copy it.
 fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
         writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;
@@ -419,11 +419,11 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
         ("process", Some(by)) => format!("{by} answers"),
         ("pod", Some(by)) => format!("a pod of {by} answers"),
         ("unknown", _) => format!("not known: {}", entry.why.as_deref().unwrap_or_default()),
-        ("timed-out", Some(by)) => format!("it times out, because of {by}"),
-        ("nowhere", Some(by)) => format!("it leads nowhere, because of {by}"),
-        ("unreachable", Some(by)) => format!("there is no route to host, because of {by}"),
-        (_, Some(by)) => format!("it is refused, because of {by}"),
-        _ => "it is refused".to_owned(),
+        ("timed-out", Some(by)) => format!("connections time out, because of {by}"),
+        ("nowhere", Some(by)) => format!("connections reach no target, because of {by}"),
+        ("unreachable", Some(by)) => format!("connections fail with no route to host, because of {by}"),
+        (_, Some(by)) => format!("connections are refused, because of {by}"),
+        _ => "connections are refused".to_owned(),
     };
     let loser = name(entry.loser).map(|loser| format!("; {loser} gets nothing")).unwrap_or_default();
     let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! Who owns a port of each of several nodes, for people.
+//! The owners of a port on several nodes, as text.
 
 use std::{
     collections::HashMap,
@@ -14,18 +14,18 @@ use super::{
 };
 use portreeve_rules::findings::Severity;
 
-/// Nodes of which the same is true, but for names and addresses of nodes and pods.
+/// Nodes with the same text, except for names and addresses of nodes and pods.
 struct Alike<'a> {
     nodes: Vec<&'a str>,
-    /// The first of them.
+    /// The first of these nodes.
     first: &'a NodeOwner,
     /// Its text.
     text: String,
-    /// Whether all have the very same.
+    /// Whether all nodes have exactly the same text.
     same: bool,
 }
 
-/// Writes it for people: once for all nodes of which the same is true, as it is on the first of them.
+/// Writes the text: once for all nodes with the same text, in the words of the first node.
 ///
 /// # Errors
 /// When the writer fails.

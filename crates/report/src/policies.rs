@@ -6,19 +6,19 @@ use portreeve_rules::PolicyParameters;
 
 /// The policies and their bindings, which the chart has too.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
-/// The action on a violation there.
+/// The action on a violation in the file.
 const ACTION: &str = "validationActions: [Warn]\n";
-/// Its words about its parameters.
-const OF_DEFAULTS: &str = "here they are the defaults.";
-/// What is true of those that are printed.
-const OF_THIS_CLUSTER: &str = "here they are those of one cluster, and what was chosen for it.";
-/// The indent of parameters in it.
+/// The file's words about its parameters.
+const OF_DEFAULTS: &str = "these are the defaults.";
+/// The words about printed parameters.
+const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
+/// The indent of parameters in the file.
 const INDENT: &str = "        ";
 
-/// What the chart takes for the default range's; where it is not known, that has to be said.
+/// The chart replaces these with values of the default range. If the range is not known, they must be empty.
 const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
-/// Values that only a person can decide.
+/// Values that only the user can choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChoices {
     /// The action on a violation: `Warn`, `Deny` or `Audit`.
@@ -28,7 +28,7 @@ pub struct PolicyChoices {
 }
 
 impl PolicyChoices {
-    /// The known and the chosen values; a choice goes first.
+    /// The known and the chosen values; a chosen value replaces a known value.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
@@ -52,7 +52,7 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// Of a line with parameters, those that are known: of a name and of what comes after it and a dot. JSON is CEL as well.
+/// The known parameters of a line: for each name in the line, the name itself and the names that begin with it and a dot. JSON is also CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");
@@ -61,7 +61,7 @@ fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     Some(serde_json::to_string(&taken).expect("text is JSON"))
 }
 
-/// Writes the same as values of the chart.
+/// Writes the parameters as values of the chart.
 ///
 /// # Errors
 /// When the writer fails.

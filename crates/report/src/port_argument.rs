@@ -7,7 +7,7 @@ use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{Limits, pod_port_advice, port_advice};
 
-/// A port, and the protocol where only one is meant: `30080`, `30080/udp`.
+/// A port, and the protocol if only one is wanted: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortArgument {
     /// The port.
@@ -48,12 +48,11 @@ impl PortArgument {
         self.protocol.is_none_or(|asked| asked == protocol)
     }
 
-    /// Who owns it in a snapshot, and what to do; also if the API server `refused` the number to a Service, and `free` is a
-    /// number to have instead. Protocols without a claimant are left
-    /// out; where no protocol has one, the first stands for all.
+    /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`
+    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed.
     ///
     /// # Errors
-    /// When a fact is missing that the owner depends on.
+    /// When a fact is missing on which the owner depends.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
@@ -67,11 +66,11 @@ impl PortArgument {
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
-    /// Who has it in the network of the pod `namespace/name`, over TCP and UDP, and what to do. `was_asked` means
-    /// that the scan was for this port there.
+    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_asked` means that the scan
+    /// was for this port of this pod.
     ///
     /// # Errors
-    /// As [`owner_in_pod`]; and SCTP is not read in pods.
+    /// As [`owner_in_pod`]; also for SCTP, which is not read in pods.
     pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();
@@ -79,7 +78,7 @@ impl PortArgument {
         let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         if all.is_empty() {
-            let detail = "sockets of SCTP are not read in a pod's network";
+            let detail = "SCTP sockets are not read in a pod's network";
             return Err(Gap::new(Source::PodNamespaces, Why::NotSupported, detail));
         }
         let claimed: Vec<Ownership> =
@@ -109,7 +108,7 @@ mod tests {
         }
     }
 
-    /// What `owner` prints of 30080/tcp.
+    /// The output of `owner` for 30080/tcp.
     fn printed(owner: &PortOwner) -> String {
         let style = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
         let mut text = Vec::new();
@@ -125,7 +124,7 @@ mod tests {
         world.kernel.netfilter = Reading::Seen(Netfilter::default());
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
-            let lines = printed(&owner).lines().filter(|it| it.contains("assumes that no redirection is")).count();
+            let lines = printed(&owner).lines().filter(|it| it.contains("assumes no leftover redirection")).count();
             (lines, owner.result())
         };
         assert_eq!(note(&world), (0, CheckResult::Clear));

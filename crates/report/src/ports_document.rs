@@ -1,5 +1,5 @@
-//! What `map`, `suggest`, `reserve` and `what-if` print as one JSON document, `portreeve.ports/v1`: each has its own part. Within v1
-//! fields are only ever added.
+//! The JSON document of `map`, `suggest`, `reserve` and `what-if`, `portreeve.ports/v1`: each verb has its own part. Later versions of v1
+//! only add fields.
 
 use std::io::{self, Write};
 
@@ -18,7 +18,7 @@ use super::{
 use portreeve_facts::{Gap, PortRange, VERSION};
 use portreeve_rules::PortUsage;
 
-/// Ports of nodes: how they are used, which are free, which are reserved, or what would change, by the `verb`.
+/// Ports of nodes: their use, free ports, reserved ports, or predicted changes, depending on the `verb`.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(title = "Portreeve ports")]
@@ -28,28 +28,28 @@ pub(super) struct PortsDocument<'a> {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result: `findings` if `reserve --check` or `what-if` has one, else `not-checked` if something is not
-    /// known, else `clear`. The exit code agrees.
+    /// The result: `findings` if `reserve --check` or `what-if` has one, otherwise `not-checked` if an input is not known, otherwise
+    /// `clear`. The exit code agrees.
     result: CheckResult,
     #[serde(flatten)]
     part: Part<'a>,
 }
 
-/// What the verb prints.
+/// The part of the verb.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub(super) enum Part<'a> {
-    /// How each port of the NodePort range of a node is used.
+    /// The use of each port of a node's NodePort range.
     Map(MapEntry),
-    /// Ports that are free.
+    /// Free ports.
     Suggest(SuggestEntry<'a>),
-    /// What nodes keep from outgoing connections.
+    /// The ports that nodes reserve.
     Reserve(ReserveEntry),
-    /// What would change.
+    /// The predicted changes.
     WhatIf(&'a WhatIfDocument),
 }
 
-/// How each port of the NodePort range of a node is used.
+/// The use of each port of a node's NodePort range.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MapEntry {
@@ -57,10 +57,10 @@ pub(super) struct MapEntry {
     node: String,
     /// The NodePort range.
     node_port_range: Range,
-    /// The static band, which automatic choice avoids; absent where the range is too small for one.
+    /// The static band, from which the API server chooses last; absent if the range is too small for bands.
     #[serde(skip_serializing_if = "Option::is_none")]
     static_band: Option<PortRange>,
-    /// Neighbours of one state and one owner are one entry; the entries cover the range.
+    /// Neighbouring ports with the same state and owner are one entry; the entries cover the range.
     ports: Vec<PortsEntry>,
     /// The unread input, which the map lacks.
     unknown: Vec<Unknown>,
@@ -72,22 +72,22 @@ pub(super) struct PortsEntry {
     first: u16,
     /// The highest port.
     last: u16,
-    /// How it is used.
+    /// The use of the ports.
     state: PortState,
     /// The Service that has the number, `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
-    /// Who has it beside the proxy, for people.
+    /// The user of the port besides the proxy, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     taken: Option<String>,
 }
 
-/// Ports that are free.
+/// Free ports.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(super) struct SuggestEntry<'a> {
-    /// As many as were wanted, or as there are.
+    /// The free ports: as many as were wanted, or all.
     ports: Vec<u16>,
-    /// The unread input of a node, so that a port may be taken there.
+    /// The unread input of a node: a port may be in use on this node.
     unknown: Vec<UnknownOn<'a>>,
 }
 
@@ -111,7 +111,7 @@ pub fn write_map_json(node: &str, usage: &PortUsage, out: &mut dyn Write) -> io:
     write_indented_json(&PortsDocument::new(super::map_result(usage), Part::Map(map)), out)
 }
 
-/// Writes free ports, and what is not known of which node.
+/// Writes free ports, and the unread input of each node.
 ///
 /// # Errors
 /// When the writer fails.

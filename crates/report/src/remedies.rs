@@ -1,9 +1,8 @@
-//! The words that stand between the steps of remedies, for every form of a report.
+//! The words between the steps of remedies, for every form of a report.
 
 use portreeve_rules::findings::{Remedy, Step};
 
-/// A step and the word that leads to it: nothing at the very beginning, `then` after another step, `or` where the next
-/// remedy begins.
+/// A step and the word before it: none for the first step, `then` after another step, `or` at the next remedy.
 pub(super) fn lines(remedies: &[Remedy]) -> impl Iterator<Item = (&'static str, &Step)> {
     let word = |remedy: usize, step: usize| match (remedy, step) {
         (0, 0) => "",
@@ -16,7 +15,7 @@ pub(super) fn lines(remedies: &[Remedy]) -> impl Iterator<Item = (&'static str, 
     })
 }
 
-/// A word and what follows it.
+/// A word and its step.
 pub(super) fn joined(word: &str, text: &str) -> String {
     if word.is_empty() { text.to_owned() } else { format!("{word} {text}") }
 }

@@ -30,12 +30,12 @@ pub struct Report<'a> {
 }
 
 impl<'a> Report<'a> {
-    /// Of every rule, and every finding.
+    /// A report of every rule and every finding.
     pub fn of(snapshot: &'a Snapshot, board: &'a Board) -> Self {
         Self { snapshot, board, min_severity: None, rules: RULES, is_live: true }
     }
 
-    /// The findings that are reported, worst first.
+    /// The reported findings, worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);
         self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
@@ -70,7 +70,7 @@ impl<'a> Report<'a> {
         not_judged(self.failures().iter().map(ReportedGap::open))
     }
 
-    /// The same, else the ports and objects that a profile cannot judge.
+    /// This line, otherwise the ports and objects that a profile cannot judge.
     pub(crate) fn not_judged(&self) -> Option<String> {
         self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
     }
@@ -80,7 +80,7 @@ impl<'a> Report<'a> {
         rules_not_judged(self.gaps().iter().map(ReportedGap::open))
     }
 
-    /// Everything that was not read, and every rule without an answer.
+    /// All unread input, and every unjudged rule.
     pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
         reported_gaps::reported_gaps(self.snapshot, self.board)
     }

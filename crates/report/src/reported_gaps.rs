@@ -10,21 +10,21 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// One fact that was not read, or one rule without an answer.
+/// One unread fact, or one unjudged rule.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedGap<'a> {
-    /// The rule without an answer; nothing where only evidence is missing.
+    /// The unjudged rule; none if only evidence is missing.
     pub rows: Option<Rows>,
-    /// The subject, where the answer is missing for this one only.
+    /// The subject, if only this subject was not judged.
     pub subject: Option<&'a Subject>,
-    /// How many ports and objects have no answer; none where the rule has none at all.
+    /// How many ports and objects were not judged; none if the rule judged nothing.
     pub claims: usize,
     /// The input that was missing.
     pub gap: &'a Gap,
 }
 
 impl<'a> ReportedGap<'a> {
-    /// The same, to be decided about.
+    /// The unknown result in the form that decides the exit code.
     pub fn open(&self) -> Open {
         match self.rows {
             Some(rows) => Open::of_rule(rows, self.claims, self.gap),
@@ -33,7 +33,7 @@ impl<'a> ReportedGap<'a> {
     }
 }
 
-/// First the rules without an answer, then what else was not read.
+/// First the unjudged rules, then the other unread inputs.
 pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<ReportedGap<'a>> {
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
@@ -97,7 +97,7 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.interfaces.gap(),
         kernel
             .interfaces
-            .known(Unread::Said("its own gap, above"))
+            .known(Unread::Said("its gap is listed above"))
             .and_then(|interfaces| interfaces.gateways_gap.as_ref()),
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
@@ -107,15 +107,15 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.health_checks.gap(),
     ];
     gaps.extend(facts.into_iter().flatten());
-    let pods = || kernel.pod_namespaces.known_part(Unread::Said("its own gap, above")).iter();
+    let pods = || kernel.pod_namespaces.known_part(Unread::Said("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
     // Only failing pods are read.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
     gaps
 }
 
-/// Why the proxy and the holders of sockets have no names, each reason once for all sockets. Without findings, no
-/// holder needs a name.
+/// The reasons why the proxy and the owners of sockets have no names, each reason once for all sockets. Without findings, no owner needs a
+/// name.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
     let clients =

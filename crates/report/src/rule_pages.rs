@@ -1,4 +1,4 @@
-//! The rules, for a person: a list, a page in the terminal, a page in Markdown.
+//! The rules as text: a list, a page in the terminal, a page in Markdown.
 
 use super::{
     Style,
@@ -25,7 +25,7 @@ pub fn rules_table(style: &Style, headings: bool) -> String {
     text
 }
 
-/// How bad each variant may be, and when it is reported: a table in Markdown.
+/// The severities of each variant, and when it is reported: a table in Markdown.
 fn variants(id: &Id) -> String {
     let patience = |variant: &Variant| {
         let of_nodes =
@@ -80,12 +80,12 @@ pub fn rule_page_markdown(id: &Id) -> String {
     format!("# {}\n\n{}", id.name, documentation(id))
 }
 
-/// The page that is written by hand, and what is known of each variant.
+/// The written page, and the table of variants.
 pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }
 
-/// A piece of a page.
+/// A part of a page.
 pub(super) enum Part {
     Heading(String),
     Paragraph(String),
@@ -94,7 +94,7 @@ pub(super) enum Part {
     Blank,
 }
 
-/// Reads the little Markdown that pages use: headings, paragraphs, lists, tables and fenced code.
+/// Reads the small subset of Markdown that pages use: headings, paragraphs, lists, tables and fenced code.
 pub(super) fn parts(markdown: &str) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     let mut fenced = false;

@@ -62,7 +62,7 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
     })
 }
 
-/// A rule of the catalogue. The first paragraph of its page is what it finds; code scanning wants it as `fullDescription`.
+/// A rule of the catalogue. The first paragraph of its page describes the rule; code scanning needs it as `fullDescription`.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({
@@ -79,19 +79,19 @@ pub(super) fn descriptor(id: &Id) -> Value {
     descriptor
 }
 
-/// Names the rule of which a notification speaks.
+/// Names the rule of a notification.
 pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {
     notification["associatedRule"] = json!({ "id": rule });
     notification["properties"]["variants"] = json!(variants);
 }
 
-/// What stands before the first blank line, in one line, of at most as many characters as GitHub takes.
+/// The text before the first blank line, in one line, cut to the length that GitHub accepts.
 fn first_paragraph(markdown: &str) -> String {
     let lines: Vec<&str> = markdown.trim_start().lines().take_while(|line| !line.trim().is_empty()).collect();
     lines.join(" ").chars().take(1024).collect()
 }
 
-/// The address of a rule's page, which has to be absolute, where the package names a homepage.
+/// The address of a rule's page, if the package names a homepage: the address must be absolute.
 fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
     (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
 }

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// How far the clocks of two machines may be apart.
+/// The largest allowed difference of the clocks of two machines.
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// The greatest age of a scan if its agent does not report its interval. Agents scan at least every ten minutes,
 /// unless they are configured otherwise.
@@ -15,36 +15,36 @@ const UNTOLD: SignedDuration = SignedDuration::from_mins(20);
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanAge {
-    /// Since it was judged.
+    /// The time since the scan was judged.
     pub age: Duration,
-    /// From which age on it is too old: the agent should have looked several times since.
+    /// The age from which the scan is too old: the agent should have made several scans since then.
     pub old_after: Duration,
 }
 
 impl ScanAge {
-    /// The age of a scan that was judged so long ago, by an agent that scans again after at most `longest`.
+    /// The age of a scan that was judged this long ago, by an agent that scans again after at most `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // A scan is missing, and there was time for it.
+        // A scan is overdue.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 
-    /// Whether it is too old.
+    /// Whether the scan is too old.
     pub fn is_old(self) -> bool {
         self.age >= self.old_after
     }
 
-    /// Why a scan at `at`, by the clock of its node, cannot be believed `now`; of an agent that says how old it is, or not.
+    /// The reason why a scan at `at`, by the clock of its node, cannot be trusted `now`. The agent may or may not report the age.
     pub fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if told.is_some_and(Self::is_old) {
-            return stale("is too old: the agent cannot read its node any more");
+            return stale("is too old: the agent no longer reads its node");
         }
         let age = now.duration_since(at);
         let expected = told.map(|told| SignedDuration::try_from(told.age).unwrap_or(SignedDuration::MAX));
         match expected {
-            // It is as old as it says; the clock of one of the two machines is wrong.
+            // The reported age is right; the clock of one of the two machines is wrong.
             Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
-                stale("does not fit the clock here: one of the two clocks is wrong")
+                stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }
             None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
             None if age > UNTOLD => stale("is too old"),

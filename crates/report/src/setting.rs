@@ -1,10 +1,10 @@
-//! `--set`: one fact of a snapshot, as it might be.
+//! `--set`: one changed fact of a snapshot.
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
 use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, text};
 
-/// One fact that a person supposes.
+/// One fact that the user changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// `net.ipv4.ip_local_port_range`.
@@ -27,7 +27,7 @@ pub enum Setting {
     LocalhostNodePorts(bool),
 }
 
-/// The settings that can be supposed.
+/// The settings that can be changed.
 pub const KEYS: [&str; 9] = [
     "ip_local_port_range",
     "ip_local_reserved_ports",
@@ -40,7 +40,7 @@ pub const KEYS: [&str; 9] = [
     "localhost_node_ports",
 ];
 
-/// The place of a supposed fact.
+/// The source of a changed fact.
 const PLACE: &str = "--set";
 
 impl FromStr for Setting {
@@ -68,7 +68,7 @@ impl FromStr for Setting {
 }
 
 impl Setting {
-    /// Puts the supposed fact into a snapshot, whatever was read there.
+    /// Puts the changed fact into a snapshot, instead of the read fact.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         let sysctls = &mut snapshot.kernel.sysctls;
         match self.clone() {
@@ -87,7 +87,7 @@ impl Setting {
     }
 }
 
-/// The proxy's settings, made from what is known of them where kube-proxy did not answer.
+/// The proxy's settings, made from the known settings if kube-proxy did not answer.
 fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
     let known = snapshot.proxy_config().cloned();
     let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
@@ -95,7 +95,7 @@ fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
     *reading = Reading::Seen(config);
     match reading {
         Reading::Seen(config) => config,
-        Reading::Gap(_) => unreachable!("it was just written"),
+        Reading::Gap(_) => unreachable!("the text was just written"),
     }
 }
 

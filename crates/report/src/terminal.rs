@@ -1,27 +1,27 @@
-//! Lines for a terminal: colour, width, and text that cannot break either.
+//! Lines for a terminal: colour, width, and text that cannot break them.
 
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Severity;
 
-/// How lines are laid out.
+/// The layout of lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// Columns of the terminal, or what a file should be wrapped at.
+    /// The width of the terminal, or the width for a file.
     pub width: usize,
     /// Whether to colour.
     pub colour: bool,
-    /// How a person calls this program: `portreeve`, or `kubectl portreeve`.
+    /// The name with which the user called this program: `portreeve`, or `kubectl portreeve`.
     pub program: String,
 }
 
-/// What a piece of text is, from which its colour follows.
+/// The kind of a text, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
     /// Text.
     Plain,
     /// The head of a part.
     Heading,
-    /// What may be passed over.
+    /// Less important text.
     Faint,
     /// A command.
     Command,
@@ -54,10 +54,10 @@ impl Style {
     }
 }
 
-/// The longest text of a stranger's that is printed, in bytes.
+/// The longest untrusted text that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// A stranger's text as one harmless line. `##[` is how a command to GitHub begins anywhere in a line (actions/runner
+/// Untrusted text as one harmless line. `##[` begins a command to GitHub, anywhere in a line (actions/runner
 /// `ActionCommand.TryParse`).
 pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")

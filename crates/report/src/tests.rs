@@ -1,4 +1,4 @@
-//! Reports of three looks: a rich one with hostile names, a healthy one, and one that saw next to nothing.
+//! Reports of three scans: a scan with many findings and hostile names, a healthy scan, and a scan that read almost nothing.
 
 use std::io;
 
@@ -30,7 +30,7 @@ fn finding(
     Finding { key: Key { rule: RuleId(rule), variant, subject, port, protocol }, evidence, since: world.at }
 }
 
-/// Three findings, four unknowns, and a name that fights back.
+/// Three findings, four unknown results, and a hostile name.
 fn rich() -> (Snapshot, Board) {
     let mut world = Snapshot::healthy()
         .service("web", |it| it.node_port(30080).with(|service| service.ports[0].fixed = Some(true)))
@@ -89,14 +89,14 @@ fn rich() -> (Snapshot, Board) {
             "NETLINK_NETFILTER: not permitted",
         ),
         unknown("proxy-near-fd-limit", &["near"], None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
-        unknown("host-port-conflict", &["node-port"], Some(web), Source::Pods, Why::NotAsked, "the input holds no Pod"),
+        unknown("host-port-conflict", &["node-port"], Some(web), Source::Pods, Why::NotAsked, "the input has no Pod"),
         unknown(
             "node-port-range-crowded",
             &["crowded", "spilled", "full"],
             None,
             Source::Pods,
             Why::NotAsked,
-            "the input holds no Pod",
+            "the input has no Pod",
         ),
     ];
     (world, Board { findings, unknown })
@@ -230,7 +230,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
     }
 }
 
-/// The page, and for messages its words without the picture.
+/// The page, and its words without the picture for messages.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
     let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, None, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();
@@ -241,7 +241,7 @@ fn page_of(world: &(Snapshot, Board)) -> (String, String) {
 fn the_page_has_findings_remedies_unread_input_and_the_map() {
     let (page, words) = page_of(&rich());
     for part in [
-        "<title>Node n1: 1 critical, 1 warning, 1 info; not everything was judged - Portreeve</title>",
+        "<title>Node n1: 1 critical, 1 warning, 1 info; some ports or rules not judged - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
         "listener-on-node-port/loses</a> since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",

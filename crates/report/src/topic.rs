@@ -1,8 +1,8 @@
-//! What a person would call a source of facts, why there is no answer, and what would help.
+//! The words for a source of facts, for the reason why it was not read, and for the remedy.
 
 use portreeve_facts::{Source, Why};
 
-/// What a person would call it. What fails together is one thing.
+/// The words for a source. Sources that fail together have the same words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
@@ -49,7 +49,7 @@ pub(super) fn topic(source: Source, why: Why) -> &'static str {
     }
 }
 
-/// Why, for people.
+/// The reason, as text.
 pub(super) fn reason_words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
@@ -69,12 +69,12 @@ pub(super) fn reason_words(why: Why) -> &'static str {
 /// The command that reads everything of a cluster that rules use.
 pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
 
-/// Whether `--services` gives it.
+/// Whether `--services` has this source.
 pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
-/// What would help, and after a line end a command to copy.
+/// The remedy, and after a line end a command to copy.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {
@@ -92,7 +92,7 @@ pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
         (
             Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
             Why::NotPermitted,
-        ) => "let this account list it, or pass --services FILE",
+        ) => "give this account the right to list it, or pass --services FILE",
         (
             Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
             Why::Unreachable,
@@ -100,11 +100,11 @@ pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
         (
             Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes,
             Why::TimedOut,
-        ) => "a longer --request-timeout, or --services FILE",
+        ) => "set a longer --request-timeout, or pass --services FILE",
         (Source::ProxyMode, Why::Unreachable | Why::Ambiguous) => "--proxy-mode iptables, ipvs, nftables or cilium",
         (Source::NodePortRange, _) => "--node-port-range FIRST-LAST",
         (Source::Listeners | Source::Clients | Source::Addresses, Why::NotPermitted) => {
-            "let the filter of system calls (seccomp) admit netlink: no privilege is needed"
+            "allow netlink in the filter of system calls (seccomp): no privilege is needed"
         }
         (_, Why::Torn | Why::TimedOut) => "try again",
         (_, Why::NotPermitted) => "run as root",

@@ -1,5 +1,5 @@
-//! What would change on many nodes if some facts were others, claim by claim: a port of a Service, the hostPort of a pod, a listener, a
-//! setting of the node. As a part of a JSON document; the table has the same for people.
+//! The changes on many nodes if some facts were changed, claim by claim: a port of a Service, the hostPort of a pod, a listener, a setting
+//! of the node. This is a part of a JSON document; the table has the same as text.
 
 mod answers;
 mod finding;
@@ -41,22 +41,21 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// The things that no scan of a node shows.
-pub(crate) const NOT_FORETOLD: &str = "Not predicted: the fate of existing connections and of their conntrack entries, and the leftovers that a switch \
-     of settings makes or removes.";
+/// The effects that no scan can predict.
+pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the leftovers that a switch of settings makes or removes.";
 
-/// Who or what has a port, or a setting.
+/// A claim: the user of a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub(crate) struct Claim {
-    /// Whose it is: a Service, a pod, a node with its listeners and settings, or the cluster. Of many nodes the first.
+    /// The subject: a Service, a pod, a node with its listeners and settings, or the cluster. For many nodes, the first node.
     pub(crate) subject: Subject,
     /// The port; absent for a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) port: Option<u16>,
-    /// Its protocol.
+    /// The protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
-    /// The rule that judges it, if it is no port.
+    /// The rule that judges the claim, if it is not a port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rule: Option<&'static str>,
 }
@@ -68,49 +67,49 @@ impl Claim {
     }
 }
 
-/// An answer that changes, and where.
+/// An answer that changes, with its nodes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct AnswerOn {
     #[serde(flatten)]
     pub(crate) answer: Answer,
     /// An address of the first of these nodes.
     pub(crate) example: IpAddr,
-    /// The nodes on which it would be so.
+    /// The nodes on which the answer changes.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
-/// One claim, and what changes of it in the same way on some nodes.
+/// One claim, and its changes that are the same on some nodes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct ClaimChange {
     /// The claim.
     pub(crate) claim: Claim,
-    /// All subjects, if other nodes have another one: each Node itself, or pods of one controller.
+    /// All subjects, if nodes have different subjects: each Node itself, or pods of one controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) subjects: Vec<Subject>,
-    /// What becomes of it.
+    /// What happens to the claim.
     pub(crate) how: How,
     /// The findings that change, worst first, in the words of the first of the nodes.
     pub(crate) findings: Vec<FindingChange>,
-    /// The connections to the port that get another answer.
+    /// The connections to the port that would get another answer.
     pub(crate) answers: Vec<AnswerOn>,
     /// The nodes on which the findings change in this way. If no finding changes, the nodes on which a client gets another answer.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
 impl ClaimChange {
-    /// Whether a client that is answered now would not be, or by another one.
+    /// Whether a client that gets an answer now would get none, or an answer from another program.
     pub(crate) fn is_loss(&self) -> bool {
         self.answers.iter().any(|it| it.answer.is_loss())
     }
 
-    /// The severity of the worst of its findings, as it would be, else as it is.
+    /// The severity of the worst of its findings after the change, otherwise before it.
     fn worst(&self) -> Option<Severity> {
         self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
 }
 
-/// The unknowns of the nodes as they are or as they would be.
+/// The unknown results of the nodes, before or after the change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotKnown {
@@ -119,46 +118,48 @@ pub(crate) struct NotKnown {
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
-    /// Why.
+    /// The reason.
     pub(crate) detail: String,
-    /// What it is, for people.
+    /// The details, as text.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
 }
 
-/// The same, and where.
+/// An unknown result with its nodes.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub(crate) struct NotKnownOn {
     #[serde(flatten)]
     pub(crate) what: NotKnown,
-    /// The nodes on which it is not known.
+    /// The nodes on which the result is not known.
     pub(crate) nodes: Vec<Arc<str>>,
 }
 
-/// What would change.
+/// The predicted changes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WhatIfDocument {
-    /// The supposed settings, as typed.
+    /// The changed settings, as typed.
     pub(crate) supposed: Vec<String>,
     /// How many agents are listed, and how many of their nodes could be judged.
     pub(crate) agents: usize,
     pub(crate) judged: usize,
-    /// The claims of which something changes: first those that lose an answer, then those that begin, stay and end, worst first.
+    /// The claims that change: first claims whose clients get no answer any more, then claims whose findings begin, stay and end, worst
+    /// first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// What is not known of the nodes as they are or as they would be; their changes are not known either.
+    /// Unknown results of the nodes, before or after the change; their changes are not known either.
     pub(crate) unknown: Vec<NotKnownOn>,
-    /// The things that no scan of a node shows.
-    not_foretold: &'static str,
-    /// The mode in which answers on other addresses of a node are lost that `nodePortAddresses` would keep.
+    /// The effects that no scan can predict.
+    not_predicted: &'static str,
+    /// The mode in which answers on other addresses of a node are lost, although `nodePortAddresses` could keep them.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) kept_by_addresses: Option<Mode>,
 }
 
 impl WhatIfDocument {
-    /// Whether a client would lose an answer or something would be worse, else whether all that counts could be judged.
+    /// Findings if a client would get no answer any more or a finding would be worse. Otherwise clear if all necessary input could be
+    /// judged.
     pub fn result(&self) -> CheckResult {
         let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
@@ -176,21 +177,21 @@ impl WhatIfDocument {
     }
 }
 
-/// A node as it is and as it would be.
+/// A node before and after the change.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoWorlds<'a> {
-    /// The node as it is, and as it would be.
+    /// The node before and after the change.
     pub snapshots: [&'a Snapshot; 2],
     /// Its findings in each state, and the findings of the other state that could not be judged.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
-    /// Who answers on a port of this Service, in each.
+    /// Who answers on a port of this Service, in each state.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// The common part of claims in one row: the claim, its fate, and the differences in words.
+/// The common part of claims in one row: the claim, its change, and the differences in words.
 type RowKey = (Claim, How, Vec<String>);
 
-/// A row in the making.
+/// A row that is being built.
 #[derive(Debug, Default)]
 struct Row {
     subjects: BTreeSet<Subject>,
@@ -199,7 +200,7 @@ struct Row {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// What changes, node by node.
+/// Gathers the changes, node by node.
 #[derive(Debug, Default)]
 pub struct WhatIf {
     agents: usize,
@@ -212,7 +213,7 @@ pub struct WhatIf {
 }
 
 impl WhatIf {
-    /// Takes in a node.
+    /// Adds a node.
     pub fn take(&mut self, worlds: &TwoWorlds<'_>) {
         let TwoWorlds { snapshots, judged, ports } = worlds;
         let now = snapshots[0];
@@ -268,14 +269,15 @@ impl WhatIf {
             }
         }
         if left_out > 0 {
-            let detail = format!("{left_out} of its claims were left out: at most {MOST} claims that change are kept");
+            let detail = format!(
+                "{left_out} claims of this node are not included: the report has at most {MOST} claims that change"
+            );
             let gap = Gap::new(Source::Agent, Why::TooMuch, detail);
             self.reasons.take(&node, &Arc::default(), &Unknown::of(&gap), true);
         }
     }
 
-    /// Takes the fate of a port if NodePorts are served on every address, in this mode. `served` is called only if it
-    /// can give something new.
+    /// Adds the result of a port if NodePorts are served on every address, in this mode. `served` is called only if its result can be new.
     ///
     /// # Errors
     /// As `served`.
@@ -294,13 +296,13 @@ impl WhatIf {
         Ok(())
     }
 
-    /// Takes in a node that could not be judged.
+    /// Adds a node that could not be judged.
     pub fn leave_out(&mut self, node: &str, gap: &Gap) {
         self.agents += 1;
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// All of it. `supposed` is what was supposed, as it was typed.
+    /// The result. `supposed` has the changed settings, as typed.
     pub fn finish(self, supposed: Vec<String>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();
@@ -311,8 +313,8 @@ impl WhatIf {
             nodes: reason.nodes,
         });
         let unknown = of_ports.chain(of_nodes).collect();
-        let not_foretold = NOT_FORETOLD;
-        WhatIfDocument { supposed, agents, judged, claims, unknown, not_foretold, kept_by_addresses }
+        let not_predicted = NOT_PREDICTED;
+        WhatIfDocument { supposed, agents, judged, claims, unknown, not_predicted, kept_by_addresses }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{is_configured, is_main, is_shared, reachable},
     remedies::delete_address,
     wording::{MOST_LISTED, listed, service_in_words},
@@ -17,16 +17,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["announced-elsewhere"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    // A new leader writes its name before the former one has deleted the address, or after.
-    patience: Patience::TwoScans,
-    check,
-};
+/// A problem must last for two scans: a new leader may write its name before or after the old leader deletes the address.
+pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -43,11 +35,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     here.sort_by_key(|(address, _)| (address.ip, &*address.link));
     let nodes = snapshot.cluster.nodes.get()?;
-    let own =
-        snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("this node's own name is not among the Nodes"))?;
+    let own = snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("no Node has this node's own name"))?;
     let (mut elsewhere, mut gap) = (Vec::new(), None);
     for (address, said) in here {
-        // Several Services share an address. If this node announces it for one of them, the address is rightly here.
+        // Several Services share an address. If this node announces the address for one of the Services, the address belongs here.
         let is_here = said.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
         if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
             continue;
@@ -57,7 +48,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Err(unknown) => gap = gap.or(Some(unknown)),
         }
     }
-    // A Service that was not read may have the address, and be announced here.
+    // An unread Service may have the address, and this node may announce it.
     if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
         return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
     }
@@ -83,7 +74,7 @@ impl<'a> Said<'a> {
         self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
     }
 
-    /// The Node that it names.
+    /// The Node in the annotation.
     ///
     /// # Errors
     /// If no Node has this name: the Node may be gone, or its host may have another name.
@@ -125,7 +116,7 @@ fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
 struct Held<'a> {
     address: &'a Address,
     services: Vec<&'a Service>,
-    /// The Nodes that announce it.
+    /// The Nodes that announce the address.
     on: BTreeSet<&'a str>,
 }
 
@@ -142,7 +133,7 @@ impl Held<'_> {
 fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
     let summary = match held {
         [one] => format!(
-            "{} has {} of Service {}, and kube-vip announces the address on {}: clients reach either node.",
+            "{} has {} of Service {}, and kube-vip announces the address on {}: clients reach one of the two nodes.",
             one.address.link,
             one.address.ip,
             one.of(),
@@ -152,7 +143,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
             let addresses = listed(held.iter().map(|it| format!("{} on {}", it.address.ip, it.on())));
             format!(
-                "{} has addresses that kube-vip announces elsewhere, {addresses}: clients reach either node.",
+                "{} has addresses that kube-vip announces elsewhere, {addresses}: clients reach one of the two nodes.",
                 listed(links)
             )
         }
@@ -161,12 +152,9 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
     let mut steps = Vec::new();
     for it in held.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = it.address;
-        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}"));
-        for service in it.services.iter().take(MOST_LISTED) {
-            evidence = evidence.value("service", service_in_words(service));
-        }
         evidence = evidence
-            .and_more("service", it.services.len(), MOST_LISTED)
+            .value("address", format!("{ip}/{prefix} on {link}"))
+            .list("service", it.services.iter().map(|service| service_in_words(service)))
             .value("kube-vip.io/vipHost", it.on())
             .value("not known", format!("whether {} has {ip}: only the links of that node show", it.on()));
         steps.push(Step::advice(format!(
@@ -174,7 +162,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             it.on(),
             it.of()
         )));
-        // To delete the node's own address would disconnect the node.
+        // Without its own address, the node would be disconnected.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

@@ -4,7 +4,7 @@ use crate::findings::{Severity, Verdict};
 use portreeve_dataplane::Stratum;
 
 /// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning: the assumed
-/// settings may not serve them. A verdict about all addresses holds for every setting.
+/// settings may not serve them. A verdict about all addresses is true for every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {

@@ -23,7 +23,7 @@ pub(super) struct Capped<'a> {
 }
 
 impl<'a> Capped<'a> {
-    /// None yet.
+    /// No judgements yet.
     pub(super) fn of(snapshot: &'a Snapshot, source: Source) -> Self {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
@@ -42,7 +42,7 @@ impl<'a> Capped<'a> {
         }
     }
 
-    /// Records that the rule left something out because there was too much.
+    /// Records that the rule found more judgements than it may report.
     pub(super) fn leave_out(&mut self) {
         self.is_cut = true;
     }

@@ -1,7 +1,7 @@
 //! In a pod's own network, an outgoing connection has the port of a server that cannot start because of that.
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     listener_blocks_host_network_pod::LONGEST_BACK_OFF,
     node_ports::ports_in_words,
     opener::{Clues, Opener, leads_to_service},
@@ -14,15 +14,8 @@ use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, State, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["blocks-in-pod"],
-    needs: &[Source::Pods],
-    uses: &[Source::PodNamespaces, Source::Services],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::CONNECTION_ON_PORT, &["blocks-in-pod"], &[Source::Pods], check)
+    .uses(&[Source::PodNamespaces, Source::Services]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -31,7 +24,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(here.flat_map(|pod| of_pod(snapshot, pod)).collect())
 }
 
-/// Whether a container of the pod failed that may have to listen, in a network of its own.
+/// Whether the pod has its own network, and a failed container that may have to listen.
 fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {
     let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
     let fails = pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF);
@@ -44,7 +37,7 @@ fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {
         Reading::Seen(namespaces) => namespaces,
         Reading::Gap(gap) => return unknown(gap),
     };
-    // Without a process there is no network yet, or no more.
+    // Without a process, the pod's network does not exist yet, or no longer exists.
     let own = namespaces.iter().find(|it| pod.uids_of_cgroups().any(|uid| uid == it.pod_uid));
     match own.map(|own| &own.needed) {
         None => Vec::new(),
@@ -60,9 +53,9 @@ fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {
 struct Network<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
-    /// As of [`portreeve_facts::PodNamespace::needed`].
+    /// The sockets from [`portreeve_facts::PodNamespace::needed`].
     sockets: &'a [Socket],
-    /// The ports that the kernel chooses there.
+    /// The ports that the kernel chooses in the pod's network.
     chosen: PortSet,
 }
 
@@ -73,27 +66,26 @@ impl Network<'_> {
         if on_port.iter().any(|it| listens(it)) {
             return None;
         }
-        // An accepted connection is no hindrance: it lets the port be used again.
+        // An accepted connection does not block the port: the server can bind it again.
         let meets = |it: &&Socket| Addresses::of_pod(port).meets(it) != Some(false) && self.opener(it) != Opener::Peer;
         let blocking: Vec<&Socket> = on_port.into_iter().filter(meets).collect();
         let verdict = match blocking.iter().any(|it| self.opener(it) == Opener::Here) {
             _ if blocking.is_empty() => return None,
             true => Verdict::Problem(self.evidence(port, &blocking)),
             false => {
-                let detail = "a connection of the pod is on the port: if the pod opened it, its server cannot have the port; if an old \
-                              server accepted the connection and has ended, the port is free";
+                let detail = "a connection of the pod uses the port: if the pod opened the connection, its server cannot listen; if an old server accepted the connection and has ended, the port is free";
                 let unread = blocking.iter().find_map(|it| self.leads_to_server(it).err());
                 Verdict::Unknown(unread.unwrap_or_else(|| Gap::new(Source::PodNamespaces, Why::Ambiguous, detail)))
             }
         };
         let subject = Subject::pod(self.pod);
-        Some(Judgement { subject, port: Some(port.port), protocol: Some(port.protocol), verdict })
+        Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
     /// Whether the peer is a server: a Service, or one to which another connection of the pod leads.
     ///
     /// # Errors
-    /// When it may be a Service that was not read.
+    /// When the peer may be an unread Service.
     fn leads_to_server(&self, socket: &Socket) -> Result<bool, Gap> {
         let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();
@@ -111,14 +103,14 @@ impl Network<'_> {
             }
             _ => None,
         };
-        // No range changes while a pod is there: a connection on another port was bound on purpose, as servers are.
+        // The range does not change while the pod exists. So a program bound a connection on another port by its number, as servers do.
         if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }
         let clues = Clues {
             leads_to_server: self.leads_to_server(socket).ok(),
             is_of_server: of_container.and_then(|id| self.pod.container_needs(id, socket.local_port)) == Some(true),
-            // A proxy beside the server may accept connections in its name.
+            // A proxy in the pod may accept connections for the server.
             is_of_another: false,
             is_chosen: Some(true),
         };
@@ -133,11 +125,10 @@ impl Network<'_> {
         let sentence = match owned {
             Some(_) => format!(
                 "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which no process listens: \
-                 the server of the pod cannot have it."
+                 the server of the pod cannot listen there."
             ),
             None => format!(
-                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which no process listens: the server of the pod cannot \
-                 have it."
+                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which no process listens: the server of the pod cannot listen there."
             ),
         };
         let place = match self.pod.ip_local_port_range {
@@ -153,7 +144,7 @@ impl Network<'_> {
         let keep = choose_in_pod(self.pod, None, reserved.union(&needed.intersection(&self.chosen)));
         let now = match owned {
             Some(_) => format!(
-                "restart the container of {holder}, or delete the pod: to restart another container does not help"
+                "restart the container of {holder}, or delete the pod: a restart of another container does not help"
             ),
             None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
         };

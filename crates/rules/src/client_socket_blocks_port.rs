@@ -1,7 +1,7 @@
 //! An outgoing connection has the port of a server, and the server cannot start.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
     opener::{Clues, Opener, leads_to_own_listener, leads_to_service},
@@ -14,19 +14,18 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{Need, Port, by_port, is_bound, owner_name, pod_of};
 use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["blocks"],
-    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
-    uses: &[Source::Sockstat, Source::Addresses],
-    socket_needs: &[
-        SocketNeed::Clients(Ports::HealthCheckNodePorts),
-        SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
-        SocketNeed::Clients(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::CONNECTION_ON_PORT,
+    &["blocks"],
+    &[Source::Clients, Source::Listeners, Source::Services, Source::Pods],
     check,
-};
+)
+.uses(&[Source::Sockstat, Source::Addresses])
+.sockets(&[
+    SocketNeed::Clients(Ports::HealthCheckNodePorts),
+    SocketNeed::Clients(Ports::UnreadyHostNetworkPods),
+    SocketNeed::Clients(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let clients = round.now.kernel.clients.get()?;
@@ -48,7 +47,7 @@ struct Absent<'r, 'a> {
     place: Port,
     need: Need<'a>,
     subject: Subject,
-    /// In words.
+    /// The server in words.
     whose: String,
 }
 
@@ -63,16 +62,16 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
-            // A proxy that answers `/proxyMode` has its metrics port, perhaps another number.
+            // A proxy that answers `/proxyMode` has its metrics port, but perhaps with another number.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // The probe may be for another program.
             Need::Probe(..) => return None,
             // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
-            // A process listens there.
+            // A process listens on the port.
             Need::HostPort(..) | Need::Daemon(_) => return None,
-            // The container tries, and reports the error.
+            // The container tries to listen, and reports the error.
             Need::Agent(_) => return None,
         };
         Some(Self { round, place, need, subject, whose })
@@ -98,12 +97,12 @@ impl<'r, 'a> Absent<'r, 'a> {
             Ok(true) => Verdict::Problem(self.evidence(&sockets)),
             Err(gap) if matches!(self.need, Need::HealthCheck(_)) => Verdict::Unknown(gap),
             Err(gap) => {
-                let detail = "a connection is on a port of kube-proxy, if there is one";
+                let detail = "a connection uses a port that kube-proxy may need";
                 Verdict::Unknown(Gap::new(gap.source, Why::Ambiguous, detail))
             }
         };
         let (protocol, port) = self.place;
-        Some(Judgement { subject: self.subject, port: Some(port), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
     /// Whether an outgoing connection blocks the server, given the listeners on the port.
@@ -132,8 +131,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. A container that is
-    /// gone counts as yes.
+    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. True for a container that no
+    /// longer exists.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -162,7 +161,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
         let detail = format!(
-            "{owner} has a connection on port {port}/{protocol}: if it was opened here, {} cannot have the port; if an old server \
+            "{owner} has a connection on port {port}/{protocol}: if this node opened the connection, {} cannot listen; if an old server \
              accepted the connection and has ended, the port is free",
             self.whose
         );
@@ -176,11 +175,12 @@ impl<'r, 'a> Absent<'r, 'a> {
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
             Some(socket) if is_bound(socket) => format!("is bound to port {port}/{protocol}, and does not listen"),
+            _ if owned.is_none() => format!("has port {port}/{protocol}, on which no process listens"),
             _ => format!("has an outgoing connection from port {port}/{protocol}, on which no process listens"),
         };
         let lacks = match self.need {
             Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
-            _ => format!("{whose} cannot have it"),
+            _ => format!("{whose} cannot listen there"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
@@ -190,7 +190,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
-            Some(_) => format!("restart {owner}, or let it reconnect"),
+            Some(_) => format!("restart {owner}, or make it reconnect"),
             None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
         })))
     }

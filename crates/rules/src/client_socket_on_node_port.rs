@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, is_unconnected, ranges_in_words},
     ids,
@@ -24,20 +24,19 @@ use portreeve_facts::{
     Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::CONNECTION_ON_PORT,
-    variants: &["answers-taken"],
-    needs: &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
-    uses: &[Source::Sockstat, Source::IpVs, Source::IpVsConn],
-    socket_needs: &[
-        SocketNeed::Clients(Ports::NodePorts),
-        SocketNeed::Clients(Ports::ExternalIps),
-        SocketNeed::Owners(Ports::NodePorts),
-        SocketNeed::Owners(Ports::ExternalIps),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::CONNECTION_ON_PORT,
+    &["answers-taken"],
+    &[Source::Clients, Source::Listeners, Source::Services, Source::Addresses],
     check,
-};
+)
+.uses(&[Source::Sockstat, Source::IpVs, Source::IpVsConn])
+.sockets(&[
+    SocketNeed::Clients(Ports::NodePorts),
+    SocketNeed::Clients(Ports::ExternalIps),
+    SocketNeed::Owners(Ports::NodePorts),
+    SocketNeed::Owners(Ports::ExternalIps),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -69,15 +68,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let mut judgements = node.judge(&sockets);
     if !all_outgoing_listed {
-        let detail = "there are more connections on NodePorts than are listed; connections that hang come first";
+        let detail = "the list of connections on NodePorts is full; connections that hang are listed first";
         let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::TooMuch, detail));
         judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
     }
     Ok(judgements)
 }
 
-/// Whether a listener covers the local end of a connection: then the connection was accepted. None if it is not known whether the
-/// listener serves IPv4.
+/// Whether a listener has the local address and port of a connection, so that the connection was accepted. None if it is not known whether
+/// the listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
@@ -92,7 +91,7 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or why they are not known. An empty table proves nothing: a working proxy in ipvs
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table counts as unknown, because a working proxy in ipvs
 /// mode serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
@@ -102,7 +101,7 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
     }
 }
 
-/// The facts that every socket is compared with.
+/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -118,7 +117,7 @@ struct Node<'r, 'a> {
 struct Claim<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    /// The part of the Service that the socket meets: its nodePorts, or an address and its own port.
+    /// The part of the Service that conflicts with the socket: nodePorts, or an address with the Service's own port.
     part: Part,
 }
 
@@ -141,7 +140,7 @@ struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
     severity: Result<Severity, Gap>,
-    /// The settings for which this is true.
+    /// The settings for which the finding is true.
     stratum: Stratum,
 }
 
@@ -165,12 +164,12 @@ impl<'a> Node<'_, 'a> {
         }
         let judgement = |((subject, protocol, port), hits)| {
             let verdict = self.verdict(hits);
-            Judgement { subject, port: Some(port), protocol: Some(protocol), verdict }
+            Judgement::on_port(subject, (protocol, port), verdict)
         };
         hits.into_iter().map(judgement).collect()
     }
 
-    /// The Service ports that a socket meets.
+    /// The Service ports that conflict with a socket.
     fn claims_on(&self, socket: &Socket) -> impl Iterator<Item = Claim<'a>> {
         let (port, local) = ((socket.protocol, socket.local_port), socket.local.to_canonical());
         let by_node_port = self
@@ -194,7 +193,7 @@ impl<'a> Node<'_, 'a> {
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
-        // If the mode is not known, one mode is harmless anyway, whether or not a list has the address.
+        // If the mode is not known, one possible mode is harmless, even if a list has the address.
         let everywhere = is_everywhere(socket) || self.addressed.assumptions.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let Some(severity) = self.severity_in(assumption, socket, claim) else { return Ok(None) };
@@ -208,7 +207,7 @@ impl<'a> Node<'_, 'a> {
                 None => Err(Gap::new(
                     Source::Listeners,
                     Why::Ambiguous,
-                    "a connection on a NodePort was accepted, unless an IPv6 listener is v6only: the kernel did not show that",
+                    "a connection on a NodePort may be outgoing: the kernel did not show whether an IPv6 listener is v6only",
                 )),
             }
         });
@@ -229,7 +228,7 @@ impl<'a> Node<'_, 'a> {
         let asked_again = socket.retransmits > 0;
         Some(match assumption.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
-            // Not proven until something was sent again: the peer may be a pod on this node.
+            // Not proven until a packet was sent again: the peer may be a pod on this node.
             Mode::Cilium if asked_again => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
@@ -261,7 +260,7 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether an address is one of this node.
+    /// Whether an address belongs to this node.
     fn is_own(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         ip.is_loopback() || self.addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
@@ -276,7 +275,7 @@ impl<'a> Node<'_, 'a> {
         index.map_or(&[], |index| &self.addressed.locals[index..=index])
     }
 
-    /// One finding about all sockets of one Service port. The worst socket gives the sentence.
+    /// One finding about all sockets of one Service port. The sentence is about the worst socket.
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
         hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
         let severity = match &hits[0].severity {
@@ -302,17 +301,21 @@ impl<'a> Node<'_, 'a> {
         let ipvs = self.snapshot.is_in(Mode::Ipvs);
         let cilium = self.snapshot.is_in(Mode::Cilium);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
-            (Severity::Critical, ..) if cilium => "it hangs, since Cilium treats packets from outside as a new client",
-            _ if cilium => "answers from outside this node do not arrive, since Cilium treats them as a new client",
+            (Severity::Critical, ..) if cilium => {
+                "the connection hangs, because Cilium treats packets from outside as a new client"
+            }
+            _ if cilium => "answers from outside this node do not arrive, because Cilium treats them as a new client",
             (Severity::Critical, _, Protocol::Udp, _) => {
                 "ipvs treats the answers as new clients and sends them to a pod"
             }
-            (Severity::Critical, ..) => "it hangs, since ipvs treats the answer as a new client and sends it to a pod",
-            (Severity::Warning, true, Protocol::Udp, _) => "if it waits for answers, ipvs sends them to a pod",
+            (Severity::Critical, ..) => {
+                "the connection hangs, because ipvs treats the answer as a new client and sends it to a pod"
+            }
+            (Severity::Warning, true, Protocol::Udp, _) => "if the program waits for answers, ipvs sends them to a pod",
             (Severity::Warning, true, ..) => "ipvs will treat the answer as a new client and send it to a pod",
             (Severity::Warning, ..) => "the proxy may treat answers to this socket as new clients",
             (Severity::Info, ..) if self.addressed.assumptions.mode.is_err() => {
-                "in iptables and nftables mode it works while conntrack has an entry for it; in other modes it may hang"
+                "in iptables and nftables mode the connection works while conntrack has an entry for it; in other modes it may hang"
             }
             (Severity::Info, true, ..) => "the connection works until the program has to reconnect",
             (Severity::Info, ..) => "the connection works as long as the kernel's conntrack has an entry for it",
@@ -377,11 +380,11 @@ impl<'a> Node<'_, 'a> {
         let reserved = &self.snapshot.kernel.sysctls.ip_local_reserved_ports;
         if reserved.known(Unread::Adds).is_some_and(|reserved| reserved.contains(port)) {
             return evidence.remedy(Step::advice(format!(
-                "restart {owner}: the port is reserved now, so only a process that binds it on purpose gets it again"
+                "restart {owner}: the port is reserved now, so the kernel does not choose it again"
             )));
         }
         let ports = [port].into_iter().collect();
-        let restart = Step::advice(format!("restart {owner}, or let it reconnect"));
+        let restart = Step::advice(format!("restart {owner}, or make it reconnect"));
         evidence.remedy(reserve(self.round, &ports).then(restart))
     }
 }

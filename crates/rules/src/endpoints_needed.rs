@@ -8,12 +8,12 @@ use std::{
 use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
 use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 
-/// A port on which sockets, hostPorts and Services may meet.
+/// A port that sockets, hostPorts and Services may have at the same time.
 type Port = (Protocol, u16);
 
 /// The names of the Services whose endpoints rules will need in this scan. These are Services with a listener, a hostPort or a
-/// redirection on their NodePort; Services with a Node's address and a used port; and the API server's Service if an ipvs proxy
-/// may hold its address.
+/// redirection on their NodePort; Services with a Node's address and a used port; and the API server's Service if the device of an ipvs
+/// proxy may have its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);

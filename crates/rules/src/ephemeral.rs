@@ -16,7 +16,7 @@ pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     Ok(PortSet::from(range).minus(reserved))
 }
 
-/// How many of so many, `3 of 64512 (0.005 %)`: the chance that a port is one of them.
+/// A count of a total with its share, `3 of 64512 (0.005 %)`: the chance that a chosen port is one of the counted ports.
 pub(super) fn share(some: u32, all: u32) -> String {
     // If there is no port, none can be chosen.
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))

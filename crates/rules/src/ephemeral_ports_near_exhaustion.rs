@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     needed_ports::NeededPorts,
@@ -16,20 +16,14 @@ use portreeve_facts::{
     DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Unread, Why,
 };
 
-/// `net.ipv4.tcp_tw_reuse` that lets ports in TIME_WAIT be used again towards every destination.
+/// The value of `net.ipv4.tcp_tw_reuse` with which ports in TIME_WAIT are used again for every destination.
 const REUSE: u8 = 1;
-/// The same towards loopback only: as every network namespace begins.
+/// The value for loopback only: the default of a network namespace.
 const REUSE_ON_LOOPBACK: u8 = 2;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_PORTS_NEAR_EXHAUSTION,
-    variants: &["node", "pod"],
-    needs: &[Source::EphemeralUse, Source::Sysctls],
-    uses: &[Source::Sockstat, Source::PodNamespaces],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EPHEMERAL_PORTS_NEAR_EXHAUSTION, &["node", "pod"], &[Source::EphemeralUse, Source::Sysctls], check)
+        .uses(&[Source::Sockstat, Source::PodNamespaces]);
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -75,8 +69,8 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// A pod's settings come from its specification, else from the default. To read them from the kernel needs CAP_SYS_ADMIN and a
-/// thread in the pod's namespace.
+/// A pod's settings come from its specification, otherwise from the default. A read from the kernel would need CAP_SYS_ADMIN and a thread
+/// in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -117,7 +111,7 @@ enum Whose<'a> {
     Pod(&'a Pod, &'a PodNamespace),
 }
 
-/// Every destination of a network namespace; the worst one gives the sentence.
+/// Every destination of a network namespace; the sentence is about the worst destination.
 fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
     let mut problem: Option<Evidence> = None;
     let mut unknown = None;
@@ -144,7 +138,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
 fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Result<Option<Severity>, Gap> {
     let capacity = u64::from(ports.set.len());
     if ports.assumed && u64::from(destination.used) > capacity {
-        let detail = "a pod uses more ports than the default range has, so it has another range";
+        let detail = "a pod uses more ports than the default range has, so its range must be larger";
         return Err(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail));
     }
     let of = |used: u32| match u64::from(used) * 100 {
@@ -199,10 +193,10 @@ fn evidence(
         evidence = evidence.affects([vantage]);
     }
     evidence = evidence
-        .remedy(Step::advice("let the program reuse connections: keep-alive, a connection pool, fewer retries"));
+        .remedy(Step::advice("make the program reuse connections: keep-alive, a connection pool, fewer retries"));
     match whose {
         Whose::Node => match wider(snapshot) {
-            // If the connections soon use the added ports too, a wider range only gives time.
+            // If the connections soon use the added ports too, a wider range only delays the problem.
             Some(range) if is_enough((snapshot, limits), destination, ports, range) => {
                 evidence.remedy(choose_from(range))
             }
@@ -253,7 +247,7 @@ fn is_enough(
     set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
 }
 
-/// How bad it would be with these ports.
+/// The severity with these ports.
 fn severity_with(
     limits: &Limits,
     destination: &DestinationUse,
@@ -266,15 +260,15 @@ fn severity_with(
 }
 
 /// The note if a wider range still has too few ports.
-const NOT_ENOUGH: &str = "that alone is not enough: let the program reuse connections too";
+const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
 
-/// A gain of fewer ports is no remedy.
+/// If a remedy adds fewer ports, it is not listed.
 const FEW: u32 = 1024;
 
 /// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with a higher upper end, if possible: first the default end. None if a server needs one of the added ports.
+/// The host's range with a higher upper end, if possible the default end. None if a server needs one of the added ports.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
@@ -447,7 +441,7 @@ mod tests {
         assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
     }
 
-    /// A pod's own range and reserved ports that are advised, and whether that is said to be enough.
+    /// The advised range and reserved ports of a pod, and whether the advice states that they are enough.
     fn advised(world: &Snapshot, subject: &Subject) -> (String, String, bool) {
         let remedies = expect_problem(&RULE, world, subject).remedies;
         let [step, rest @ ..] = &remedies[1].steps[..] else { panic!("nothing to do") };

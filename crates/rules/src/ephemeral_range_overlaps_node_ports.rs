@@ -1,7 +1,7 @@
 //! The kernel may choose a NodePort, or the port of a server, for an outgoing connection.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{effective_ephemeral, range_above, ranges_in_words, share},
     ids,
     needed_ports::NeededPorts,
@@ -12,15 +12,13 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_RANGE_OVERLAP,
-    variants: &["node-ports", "servers", "no-start"],
-    needs: &[Source::Sysctls, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::EPHEMERAL_RANGE_OVERLAP,
+    &["node-ports", "servers", "no-start"],
+    &[Source::Sysctls, Source::NodePortRange],
     check,
-};
+)
+.at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -43,11 +41,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// The reaction of Cilium's agent, if it replaces kube-proxy, at its next start to NodePorts that the kernel may choose.
+/// If Cilium replaces kube-proxy: the reaction of its agent, at its next start, to NodePorts that the kernel may choose.
 enum Start {
-    /// It reserves this range.
+    /// The agent reserves this range.
     Reserves(PortRange),
-    /// It exits for this reason.
+    /// The agent exits for this reason.
     Refused(String),
 }
 
@@ -76,7 +74,7 @@ impl Start {
             }
             () if PortSet::from(range).minus(reserved).is_empty() => None,
             () if settings.reserves_nothing => Some(Self::Refused(format!(
-                "the ephemeral port range {ephemeral} meets its NodePort range {range}, which is not reserved, and enable-auto-protect-node-port-range is false"
+                "the ephemeral port range {ephemeral} covers unreserved ports of its NodePort range {range}, and enable-auto-protect-node-port-range is false"
             ))),
             () => Some(Self::Reserves(range)),
         })
@@ -96,7 +94,7 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
     evidence.values = ranges_in_words(snapshot);
     let remedy = Step::advice(
-        "end the ephemeral port range above the NodePorts, and reserve them, or let the range begin above the NodePorts: `32768 60999` fits the default NodePort range",
+        "reserve the NodePorts, and choose an ephemeral port range that ends above the NodePorts; or choose a range that begins above them: `32768 60999` fits the default NodePort range",
     );
     needed.add_to(evidence).remedy(remedy)
 }
@@ -104,11 +102,11 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 /// NodePorts are safe, and ports of servers are not.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers ports that servers of this node need, and some of these ports \
-                    are not reserved: while an outgoing connection has such a port, its server cannot start.";
+                    are not reserved: while an outgoing connection uses such a port, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
-    // A range helps if it leaves all of them out.
+    // Another range helps if it covers none of these ports.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
     match needed.ports().intersection(&by_default).is_empty() {
         true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
@@ -116,16 +114,16 @@ fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     }
 }
 
-/// Two ranges that meet.
+/// Two ranges with common ports.
 struct Overlap<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    /// The ports that both ranges hold.
+    /// The ports that are in both ranges.
     overlap: PortRange,
     /// The ports that the kernel may choose by itself.
     choosable: PortSet,
-    /// The ports of these that are in the NodePort range.
+    /// The choosable ports in the NodePort range.
     uncovered: PortSet,
     /// The reaction of Cilium's agent.
     at_start: Result<Option<Start>, Gap>,
@@ -142,7 +140,7 @@ impl Overlap<'_, '_> {
         let severity = at_most(self.range, if hangs { Severity::Critical } else { Severity::Warning });
         let consequence = match hanging {
             Some(mode) => format!("in {mode} mode some new connections of this node hang"),
-            None => "an outgoing connection may take a NodePort".to_owned(),
+            None => "an outgoing connection may use a NodePort".to_owned(),
         };
         let sentence = format!(
             "The ephemeral port range covers {} of the NodePort range, and some of these ports are not reserved: {consequence}.",
@@ -196,7 +194,7 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose: else another finding replaces this one. An unread port may be
+    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port counts as
     /// needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();

@@ -51,7 +51,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 const PROGRAMS: [&str; 11] =
     ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy", "systemctl", "crictl"];
 
-/// No command takes too many ports from the node's own connections.
+/// After every command, the node still has enough ports for its own connections.
 #[track_caller]
 fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };

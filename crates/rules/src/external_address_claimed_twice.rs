@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     each_service::each_service,
     ids,
@@ -19,15 +19,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{ExternalAddress, Field, is_left};
 use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["claimed-twice", "cluster-ip"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["claimed-twice", "cluster-ip"], &[Source::Services], check);
 
 /// The largest number of ports of common addresses to compare; cluster IPs come first. The author of a Service decides how many
 /// addresses and ports it has.
@@ -60,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// External IPs of new Services that the cluster uses as, or for, cluster IPs. For a Service that exists, no port is lost, or the
+/// External IPs of new Services that are cluster IPs, or are in the range of cluster IPs. For an existing Service, no port is lost, or the
 /// other Service has a finding too.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
@@ -87,11 +80,11 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mu
         };
         let Service { namespace, name, .. } = claim.service;
         let summary = format!(
-            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections for other Services.",
+            "external IP {} of Service {namespace}/{name} is {whose}: the Service gets connections that are for other Services.",
             claim.ip
         );
         let load_balancer = format!(
-            "make Service {namespace}/{name} one of type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
+            "change Service {namespace}/{name} to type LoadBalancer: external IPs are deprecated since Kubernetes 1.36"
         );
         let evidence = Evidence::new(Severity::Warning, summary)
             .in_cluster()
@@ -123,7 +116,9 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    for claim in each_service(all()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
+    // There may be tens of thousands of Services, and few of them share an address.
+    let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
+    for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
             claims.push(claim);
         }
@@ -157,7 +152,7 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped
             let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
             let verdict =
                 claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
-            capped.push(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict });
+            capped.push(Judgement::on_port(subject, (protocol, port), verdict));
         }
     }
 }
@@ -166,8 +161,8 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A
-/// cluster IP cannot be given back.
+/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A Service cannot
+/// lose its cluster IP.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
@@ -184,16 +179,15 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         "Service {}/{} has {ip} port {port}/{protocol} as {}, and so has {names}: a connection reaches only one of them.",
         own.service.namespace, own.service.name, own.field
     );
-    let mut evidence = Evidence::new(Severity::Warning, summary)
+    let words = |claim: &ExternalAddress<'_>| format!("{} ({})", service_in_words(claim.service), claim.field);
+    let evidence = Evidence::new(Severity::Warning, summary)
         .in_cluster()
         .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
         .about(typed_in(own))
         .beside(others().filter_map(typed_in))
         .value("address", format!("{ip} ({})", own.field))
-        .value("service", service_in_words(own.service));
-    for claim in others() {
-        evidence = evidence.value("also has it", format!("{} ({})", service_in_words(claim.service), claim.field));
-    }
+        .value("service", service_in_words(own.service))
+        .each("also has it", others().map(words));
     // If users wrote several of the claims, each finding names the same Services: if all remedies are followed, one Service still
     // has the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
@@ -294,7 +288,7 @@ mod tests {
         expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
-    /// With 256 addresses, and so many ports.
+    /// 256 addresses, and the given number of ports.
     fn greedy(it: World, ports: u16) -> World {
         it.with(|service| {
             let port = service.ports[0].clone();
@@ -396,7 +390,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "cluster-ip"));
         assert_eq!(
             evidence.summary,
-            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections for other Services."
+            "external IP 10.96.0.1 of Service default/trap is the cluster IP of Service default/api: the Service gets connections that are for other Services."
         );
         expect_healthy(&RULE, &world(true, 80, &[]), &subject("api"));
         assert_eq!(expect_problem(&RULE, &world(true, 443, &[]), &subject("trap")).variant, "claimed-twice");
@@ -418,7 +412,7 @@ mod tests {
     #[test]
     fn a_shared_address_with_another_port_or_protocol_and_another_address_are_silent() {
         let changes: [fn(&mut Service); 5] = [
-            |service| service.families = vec![Family::V6],
+            |service| service.families = &[Family::V6],
             |service| service.ports[0].port = 81,
             |service| service.ports[0].protocol = Protocol::Udp,
             |service| service.load_balancer_ips = vec![ip("198.51.100.8")],

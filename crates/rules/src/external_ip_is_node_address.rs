@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
@@ -25,15 +25,10 @@ use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["node-address", "takes-listener"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["node-address", "takes-listener"], &[Source::Services], check)
+        .sockets(&[SocketNeed::Owners(Ports::ExternalIps), SocketNeed::Owners(Ports::Proxy)])
+        .at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -47,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
     {
-        // Then only the links show which Node has an address. If no node was read, every Node counts as another one.
+        // In this case only the links show which Node has an address. If this node is not known, every Node counts as another Node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -82,11 +77,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).chain(unread).collect())
 }
 
-/// The facts that every claim is compared with.
+/// The facts with which every claim is compared.
 struct Here<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
-    /// The cluster has one Node.
+    /// Whether the cluster has only one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
     /// This node's addresses, with the link's name if an ipvs proxy bound the address.
@@ -111,7 +106,7 @@ impl Here<'_, '_> {
             protocol: port.map(|port| port.protocol),
             verdict: if_served(self.snapshot, claim.service, claim.part(), verdict),
         };
-        // A held address is local for all ports, in every mode.
+        // An address on a link is local for all ports, in every mode.
         let whole = match (&self.mode, self.held(claim.ip)) {
             (_, Ok(Some(_))) | (Ok(Learned { value: Mode::Ipvs, .. }), _) => Ok(true),
             (Err(gap), _) | (Ok(_), Err(gap)) => Err(gap.clone()),
@@ -168,7 +163,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// Whether a Node is this one: by name, or, if this node's name is not known, by a link that has the address.
+    /// Whether a Node is this node: by name, or, if this node's name is not known, by a link that has the address.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -232,35 +227,37 @@ impl Here<'_, '_> {
         }
     }
 
-    /// ipvs: the other nodes take the whole address.
+    /// ipvs: the other nodes treat the whole address as local.
     fn bound(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
         let end = match severity {
-            Severity::Info if self.alone => "the cluster has no other Node that could lose it",
-            Severity::Info => "this node keeps it, but every other node in ipvs mode treats it as local",
-            Severity::Warning => "nodes in ipvs mode treat it as local and no longer reach its owner there",
-            Severity::Critical => "every other node in ipvs mode treats it as local and cannot reach that Node",
+            Severity::Info if self.alone => "the cluster has no other Node, so no Node loses its address",
+            Severity::Info => "every other node in ipvs mode treats the address as local and cannot reach this node",
+            Severity::Warning => "nodes in ipvs mode treat the address as local and cannot reach its owner",
+            Severity::Critical => {
+                "every other node in ipvs mode treats the address as local and cannot reach that Node"
+            }
         };
         let evidence = Evidence::new(severity, format!("{}: {end}.", self.opening(claim, owners)));
         let evidence = match severity {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
-        // Bound in another mode than ipvs, the address was left on this node, and other nodes need not have it.
+        // If the mode is not ipvs, the address is a leftover on this node, and other nodes may not have it.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
 
-    /// As far as known the mode is not ipvs: every node redirects the Service's ports of the address.
+    /// The mode is not ipvs, or not known: every node redirects the Service's ports of the address.
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let end = match self.mode {
-            Ok(_) => "every node redirects the Service's ports of that address, and no other ports",
+            Ok(_) => "every node redirects only the Service's ports of that address",
             Err(_) => "every node redirects at least the Service's ports of that address",
         };
         let evidence = Evidence::new(Severity::Info, format!("{}: {end}.", self.opening(claim, owners)));
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// Any mode: a controller announces an address that the kubelet and the API server use for a Node. Other programs that give a
+    /// In any mode, a controller announces an address that the kubelet and the API server use for a Node. Other programs that give a
     /// Service a Node's address, such as ServiceLB of k3s, announce nothing.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
@@ -268,7 +265,7 @@ impl Here<'_, '_> {
         let announced = claim.service.announced.as_ref().filter(|_| is_asked)?;
         let (controller, by, pool) = match (&announced.pool, &announced.host) {
             (Some(pool), _) => ("MetalLB", format!("MetalLB, from pool {pool}"), format!("MetalLB's pool {pool}")),
-            (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "what kube-vip may give".to_owned()),
+            (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "kube-vip's address range".to_owned()),
             (None, None) => return None,
         };
         let opening = self.opening(claim, owners);
@@ -278,10 +275,11 @@ impl Here<'_, '_> {
             .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
             .value("announced by", by);
         if announced.pool.is_some() {
-            evidence = evidence.value("not known", "which node announces it: MetalLB names none on the Service");
+            evidence =
+                evidence.value("not known", "which node announces it: MetalLB does not write the node on the Service");
         }
         let mut evidence = self.with_facts(about_the_cluster(evidence, owners), claim, owners);
-        let pool = Step::advice(format!("take the addresses of Nodes out of {pool}"));
+        let pool = Step::advice(format!("remove the addresses of Nodes from {pool}"));
         evidence.remedies =
             vec![Remedy::from(pool).then(release_to(claim, "a load balancer address that no Node has"))];
         Some(evidence)
@@ -310,7 +308,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// The Service takes the connections of a process.
+    /// The Service gets the connections that a process expects.
     fn takes(
         &self,
         claim: &ExternalAddress<'_>,
@@ -381,13 +379,13 @@ impl Here<'_, '_> {
     }
 }
 
-/// Every node knows the addresses in Node objects. Only this node knows an address that is on a link and in no Node object.
+/// Every node knows the addresses in Node objects. If an address is on a link but in no Node object, only this node knows the address.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So many
-/// addresses of one Service count. Addresses of this node come first, because a process may listen there.
+/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. This is the number of
+/// addresses of one Service that count. Addresses of this node come first, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();

@@ -1,9 +1,9 @@
-//! An external address of one Service takes the connections to the NodePort of another.
+//! An external address of one Service gets the connections to the NodePort of another Service.
 
 use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     free_ports::Alternatives,
     ids,
@@ -17,18 +17,11 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
 
-/// More Services than this on one address and port add nothing to the finding.
+/// The largest number of compared Services on one address and port: more Services do not change the finding.
 const MOST_CLAIMS: usize = 4;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EXTERNAL_IP_CONFLICT,
-    variants: &["takes-node-port"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     let (external, node_ports) = (round.external()?, round.node_ports()?);
@@ -71,14 +64,14 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     Ok(met.flat_map(judge).collect())
 }
 
-/// A Service port that takes one address of this node.
+/// A Service port on one address of this node.
 struct Taker<'a> {
     claim: ExternalAddress<'a>,
     port: &'a ServicePort,
     local: LocalAddress,
 }
 
-/// The facts that every pair is compared with.
+/// The facts with which every pair is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
@@ -140,10 +133,10 @@ impl Node<'_, '_> {
         let field = taker.claim.field;
         let sentence = match affected.is_empty() {
             false => format!(
-                "{winner} takes {ip} port {number}/{protocol} with its {field}: there, connections to this NodePort of {loser} go to {winner} instead."
+                "the {field} of {winner} is {ip} port {number}/{protocol}: there, connections to this NodePort of {loser} go to {winner} instead."
             ),
             true => format!(
-                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first with its {field}, the second as its NodePort. Only one of them can answer there."
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first Service with its {field}, the second with its NodePort. Only one Service can answer there."
             ),
         };
         Evidence::new(severity(affected), sentence)
@@ -152,7 +145,7 @@ impl Node<'_, '_> {
             .value("taken by", service_in_words(taker.claim.service))
             .value("its endpoints", self.round.endpoints().in_words(taker.claim.service, taker.port, family))
             .value("taken from", format!("{}, nodePort {number}/{protocol}", service_in_words(service)))
-            .value("other addresses", "of this node keep going to the NodePort's Service")
+            .value("other addresses", "of this node still lead to the NodePort's Service")
             .value("proxy mode", self.addressed.assumptions.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
@@ -209,7 +202,7 @@ mod tests {
             let evidence = expect_problem(&RULE, &world.with_mode(mode), &loser());
             assert_eq!(evidence.severity, Severity::Critical, "{mode}");
             assert!(evidence.affects.contains(&Vantage::Remote));
-            assert!(evidence.summary.contains("default/taker takes 192.0.2.1 port 30080/tcp with its externalIP"));
+            assert!(evidence.summary.contains("the externalIP of default/taker is 192.0.2.1 port 30080/tcp"));
             assert!(evidence.values.iter().any(|(_, value)| value.contains("default/taker type ClusterIP")));
             assert!(evidence.remedies[0].steps[0].text.contains("patch service loser"), "{:?}", evidence.remedies);
             assert!(evidence.remedies[1].steps[0].text.contains("/spec/externalIPs/0"), "{:?}", evidence.remedies);
@@ -217,7 +210,7 @@ mod tests {
         }
     }
 
-    /// A user cannot hide a Service behind other Services that take nothing from clients.
+    /// A user cannot hide a Service behind other Services that get no connections.
     #[test]
     fn of_many_takers_the_worst_are_told() {
         let trap =
@@ -265,7 +258,7 @@ mod tests {
         let port = |it: World| it.with(|service| service.ports[0].port = 30081);
         expect_healthy(&RULE, &world(PRIMARY[0], port), &loser());
         expect_healthy(&RULE, &world(PRIMARY[0], |it| it.protocol(Protocol::Udp)), &loser());
-        let v6 = |it: World| it.with(|service| service.families = vec![Family::V6]);
+        let v6 = |it: World| it.with(|service| service.families = &[Family::V6]);
         expect_healthy(&RULE, &world(PRIMARY[0], v6), &loser());
         let another = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
         expect_healthy(&RULE, &world(PRIMARY[0], another), &loser());

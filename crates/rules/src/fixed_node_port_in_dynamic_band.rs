@@ -1,7 +1,7 @@
-//! A NodePort that a person chose lies where the API server chooses its own.
+//! A person chose a NodePort in the band from which the API server chooses.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     free_ports::Alternatives,
     ids,
     node_ports::{bands_here, range_in_words},
@@ -11,15 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, Gap, PortRange, Service, ServicePort, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["band"],
-    needs: &[Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["band"], &[Source::Services, Source::NodePortRange], check).at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -60,20 +53,20 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 None => Verdict::Unknown(no_managed_fields()),
             };
             let subject = Subject::service(service);
-            Some(Judgement { subject, port: Some(number), protocol: Some(port.protocol), verdict })
+            Some(Judgement::on_port(subject, (port.protocol, number), verdict))
         })
         .collect())
 }
 
-/// What to write instead; one of a file that is no cluster's cannot be patched.
+/// The value to write instead. A Service that is only in a file cannot be patched.
 fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
     let Service { namespace, name, uid, .. } = service;
-    let leave = "leave nodePort out and let the API server choose";
+    let leave = "remove nodePort, so that the API server chooses a number";
     match uid {
         Some(_) => vec![move_service(alternative, service, port), Step::advice(leave).into()],
         None => vec![
             Step::advice(format!(
-                "write a number of the static band, {fixed}, into Service {namespace}/{name}, or {leave}"
+                "set nodePort of Service {namespace}/{name} to a number of the static band, {fixed}, or {leave}"
             ))
             .into(),
         ],
@@ -81,14 +74,14 @@ fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port:
 }
 
 fn no_managed_fields() -> Gap {
-    let detail = "an object without managedFields does not tell who chose its nodePort: `kubectl get -o yaml` prints them with --show-managed-fields";
+    let detail = "an object without managedFields does not show whether a person chose its nodePort: `kubectl get -o yaml --show-managed-fields` prints these fields";
     Gap::new(Source::Services, Why::NotAsked, detail)
 }
 
 fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
     let name = service_port(service, &port.name);
     let summary = format!(
-        "nodePort {number}/{} of {name} was written by hand, but lies in the band for automatic choice: elsewhere it may be taken already.",
+        "nodePort {number}/{} of {name} was chosen by a person, but lies in the dynamic band: the API server may give this number to another Service first.",
         port.protocol
     );
     Evidence::new(Severity::Info, summary)
@@ -97,7 +90,7 @@ fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
         .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
         .value(
             "chosen by",
-            if service.uid.is_some() { "a client, say the object's managedFields" } else { "the manifest" },
+            if service.uid.is_some() { "a client, according to the object's managedFields" } else { "the manifest" },
         )
 }
 
@@ -136,7 +129,11 @@ mod tests {
         objects(&mut world.cluster.services)[0].uid = None;
         let evidence = expect_problem(&RULE, &world, &subject());
         assert_eq!(evidence.remedies.len(), 1);
-        assert!(evidence.remedies[0].steps[0].text.starts_with("write a number of the static band, 30000-30085, into"));
+        assert!(
+            evidence.remedies[0].steps[0]
+                .text
+                .starts_with("set nodePort of Service default/web to a number of the static band, 30000-30085")
+        );
     }
 
     #[test]

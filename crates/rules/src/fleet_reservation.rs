@@ -17,7 +17,7 @@ use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snaps
 /// The ports that one node reserves, and the ports that it should reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReservation {
-    /// Its name.
+    /// The name of the node.
     pub node: String,
     /// The NodePort range and its source.
     pub range: NodePortRange,
@@ -27,7 +27,7 @@ pub struct NodeReservation {
     pub reserved: PortSet,
     /// Ports of the NodePort range, and of servers of this node, that the kernel may give to outgoing connections.
     pub exposed: PortSet,
-    /// Why there may be more of these ports.
+    /// The reason why there may be more of these ports.
     pub unread: Option<Gap>,
     /// NodePorts that Services have, as far as this node's agent knows.
     allocated: PortSet,
@@ -54,7 +54,7 @@ pub struct FleetReservation {
 }
 
 impl NodeReservation {
-    /// From a scan of the node.
+    /// The ports of one node, from its scan.
     ///
     /// # Errors
     /// If a range or the list was not read.
@@ -113,17 +113,17 @@ impl NodeReservation {
         share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
     }
 
-    /// Its reserved ports, for people.
+    /// The reserved ports of the node, as text.
     pub fn reserved_in_words(&self) -> String {
         ports_in_words(&self.reserved)
     }
 
-    /// The ports of a list that it does not reserve yet, for people.
+    /// The ports of a list that the node does not reserve yet, as text.
     pub fn lacks_in_words(&self, list: &ReservedList) -> String {
         counted(&self.lacks(list))
     }
 
-    /// Its NodePort range and the source, for people.
+    /// The NodePort range of the node and its source, as text.
     pub fn range_in_words(&self) -> String {
         range_in_words(&self.range)
     }
@@ -144,7 +144,7 @@ impl NodeReservation {
 }
 
 impl FleetReservation {
-    /// Doubts about the NodePort range, each as a sentence for people.
+    /// Doubts about the NodePort range, one sentence for each.
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =
@@ -189,7 +189,7 @@ impl FleetReservation {
         let most = || self.nodes.iter().max_by_key(|node| node.reserved.len());
         let most = || {
             most().map_or_else(String::new, |node| {
-                format!("; of all nodes {} reserves most: {}", name(node), ports_in_words(&node.reserved))
+                format!("; node {} reserves the most: {}", name(node), ports_in_words(&node.reserved))
             })
         };
         if length > LONGEST {
@@ -236,7 +236,7 @@ mod tests {
         let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
         let fleet = fleet(&[wide, other]);
         let list = fleet.list().expect("a list");
-        // kubelet and kube-proxy listen, and only the first node's kernel may give their ports away.
+        // kubelet and kube-proxy listen, and only the kernel of the first node may give their ports to connections.
         assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
         assert!(list.whole_range);
         assert_eq!(fleet.nodes[0].lacks(&list), ports("10249-10250,10256,30000-32767"));
@@ -303,7 +303,7 @@ mod tests {
         let refused = fleet(&[honest.clone(), greedy]).list().expect_err("nothing would be left");
         assert!(
             refused.contains("leave 0 ports for outgoing connections of n1")
-                && refused.contains("evil[2J reserves most: 1-65535"),
+                && refused.contains("evil[2J reserves the most: 1-65535"),
             "{refused}"
         );
         let every_other: Vec<String> = (32768..=60999).step_by(8).map(|port: u16| port.to_string()).collect();

@@ -12,10 +12,10 @@ use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, U
 /// The ranges for a server on the nodes, the best first: few programs have a default port from 10000 on.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
 
-/// The numbers that are taken on any of some nodes: in the NodePort range for a Service, or on the nodes for a server.
+/// The numbers that are in use on at least one of these nodes: in the NodePort range for a Service, or on the nodes for a server.
 #[derive(Clone, Debug, Default)]
 pub struct FreePorts {
-    /// The part of the range that all nodes agree on; none before the first scan.
+    /// The common part of the nodes' ranges; none before the first scan.
     range: Option<PortRange>,
     taken: PortSet,
     /// Numbers for a server on the host's network, or a hostPort.
@@ -27,12 +27,12 @@ pub struct FreePorts {
 }
 
 impl FreePorts {
-    /// The start, for a server on the nodes: on the host's network, or with a hostPort.
+    /// No scan yet, for a server on the nodes: on the host's network, or with a hostPort.
     pub fn of_hosts() -> Self {
         Self { of_hosts: true, ..Self::default() }
     }
 
-    /// The result of one scan.
+    /// The ports from one scan.
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut free = Self::default();
         free.absorb(snapshot);
@@ -54,7 +54,7 @@ impl FreePorts {
             }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // Ranges without a common part leave no number. A range cannot be empty, so it is one number that is taken.
+                // If the ranges have no common part, no number is free. A range cannot be empty, so it is one number that is in use.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -94,7 +94,7 @@ impl FreePorts {
         }
         // A server may need a port and not listen yet.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
-        // A node that was not scanned may need them: ports of the control plane, of SSH and of ingress.
+        // A node that was not scanned may need these ports: of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
@@ -127,7 +127,7 @@ impl FreePorts {
         known.flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
     }
 
-    /// Whether the range and the Services are known: without either nothing can be suggested.
+    /// Whether the range and the Services are known: both are needed to suggest a port.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()
     }
@@ -141,9 +141,9 @@ impl FreePorts {
     }
 }
 
-/// A free number for each number of each Service, as far as one node shows. No two are equal, so two people who follow one report
-/// do not choose the same number. The order of the Services decides, so a number does not change with other findings. If there
-/// are too few free numbers, the last Services have none.
+/// A free number for each number of each Service, from the scan of one node. All are different, so two people who follow one report do not
+/// choose the same number. The order of the Services decides, so a number does not change with other findings. If there are too few free
+/// numbers, the last Services have none.
 pub(super) struct Alternatives {
     /// The free number for each number that a Service has now.
     free: HashMap<(*const Service, Number), u16>,
@@ -188,7 +188,7 @@ fn is_known(snapshot: &Snapshot) -> bool {
     snapshot.kernel.unread_listeners().is_none() && snapshot.cluster.unread_service().is_none()
 }
 
-/// A port that a Service could have instead, as far as one node shows.
+/// A port that a Service could have instead, from the scan of one node.
 pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
     is_known(snapshot).then(|| FreePorts::of(snapshot).ports().next()).flatten()
 }
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(numbers(5353), [30000, 30001, 30002], "the API server refuses one number of two ports");
     }
 
-    /// 53/tcp at 30053.
+    /// A Service with 53/tcp and nodePort 30053.
     fn world_port() -> ServicePort {
         ServicePort {
             name: String::new(),

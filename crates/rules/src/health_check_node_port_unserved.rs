@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::ranges_in_words,
     ids,
     node_ports::if_served,
@@ -17,19 +17,17 @@ use portreeve_facts::{
     ClaimOf, Family, Gap, HealthCheckAnswer, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HEALTH_CHECK_UNSERVED,
-    variants: &["nobody", "other", "one-family"],
-    needs: &[Source::Listeners, Source::Services],
-    uses: &[],
-    socket_needs: &[
-        SocketNeed::HealthCheckAnswers,
-        SocketNeed::Owners(Ports::HealthCheckNodePorts),
-        SocketNeed::Owners(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::HEALTH_CHECK_UNSERVED,
+    &["nobody", "other", "one-family"],
+    &[Source::Listeners, Source::Services],
     check,
-};
+)
+.sockets(&[
+    SocketNeed::HealthCheckAnswers,
+    SocketNeed::Owners(Ports::HealthCheckNodePorts),
+    SocketNeed::Owners(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let by_port = round.listeners()?;
@@ -43,11 +41,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 fn too_many() -> Gap {
     let detail =
-        "there are more healthCheckNodePorts than are queried, and whether the listener is the proxy is not known";
+        "Portreeve does not query so many healthCheckNodePorts, so it is not known whether the listener is the proxy";
     Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
-/// The facts that every health check is compared with.
+/// The facts with which every health check is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -55,13 +53,13 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// The state of a healthCheckNodePort without the Service's health.
+/// The state of a healthCheckNodePort that does not serve the Service's health.
 enum Wrong<'a> {
-    /// No socket at all.
+    /// No process listens.
     Nobody,
-    /// A socket of another process, and the Service that it answered for.
+    /// A socket of another process, and the Service in its answer.
     Other(&'a Socket, Option<&'a str>),
-    /// The same in one family; the other family is served.
+    /// A socket of another process in one family; the proxy serves the other family.
     OfFamily(&'a Socket, Family),
 }
 
@@ -78,14 +76,14 @@ impl<'a> Node<'_, 'a> {
             Err(gap) => Verdict::Unknown(gap),
         };
         let verdict = if_served(self.snapshot, service, Part::HealthCheck, verdict);
-        Some(Judgement { subject: Subject::service(service), port: Some(port), protocol: Some(Protocol::Tcp), verdict })
+        Some(Judgement::on_port(Subject::service(service), (Protocol::Tcp, port), verdict))
     }
 
-    /// Whether load balancers check this node at all.
+    /// Whether load balancers check this node.
     fn is_asked(&self) -> Result<bool, Gap> {
         self.snapshot.cluster.nodes.get()?;
         let node = self.snapshot.own_node().ok_or_else(|| {
-            let detail = "this node's own Node object was not found, so it may be excluded from load balancers";
+            let detail = "the Node object of this node was not found, so this node may be excluded from load balancers";
             Gap::new(Source::Nodes, Why::Ambiguous, detail)
         })?;
         Ok(!node.excluded_from_load_balancers)
@@ -145,15 +143,15 @@ impl<'a> Node<'_, 'a> {
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
-                "is not served on this node, because no process listens: its load balancer sends nothing to this node"
+                "is not served on this node, because no process listens: its load balancer sends no traffic to this node"
                     .to_owned()
             }
             Wrong::Other(socket, _) => format!(
-                "is not served on this node, because {} answers instead: its load balancer sends nothing to this node",
+                "is not served on this node, because {} answers instead: its load balancer sends no traffic to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
             Wrong::OfFamily(socket, family) => format!(
-                "is not served on this node over {family}, because {} keeps the proxy off the port: a load balancer that checks over {family} sends nothing to this node",
+                "is not served on this node over {family}, because {} has the port: a load balancer that checks over {family} sends no traffic to this node",
                 owner_name(self.snapshot, &socket.owner)
             ),
         };
@@ -168,10 +166,9 @@ impl<'a> Node<'_, 'a> {
         }
         if let Wrong::Other(_, named) = wrong {
             // The port of a new Service is not served yet: its field is wrong only if another process has the port.
-            evidence = evidence.about([ClaimOf::node_port(service, None)]);
-            if let Some(named) = named {
-                evidence = evidence.value("answers for", format!("Service {named}"));
-            }
+            evidence = evidence
+                .about([ClaimOf::node_port(service, None)])
+                .each("answers for", named.as_ref().map(|named| format!("Service {named}")));
         }
         evidence = evidence
             .value(
@@ -182,7 +179,7 @@ impl<'a> Node<'_, 'a> {
                 "proxy mode",
                 match &mode {
                     Ok(mode) => mode.to_string(),
-                    Err(gap) => format!("unknown, perhaps there is no proxy: {}", gap.detail),
+                    Err(gap) => format!("unknown, this node may have no proxy: {}", gap.detail),
                 },
             );
         evidence.values.extend(ranges_in_words(self.snapshot));
@@ -319,7 +316,7 @@ mod tests {
         expect_healthy(&RULE, &both(own.clone()), &subject());
         let evidence = expect_problem(&RULE, &both(own.clone().listens("127.0.0.1:30999")), &subject());
         assert!(
-            evidence.summary.contains("not served on this node over IPv4, because process nginx keeps the proxy off"),
+            evidence.summary.contains("not served on this node over IPv4, because process nginx has the port"),
             "{evidence:?}"
         );
         let beside = own.listens("127.0.0.1:30999").listens_as("192.0.2.1:30999", proxy_holder());

@@ -6,22 +6,14 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     pods::{WithPods, is_everywhere, is_for_every_address},
-    wording::{MOST_LISTED, listed},
+    wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::POD_WAITS_FOR_PORT,
-    variants: &["workloads", "replicas"],
-    needs: &[Source::Pods],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 
 /// The largest number of pairs of workloads to compare, because the author of a file decides how many there are.
 const MOST_COMPARED: usize = 1 << 22;
@@ -61,15 +53,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 found(evidence(number, protocol, &in_conflict))
             }
         };
-        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
     };
     let alone = workloads().filter(|workload| !with_pods.has(workload));
     let alone = alone.filter_map(|it| against_itself(snapshot, it, found));
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants several pods with a port of their node, or a new one beside the old one on the only node for them: a node has
-/// each port once.
+/// A workload that wants several pods with a port of their node, or a new pod beside the old pod on the only possible node. A node has each
+/// port only once.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -81,11 +73,10 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
             Severity::Warning,
             format!(
-                "A roll-out of {workload} keeps the old pod until the new pod is ready, but the old pod has port {number}/{protocol} of \
-                 the only possible node: the new pod waits for ever."
+                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and the old pod has port {number}/{protocol} there: the new pod waits forever."
             ),
             format!(
-                "have {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
+                "make {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
             ),
         ),
         ..=1 => return None,
@@ -95,7 +86,11 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
                 "{workload} wants {replicas} pods with port {number}/{protocol} of their node: only one of them runs on a node{end}."
             );
             let severity = if too_few.is_some() { Severity::Warning } else { Severity::Info };
-            (severity, summary, format!("make {workload} a DaemonSet, or have no port of the node in its template"))
+            (
+                severity,
+                summary,
+                format!("change {workload} to a DaemonSet, or remove the port of the node from its template"),
+            )
         }
     };
     let evidence = Evidence::new(severity, summary)
@@ -109,20 +104,20 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         Err(gap) if replicas > 1 || !is_on_one => Verdict::Unknown(gap),
         _ => found(evidence),
     };
-    Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict })
+    Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
 }
 
 /// The beginning of a selector for one node in [`Workload::selects`].
 const ONE_HOST: &str = "kubernetes.io/hostname In ";
 
 fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
-    let detail = format!("{workloads} workloads want hostPort {number}/{protocol}: too many to compare each with each");
+    let detail = format!("{workloads} workloads want hostPort {number}/{protocol}: too many to compare all pairs");
     Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
-/// Workloads that keep each other from a node, by name, each once.
+/// Workloads that cannot share a node, by name, each once.
 ///
-/// If both have pods, another rule sees which pods wait.
+/// If both have pods, another rule reports the waiting pods.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
@@ -171,7 +166,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether it is the same object, which may be in the input twice.
+/// Whether both are the same object, which may be in the input twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }
@@ -180,14 +175,14 @@ fn evidence(number: u16, protocol: Protocol, workloads: &[&Workload]) -> Evidenc
     let names = listed(workloads.iter());
     let sentence = format!("{names} want hostPort {number}/{protocol}: on one node, pods of only one of them run.");
     let fields = workloads.iter().map(|workload| ClaimOf::pod_port(workload, number, protocol));
-    let mut evidence = Evidence::new(Severity::Warning, sentence).in_cluster().about(fields);
-    for workload in workloads.iter().take(MOST_LISTED) {
-        let how = if workload.host_network { "in the host's network" } else { "as hostPort" };
-        evidence = evidence.value("wanted by", format!("{workload} {how}"));
-    }
-    evidence.and_more("wanted by", workloads.len(), MOST_LISTED).remedy(Step::advice(format!(
-        "give each of them another port of the node than {number}/{protocol}, or a nodeSelector that keeps them apart"
-    )))
+    let how = |it: &Workload| if it.host_network { "in the host's network" } else { "as hostPort" };
+    Evidence::new(Severity::Warning, sentence)
+        .in_cluster()
+        .about(fields)
+        .list("wanted by", workloads.iter().map(|workload| format!("{workload} {}", how(workload))))
+        .remedy(Step::advice(format!(
+            "give each of them another port of the node than {number}/{protocol}, or nodeSelectors that select different nodes"
+        )))
 }
 
 #[cfg(test)]
@@ -257,7 +252,7 @@ mod tests {
     #[test]
     fn what_may_run_apart_is_silent() {
         let changes: [fn(&mut Workload); 5] = [
-            // It tolerates the taint of nodes on which the other one has no pods.
+            // This DaemonSet tolerates the taint of nodes on which the other DaemonSet has no pods.
             |it| (it.selects, it.tolerates) = (vec!["pool In a".to_owned()], vec!["pool Equal a".to_owned()]),
             |it| it.ports[0].host_port = Some(8081),
             |it| it.ports[0].protocol = Protocol::Udp,
@@ -350,13 +345,13 @@ mod tests {
         for world in [of(1, |_| ()), of(2, one_host), of(1, |it| it.replicas = None)] {
             let evidence = expect_problem(&RULE, &world, &subject());
             assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "replicas"));
-            assert!(evidence.summary.ends_with("the new pod waits for ever."), "{evidence:?}");
+            assert!(evidence.summary.ends_with("the new pod waits forever."), "{evidence:?}");
             assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
         }
         let mut unread = of(2, |_| ());
         unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
         let two_hosts = of(2, |it| it.selects = vec!["kubernetes.io/hostname In n1,n2".to_owned()]);
-        // Another node may be free for it.
+        // Another node may be free for the pod.
         for world in [unread, two_hosts] {
             expect_healthy(&RULE, &world, &subject());
         }
@@ -394,7 +389,7 @@ mod tests {
     fn where_pods_are_there_another_rule_judges_them() {
         let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
         let running = two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent"));
-        // The other one is about to be created.
+        // The other workload is not created yet.
         expect_problem(&RULE, &running, &subject());
         let both = running.pod("other-1", |pod| pod.controller = of("other"));
         expect_healthy(&RULE, &both, &subject());

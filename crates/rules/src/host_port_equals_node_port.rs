@@ -1,7 +1,7 @@
 //! A pod's hostPort is the NodePort of a Service.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     capped::Capped,
     free_ports::Alternatives,
@@ -17,15 +17,8 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ClaimOf, ContainerPort, Family, Gap, Pod, Service, ServicePort, Snapshot, Source, Unread};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_PORT_CONFLICT,
-    variants: &["node-port"],
-    needs: &[Source::Pods, Source::Services, Source::Addresses],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::HOST_PORT_CONFLICT, &["node-port"], &[Source::Pods, Source::Services, Source::Addresses], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -56,7 +49,7 @@ struct Clash<'a> {
     host: &'a ContainerPort,
 }
 
-/// The facts that every clash is compared with.
+/// The facts with which every pair is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -65,7 +58,7 @@ struct Node<'r, 'a> {
     alternatives: Alternatives,
 }
 
-/// The severity, the winner if all cases agree, and the vantage points that lose the other one.
+/// The severity, the claim that gets the connections if all cases agree, and the vantage points that cannot reach the other claim.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
@@ -111,7 +104,7 @@ impl Node<'_, '_> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// The loss in one case; none if the two do not meet.
+    /// The loss in one case; none if the two claims have no common address.
     fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
@@ -133,18 +126,23 @@ impl Node<'_, '_> {
         let name = service_port(service, &port.name);
         let number = port.node_port.unwrap_or_default();
         let ends = match winner {
-            Some(Winner::Service) => "the Service gets its connections while it has endpoints".to_owned(),
+            Some(Winner::Service) => "the Service gets the pod's connections while it has endpoints".to_owned(),
             Some(Winner::Pod) => "the pod gets the Service's connections".to_owned(),
-            Some(Winner::Both) => "the Service sends to the pod, too".to_owned(),
+            Some(Winner::Both) => "the Service also sends its connections to this pod".to_owned(),
             Some(Winner::PodForNow) => "the pod answers while the Service has no endpoints".to_owned(),
             Some(Winner::Undefined) => "a restart of the proxy changes which of the two gets connections".to_owned(),
-            None => "one of them loses its connections".to_owned(),
+            None => "either the pod or the Service gets no connections".to_owned(),
         };
         let sentence = format!(
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
             host.protocol, pod.namespace, pod.name
         );
-        let mut evidence = Evidence::new(severity, sentence)
+        // ServiceLB's pods ask the node, as all pods do.
+        let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
+        let lost = sent.filter(|_| winner == Some(Winner::Pod));
+        let words =
+            |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
+        Evidence::new(severity, sentence)
             .about([ClaimOf::node_port(service, Some(port))])
             .value("pod", format!("{}/{}", pod.namespace, pod.name))
             .value(
@@ -156,22 +154,11 @@ impl Node<'_, '_> {
                     host.port
                 ),
             )
-            .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol));
-        for family in &service.families {
-            let words = self.round.endpoints().in_words(service, port, *family);
-            evidence = evidence.value("endpoints", format!("{family}: {words}"));
-        }
-        // ServiceLB's pods ask the node, as all pods do.
-        let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
-        let lost = sent.filter(|_| winner == Some(Winner::Pod));
-        let words =
-            |port| format!("port {port}/{} of this node, which ServiceLB sends to this NodePort", host.protocol);
-        evidence.values.extend(lost.map(|port| ("lost too", words(port))));
-        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        if let Some(range) = self.snapshot.cluster.node_port_range.known(Unread::Adds) {
-            evidence = evidence.value("NodePort range", range_in_words(range));
-        }
-        evidence
+            .value("service", format!("{name} type {}, nodePort {number}/{}", service.kind.name(), port.protocol))
+            .each("endpoints", self.round.endpoints().each_in_words(service, port))
+            .each("lost too", lost.map(words))
+            .value("proxy mode", self.addressed.assumptions.mode_in_words())
+            .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
             .outcome(match winner {
                 Some(Winner::Service) => "service",
                 Some(Winner::Pod) => "pod",

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     ids,
     node_ports::{ports_in_words, range_in_words},
@@ -13,15 +13,12 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{ByPort, Need, cilium_range, host_ports, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, NodePortRange, PortSet, Protocol, Service, Snapshot, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_PORT_CONFLICT,
-    variants: &["latent", "ignored", "health-check"],
-    needs: &[Source::Pods, Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::HOST_PORT_CONFLICT,
+    &["latent", "ignored", "health-check"],
+    &[Source::Pods, Source::Services, Source::NodePortRange],
     check,
-};
+);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -53,7 +50,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts that every hostPort is compared with.
+/// The facts with which every hostPort is compared.
 struct Here<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
@@ -67,7 +64,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
         let in_range = self.range.range.contains(number);
-        // The result with Cilium, and without.
+        // The results with Cilium and without it.
         let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
         if !certain || self.allocated.contains(&(number, host.protocol)) {
@@ -92,12 +89,8 @@ impl Here<'_> {
                 latent.into_iter().chain([Verdict::Unknown(gap.clone())]).collect()
             }
         };
-        let judgement = |verdict| Judgement {
-            subject: of.subject_or(Subject::cluster()),
-            port: Some(number),
-            protocol: Some(host.protocol),
-            verdict,
-        };
+        let judgement =
+            |verdict| Judgement::on_port(of.subject_or(Subject::cluster()), (host.protocol, number), verdict);
         verdicts.into_iter().map(judgement).collect()
     }
 
@@ -110,7 +103,7 @@ impl Here<'_> {
             }
             Stakes::Latent(Some(Service { namespace, name, .. })) => {
                 let end = format!(
-                    "it is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
+                    "the number is the healthCheckNodePort of Service {namespace}/{name}, and a load balancer's checks may reach the pod"
                 );
                 (Severity::Warning, end, "health-check")
             }
@@ -142,7 +135,7 @@ impl Here<'_> {
 enum Stakes<'a> {
     /// Cilium does not serve it, because it lies in Cilium's own range.
     Ignored(PortSet),
-    /// It works; with the Service that has the number as healthCheckNodePort, if any.
+    /// The hostPort works. The value is the Service with this healthCheckNodePort, if any.
     Latent(Option<&'a Service>),
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_port_winner::{Winner, winner},
     remedies::delete_rule,
     wording::MOST_LISTED,
@@ -14,21 +14,18 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::STALE_REDIRECTION,
-    variants: &["host-port"],
-    needs: &[Source::Pods],
-    uses: &[Source::Netfilter, Source::Listeners, Source::Addresses, Source::Services],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"], &[Source::Pods], check).uses(&[
+    Source::Netfilter,
+    Source::Listeners,
+    Source::Addresses,
+    Source::Services,
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     round.host_ports()?;
     let subject = Subject::this_node(snapshot);
-    // Without a hostPort this is not worth a report; also not in a snapshot older than this rule.
+    // Without a hostPort, or in a snapshot older than this rule, a missing right is not worth a report.
     let Ok(redirections) = round.redirections() else {
         return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };
@@ -46,12 +43,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         let all = problems.len();
         let reported = problems.into_iter().take(MOST_LISTED).map(|it| node.evidence(it)).reduce(Evidence::merge);
         let reported = reported.map(|evidence| Verdict::Problem(evidence.and_more("redirection", all, MOST_LISTED)));
-        judgements.extend(reported.into_iter().chain(doubt.map(Verdict::Unknown)).map(|verdict| Judgement {
-            subject: subject.clone(),
-            port: Some(port),
-            protocol: Some(protocol),
-            verdict,
-        }));
+        judgements.extend(
+            reported
+                .into_iter()
+                .chain(doubt.map(Verdict::Unknown))
+                .map(|verdict| Judgement::on_port(subject.clone(), (protocol, port), verdict)),
+        );
     }
     Ok(judgements)
 }
@@ -63,7 +60,7 @@ struct Node<'r, 'a> {
     redirections: &'r Redirections<'a>,
 }
 
-/// The NodePort that a redirection takes or may take, and the vantage points that lose it.
+/// The NodePort whose connections a redirection gets or may get, and the vantage points that cannot reach the NodePort.
 #[derive(Clone, PartialEq)]
 struct Taken {
     is_certain: bool,
@@ -79,9 +76,9 @@ impl Loss for Taken {
 /// The process or Service that has the port and gets no connections, or may get none.
 struct Loser {
     name: String,
-    /// Whether it certainly gets no connections.
+    /// Whether this process or Service certainly gets no connections.
     is_certain: bool,
-    /// The settings for which this is true.
+    /// The settings for which the loss is true.
     stratum: Stratum,
     asked_from: Vec<Vantage>,
 }
@@ -96,7 +93,7 @@ struct LeftBehind<'a> {
     loser: Option<Loser>,
 }
 
-/// The addresses from which a redirection takes connections: all, or one.
+/// The addresses whose connections are redirected: all, or one.
 fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
@@ -190,7 +187,7 @@ impl Node<'_, '_> {
         untold.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort the redirection takes or may take. If Services were not requested, there is none.
+    /// A Service whose NodePort connections the redirection gets or may get. If Services were not requested, there is none.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let Some(node_ports) = asked(self.round.node_ports())? else { return Ok(None) };
@@ -246,7 +243,7 @@ impl Node<'_, '_> {
             true => Remedy::from(delete),
             // Some containers are not known to Kubernetes.
             false => Remedy::from(Step::advice(format!(
-                "check that no container of nerdctl or Podman has {}, and no pod by Multus",
+                "check that {} is the address of no container of nerdctl or Podman, and of no pod by Multus",
                 redirection.to
             )))
             .then(delete),

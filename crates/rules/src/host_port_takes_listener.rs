@@ -1,7 +1,7 @@
-//! A pod's hostPort is the port of a process: the pod takes its connections, or gets no network.
+//! A pod's hostPort is the port of a process: the pod gets the connections of the process, or the pod gets no network.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     capped::Capped,
     ephemeral::EphemeralPorts,
@@ -17,15 +17,14 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_PORT_CONFLICT,
-    variants: &["takes-listener", "no-network"],
-    needs: &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
-    uses: &[Source::Nodes],
-    socket_needs: &[SocketNeed::Owners(Ports::HostPorts)],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::HOST_PORT_CONFLICT,
+    &["takes-listener", "no-network"],
+    &[Source::Listeners, Source::Pods, Source::Services, Source::Addresses],
     check,
-};
+)
+.uses(&[Source::Nodes])
+.sockets(&[SocketNeed::Owners(Ports::HostPorts)]);
 
 /// Seconds after scheduling within which a pod usually has its network.
 const LONGEST_START: i64 = 120;
@@ -98,12 +97,11 @@ impl Node<'_, '_> {
                 Err(gap) => Verdict::Unknown(gap),
             },
         };
-        Some(Judgement {
-            subject: of.subject_or(Subject::this_node(self.snapshot)),
-            port: Some(socket.local_port),
-            protocol: Some(socket.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        Some(Judgement::on_port(
+            of.subject_or(Subject::this_node(self.snapshot)),
+            (socket.protocol, socket.local_port),
+            assuming(stratum, everywhere, verdict),
+        ))
     }
 
     /// Whether a socket may be one with which the container runtime keeps the port for the pod.
@@ -149,7 +147,7 @@ impl Node<'_, '_> {
         let is_in_the_way = |it: &&&Socket| Addresses::of_pod(port).meets(it) != Some(false);
         let socket = self.listening.at((port.protocol, number)).iter().find(is_in_the_way)?;
         let summary = format!(
-            "{} listens on {}, the hostPort of pod {}/{}, which gets no network: its runtime cannot open the port.",
+            "{} listens on {}, the hostPort of pod {}/{}: the pod gets no network, because the container runtime cannot open the port.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             pod.namespace,
@@ -164,12 +162,11 @@ impl Node<'_, '_> {
         ));
         let moved = move_off(self.snapshot, socket);
         let evidence = evidence.remedy(Remedy { steps: [look].into_iter().chain(moved.steps).collect() });
-        Some(Judgement {
-            subject: Subject::pod(pod),
-            port: Some(number),
-            protocol: Some(port.protocol),
-            verdict: Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod)))),
-        })
+        Some(Judgement::on_port(
+            Subject::pod(pod),
+            (port.protocol, number),
+            Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod)))),
+        ))
     }
 
     /// The evidence: the socket, its owner and the hostPort.
@@ -197,18 +194,18 @@ impl Node<'_, '_> {
         );
         let mut evidence = self.about(Evidence::new(severity, sentence), port, socket);
         if is_runtimes {
-            let runtime = self.runtime.unwrap_or("not known, and the holder has a socket on each hostPort");
+            let runtime = self.runtime.unwrap_or("not known, but the listening process has a socket on each hostPort");
             evidence = evidence.value("container runtime", format!("{runtime}: it may keep the port for the pod"));
         }
         let moved = match is_runtimes {
             true => {
-                move_off_unless(self.snapshot, socket, "it is the container runtime, which keeps the port for the pod")
+                move_off_unless(self.snapshot, socket, "the container runtime listens, and keeps the port for the pod")
             }
             false => move_off(self.snapshot, socket),
         };
         evidence
             .about(of.field(socket.local_port, socket.protocol))
-            .value("established connections", "survive; only new ones are lost")
+            .value("established connections", "continue; only new connections are lost")
             .affects(affected.iter().copied())
             .remedy(moved)
             .remedy(another_host_port(of))

@@ -1,7 +1,7 @@
 //! The list of all problems: every id with its variants.
 //!
-//! An id has a page, an Event reason and a place in the list of rules; a variant is one of its cases. Id and variant together
-//! decide the meaning, the severity and the patience.
+//! An id has a page, an Event reason and a place in the list of rules; a variant is one of its cases. Id and variant together determine the
+//! meaning, the severity and the patience.
 
 use std::fmt;
 
@@ -13,27 +13,27 @@ use crate::findings::{
 /// One id.
 #[derive(Debug)]
 pub struct Id {
-    /// Its name.
+    /// The name.
     pub name: RuleId,
-    /// Its title: the problem in a few words.
+    /// The title: the problem in a few words.
     pub title: &'static str,
-    /// Its page in Markdown, below the heading.
+    /// The page in Markdown, below the heading.
     pub page: &'static str,
-    /// Its cases, in reading order.
+    /// The variants, in reading order.
     pub variants: &'static [Variant],
 }
 
 /// One case of an id.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// A word of this list, never of an object or a process.
+    /// The name: a word of this list, never the name of an object or a process.
     pub name: &'static str,
-    /// Its possible severities, mildest first.
+    /// The possible severities, mildest first.
     pub severities: &'static [Severity],
     /// Other severities in manifests, because lint knows more or less than an agent: for example workloads, which agents do not
     /// read.
     pub in_manifests: &'static [Severity],
-    /// Only for objects on a node, although the rule judges manifests too.
+    /// Whether the variant is only for objects on a node, although the rule judges manifests too.
     pub of_nodes: bool,
 }
 
@@ -59,21 +59,21 @@ const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
 }
 
 impl Id {
-    /// The worst severity of its cases.
+    /// The worst severity of the variants.
     pub fn ceiling(&self) -> Severity {
         self.variants.iter().map(Variant::ceiling).max().unwrap_or(Severity::Info)
     }
 
-    /// The case of this name.
+    /// The variant with this name.
     pub fn variant(&self, name: &str) -> Option<&'static Variant> {
         self.variants.iter().find(|variant| variant.name == name)
     }
 }
 
-/// A process and a NodePort.
+/// A process listens on a NodePort.
 pub static LISTENER_ON_NODE_PORT: Id = Id {
     name: RuleId("listener-on-node-port"),
-    title: "A process listens on a port that a Service has or may get",
+    title: "A process listens on a port that is a Service's NodePort, or may become one",
     page: include_str!("pages/listener-on-node-port.md"),
     variants: &[
         of("loses", &[Warning, Critical]),
@@ -86,7 +86,7 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
 /// A connection has a port that a server or Service needs.
 pub static CONNECTION_ON_PORT: Id = Id {
     name: RuleId("connection-on-port"),
-    title: "An outgoing connection has a port that a Service or a server needs",
+    title: "An outgoing connection uses a port that a Service or a server needs",
     page: include_str!("pages/connection-on-port.md"),
     variants: &[
         of("answers-taken", &[Info, Warning, Critical]),
@@ -95,10 +95,10 @@ pub static CONNECTION_ON_PORT: Id = Id {
     ],
 };
 
-/// A pod in the host's network, or the agent, and the process that has its port.
+/// The port of a hostNetwork pod, or of the agent, belongs to another process.
 pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     name: RuleId("host-network-port-taken"),
-    title: "A pod in the host's network cannot have its port",
+    title: "A pod in the host's network cannot listen on its port",
     page: include_str!("pages/host-network-port-taken.md"),
     variants: &[
         of("listener", &[Info, Warning]),
@@ -108,10 +108,10 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     ],
 };
 
-/// An external address that another object has.
+/// A Service has the address of another object.
 pub static EXTERNAL_IP_CONFLICT: Id = Id {
     name: RuleId("external-ip-conflict"),
-    title: "An external address of a Service belongs to another object",
+    title: "An external address of a Service is also the address of another object",
     page: include_str!("pages/external-ip-conflict.md"),
     variants: &[
         of("node-address", &[Info, Warning, Critical]),
@@ -125,15 +125,15 @@ pub static EXTERNAL_IP_CONFLICT: Id = Id {
 /// This node holds an address that another machine has.
 pub static ADDRESS_HELD_TWICE: Id = Id {
     name: RuleId("address-held-twice"),
-    title: "This node holds an address of another machine",
+    title: "This node has an address of another machine",
     page: include_str!("pages/address-held-twice.md"),
     variants: &[of("ipvs", &[Critical]), of("link", &[Info, Warning, Critical]), of("announced-elsewhere", &[Warning])],
 };
 
-/// One number, two claims.
+/// Two objects claim one NodePort.
 pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     name: RuleId("node-port-claimed-twice"),
-    title: "One NodePort is claimed twice",
+    title: "Two objects claim one NodePort",
     page: include_str!("pages/node-port-claimed-twice.md"),
     variants: &[
         of("lost", &[Critical]),
@@ -144,10 +144,10 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     ],
 };
 
-/// Source ports of masquerade: a Service or server needs one, or no port is left.
+/// Masquerade uses a source port that a Service or server needs, or finds no free port.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
-    title: "Masqueraded connections have a source port that a Service or server needs, or get none",
+    title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
     page: include_str!("pages/masquerade-source-ports.md"),
     variants: &[
         of("taken", &[Critical]),
@@ -171,7 +171,7 @@ pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     ],
 };
 
-/// Source ports towards one destination.
+/// Connections to one destination use most local ports.
 pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     name: RuleId("ephemeral-ports-near-exhaustion"),
     title: "Connections to one destination run out of local ports",
@@ -179,10 +179,10 @@ pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     variants: &[of("node", &[Warning, Critical]), of("pod", &[Warning, Critical])],
 };
 
-/// A hostPort and another claim.
+/// A hostPort is also a NodePort or the port of a process.
 pub static HOST_PORT_CONFLICT: Id = Id {
     name: RuleId("host-port-conflict"),
-    title: "A hostPort meets a NodePort or a process",
+    title: "A hostPort is also a NodePort or the port of a process",
     page: include_str!("pages/host-port-conflict.md"),
     variants: &[
         of("node-port", &[Info, Warning, Critical]),
@@ -194,15 +194,15 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     ],
 };
 
-/// Leftovers of a redirection or a proxy.
+/// Rules or addresses of a deleted pod or proxy remain.
 pub static STALE_REDIRECTION: Id = Id {
     name: RuleId("stale-redirection"),
-    title: "Redirections are left, but their pod or proxy is gone",
+    title: "Rules or addresses of a deleted pod or proxy remain",
     page: include_str!("pages/stale-redirection.md"),
     variants: &[of("host-port", &[Info, Warning, Critical]), of("proxy", &[Warning])],
 };
 
-/// A tunnel, and the tunnel or program that has its port.
+/// Another tunnel or a program has the port of a tunnel.
 pub static TUNNEL_PORT_CONFLICT: Id = Id {
     name: RuleId("tunnel-port-conflict"),
     title: "A tunnel is down, and another tunnel or program has its UDP port",
@@ -213,12 +213,12 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
 /// Pods that the scheduler cannot place.
 pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
-    title: "A pod waits for a port of the node that another pod has",
+    title: "A pod waits for a node port that another pod has",
     page: include_str!("pages/pod-waits-for-port.md"),
     variants: &[and(&[Info], of("pod", &[Warning])), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
 };
 
-/// A health check that the proxy does not answer.
+/// The proxy does not answer a health check.
 pub static HEALTH_CHECK_UNSERVED: Id = Id {
     name: RuleId("health-check-unserved"),
     title: "The proxy does not answer a health check",
@@ -231,7 +231,7 @@ pub static HEALTH_CHECK_UNSERVED: Id = Id {
     ],
 };
 
-/// A kube-proxy that holds a socket for each NodePort.
+/// kube-proxy opens a socket for each NodePort and runs out of file descriptors.
 pub static PROXY_NEAR_FD_LIMIT: Id = Id {
     name: RuleId("proxy-near-fd-limit"),
     title: "kube-proxy runs out of file descriptors",
@@ -239,7 +239,7 @@ pub static PROXY_NEAR_FD_LIMIT: Id = Id {
     variants: &[of("near", &[Warning, Critical])],
 };
 
-/// The supply of NodePorts.
+/// The NodePort range is nearly full.
 pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     name: RuleId("node-port-range-crowded"),
     title: "The NodePort range is filling up",
@@ -247,7 +247,7 @@ pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     variants: &[of("crowded", &[Warning]), of("spilled", &[Warning]), of("full", &[Critical])],
 };
 
-/// The NodePort range, and settings and ports that should fit it.
+/// A setting or a port does not fit the NodePort range.
 pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     name: RuleId("node-port-range-mismatch"),
     title: "A setting or a port does not fit the NodePort range",
@@ -261,10 +261,10 @@ pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     ],
 };
 
-/// A field that no API server takes.
+/// The API server refuses a field with a port.
 pub static PORT_FIELD_REFUSED: Id = Id {
     name: RuleId("port-field-refused"),
-    title: "The API server does not take a field with a port",
+    title: "The API server does not accept a field with a port",
     page: include_str!("pages/port-field-refused.md"),
     variants: &[of("node-port", &[Warning]), of("twice", &[Warning]), of("host-network", &[Warning])],
 };
@@ -291,7 +291,7 @@ pub static IDS: &[&Id] = &[
     &PORT_FIELD_REFUSED,
 ];
 
-/// The id of a name.
+/// The id with this name.
 pub fn find(name: &str) -> Option<&'static Id> {
     IDS.iter().copied().find(|id| id.name.0 == name)
 }
@@ -312,7 +312,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Its worst severity.
+    /// The worst severity of these rows.
     pub fn ceiling(&self) -> Severity {
         ceiling(self.rule.0, self.variants)
     }
@@ -338,7 +338,7 @@ impl fmt::Display for Rows {
 pub struct Named {
     /// The id.
     pub id: &'static Id,
-    /// The variant; none means every one.
+    /// The variant. None means all variants.
     pub variant: Option<&'static str>,
 }
 
@@ -355,12 +355,12 @@ impl Named {
         }
     }
 
-    /// Whether it names a finding.
+    /// Whether the name includes a finding.
     pub fn names(&self, rule: &str, variant: &str) -> bool {
         self.id.name.0 == rule && self.variant.is_none_or(|named| named == variant)
     }
 
-    /// Whether it names one of these rows.
+    /// Whether the name includes one of these rows.
     pub fn names_any<T: AsRef<str>>(&self, rule: &str, variants: &[T]) -> bool {
         variants.iter().any(|variant| self.names(rule, variant.as_ref()))
     }

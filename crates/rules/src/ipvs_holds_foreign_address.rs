@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{NodesByAddress, kind_in_words, nodes_by_address},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
@@ -21,15 +21,8 @@ use portreeve_facts::{
 /// The port of nameservers.
 const DNS: u16 = 53;
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["ipvs"],
-    needs: &[Source::Addresses],
-    uses: &[Source::ResolvConf],
-    socket_needs: &[],
-    patience: Patience::One,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::ADDRESS_HELD_TWICE, &["ipvs"], &[Source::Addresses], check).uses(&[Source::ResolvConf]).at_once();
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -96,11 +89,11 @@ struct Known<'a> {
     own_name: &'a str,
     /// This node's addresses on other links: they are the node's own, even if its name is not known.
     own: HashSet<IpAddr>,
-    /// Cluster IPs, and claims of the held addresses.
+    /// Cluster IPs, and claims on the addresses of the device.
     services: Result<Claims<'a>, Gap>,
 }
 
-/// The claims of Services on the held addresses.
+/// The claims of Services on the addresses of the device.
 struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.
@@ -189,7 +182,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
-    /// The unread input because of which an address without an owner may have one.
+    /// The unread input that may have the owner of an address.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
@@ -201,7 +194,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
     let words = |owners: &[Owner<'_>]| owners.iter().map(Owner::words).collect::<Vec<_>>().join(", ");
     let summary = match foreign {
         [(address, owners)] => format!(
-            "{} holds {}, {}: traffic from this node to it does not leave this node.",
+            "{} has {}, {}: traffic from this node to this address does not leave this node.",
             address.link,
             address.ip,
             words(owners)
@@ -210,7 +203,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             let links: BTreeSet<&str> = foreign.iter().map(|(address, _)| &*address.link).collect();
             let addresses = listed(foreign.iter().map(|(address, _)| address.ip));
             format!(
-                "{} holds addresses of others, {addresses}: traffic from this node to them does not leave this node.",
+                "{} has addresses of other machines, {addresses}: traffic from this node to them does not leave this node.",
                 listed(links)
             )
         }
@@ -219,16 +212,14 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
     let (mut claims, mut others) = (Vec::new(), Vec::new());
     for (address, owners) in foreign.iter().take(MOST_LISTED) {
         let Address { ip, prefix, link } = address;
+        let of_services = known.claims(*ip);
+        let claim = |it: &ExternalAddress<'_>| format!("{}/{} ({})", it.service.namespace, it.service.name, it.field);
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
             .value("belongs to", words(owners))
             .value("kernel", format!("local {ip} dev {link}, `ip route get {ip}` shows it"))
-            .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()));
-        let of_services = known.claims(*ip);
-        for ExternalAddress { service, field, .. } in of_services.iter().take(MOST_LISTED) {
-            evidence = evidence.value("claimed by", format!("{}/{} ({field})", service.namespace, service.name));
-        }
-        evidence = evidence.and_more("claimed by", of_services.len(), MOST_LISTED);
+            .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()))
+            .list("claimed by", of_services.iter().map(claim));
         claims.extend(of_services.iter().take(MOST_LISTED));
         // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
         let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
@@ -236,9 +227,9 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             _ if !of_services.is_empty() => continue,
             true => {
                 let step = Step::advice(format!("find the Service that has {ip}: some Services could not be read"));
-                ("unknown, since a Service could not be read", step)
+                ("unknown, because a Service could not be read", step)
             }
-            false => ("no Service: it was left behind", delete_address(address)),
+            false => ("no Service: the address is a leftover", delete_address(address)),
         };
         evidence = evidence.value("claimed by", claimed_by);
         others.push(step);

@@ -1,4 +1,4 @@
-//! Finds problems, and since when they exist: pure functions from a [`Round`] to judgements, one file per rule. Also the types of
+//! Finds problems and their start: pure functions from a [`Round`] to judgements, one file for each rule. Also the types of
 //! findings, the ledger that keeps findings from round to round, and lint.
 //!
 //! Never: reads anything but [`Round`] and [`Limits`]; remembers; logs.
@@ -9,8 +9,8 @@
 
 pub mod findings; // the words of rules
 pub mod ids; // the list of problems
-pub mod ledger; // since when
-pub mod lint; // what manifests would break
+pub mod ledger; // the start of findings
+pub mod lint; // conflicts of manifests
 
 mod address_announced_elsewhere;
 mod assumed;
@@ -182,7 +182,7 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
 pub struct Opinion {
     /// The rule.
     pub rule: &'static Rule,
-    /// Its judgements; `None` when it panicked.
+    /// The rule's judgements; `None` when it panicked.
     pub judgements: Option<Judgements>,
 }
 

@@ -11,25 +11,25 @@ use portreeve_facts::Snapshot;
 pub struct Limits {
     /// Share of the ephemeral ports towards one destination at which to warn, per cent. Default 80.
     pub ephemeral_warning_percent: u32,
-    /// The same, for critical. Default 95.
+    /// The share for critical, per cent. Default 95.
     pub ephemeral_critical_percent: u32,
     /// Share of the proxy's file descriptor limit that its NodePorts demand at which to warn, per cent. Default 80.
     pub fds_warning_percent: u64,
-    /// The same, for critical. Default 95.
+    /// The share for critical, per cent. Default 95.
     pub fds_critical_percent: u64,
     /// Share of the dynamic band in use at which to warn, per cent. Default 80.
     pub band_warning_percent: u32,
-    /// Seconds by which the proxy's last sync may lie behind what is queued before it counts as frozen. Default 60.
+    /// The largest delay of the proxy's last sync after a queued change, in seconds; then the proxy counts as frozen. Default 60.
     pub proxy_lag_seconds: i64,
 }
 
 impl Limits {
-    /// One round of judging a snapshot, and perhaps with the one before.
+    /// One round: a snapshot, and perhaps the snapshot before it.
     pub fn round<'a>(&self, now: &'a Snapshot, before: Option<&'a Snapshot>) -> Round<'a> {
         Round::of(now, before, self.proxy_lag_seconds)
     }
 
-    /// The first limit that no measurement could keep to, and what is wrong with it.
+    /// The first invalid limit, and its error.
     pub fn impossible(&self) -> Option<(&'static str, String)> {
         let Self { ephemeral_warning_percent, ephemeral_critical_percent, fds_warning_percent, .. } = *self;
         let Self { fds_critical_percent, band_warning_percent, proxy_lag_seconds, .. } = *self;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::{EphemeralPorts, ranges_in_words},
     free_ports::Alternatives,
     ids,
@@ -23,17 +23,11 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ContainerPort, Family, Gap, Pod, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["listener", "refused"],
-    needs: &[Source::Listeners, Source::Pods],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["listener", "refused"], &[Source::Listeners, Source::Pods], check)
+        .sockets(&[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)]);
 
-/// The longest pause, in seconds, before a failed container starts again: five minutes, and as long to fail.
+/// The longest time, in seconds, between two failures of a container: a pause of five minutes, and five minutes until the next failure.
 pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -93,12 +87,12 @@ impl Blocked<'_, '_> {
         };
         let ContainerPort { port, protocol, .. } = *self.port;
         let subject = self.of.subject_or(Subject::this_node(self.snapshot));
-        Some(Judgement { subject, port: Some(port), protocol: Some(protocol), verdict })
+        Some(Judgement::on_port(subject, (protocol, port), verdict))
     }
 
     /// The judgement about the listeners on the port.
     fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
-        // If workers of one owner share a port, one worker stands for all: with `SO_REUSEPORT` others may share the port.
+        // If workers of one owner share a port, only one worker is judged: with `SO_REUSEPORT` others may share the port.
         let mut seen = BTreeSet::new();
         let mut is_new =
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
@@ -116,12 +110,12 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether no container of the pod runs, and one failed: then the process with the port is left from an earlier container.
+    /// Whether no container of the pod runs, and a container failed: then the process on the port is a leftover of an earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }
 
-    /// Whether a container ended with an error, and has not run for long since.
+    /// Whether a container ended with an error, and has not run for a long time since.
     fn is_failing(&self) -> bool {
         let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
         self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
@@ -198,7 +192,7 @@ impl Blocked<'_, '_> {
         let mut evidence = Evidence::new(severity, sentence)
             .variant("refused")
             .value("pod", format!("{namespace}/{name}: {}", self.state()))
-            .value("bind()", "fails with EADDRINUSE, whoever listens: Cilium protects NodePorts");
+            .value("bind()", "fails with EADDRINUSE, even without a listener: Cilium protects NodePorts");
         let in_the_way = listener.into_iter().flat_map(|listener| &listener.values);
         evidence.values.extend(in_the_way.filter(|(name, _)| *name != "pod").cloned());
         evidence.remedy(self.another_port()).remedy(move_service(
@@ -224,7 +218,7 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// Whether it is the agent's own port: another rule reports that one.
+    /// Whether the port is the agent's own port, which another rule reports.
     fn is_of_the_agent(&self) -> bool {
         let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
         needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
@@ -257,7 +251,7 @@ impl Blocked<'_, '_> {
         matches!(self.need, Need::Probe(..))
     }
 
-    /// How the pod names the port.
+    /// The words for the pod's need of the port.
     fn words(&self) -> &'static str {
         if self.is_probed() { "a probe's port" } else { "a port" }
     }
@@ -303,7 +297,7 @@ impl Blocked<'_, '_> {
         };
         let sentence = match self.need {
             Need::Said(..) => format!(
-                "{owner} listens on {}: a container of {of}, reported at its end that this address is in use.",
+                "{owner} listens on {}: a container of {of}, ended with the message that this address is in use.",
                 place(socket)
             ),
             _ => format!("{owner} listens on {}, {} of {of}: {lacks}.", place(socket), self.words()),
@@ -327,7 +321,7 @@ impl Blocked<'_, '_> {
             return evidence.remedy(apart).remedy(without_stub());
         }
         let mut moved = match self.is_own(socket) {
-            true => Step::advice(format!("end that process, or delete {}", self.of)).into(),
+            true => Step::advice(format!("end this process, or delete {}", self.of)).into(),
             false => move_off(self.snapshot, socket),
         };
         if let PortOf::Pod(_) = self.of

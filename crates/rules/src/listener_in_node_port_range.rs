@@ -1,7 +1,7 @@
 //! A process listens inside the NodePort range on a number without a Service, or a future pod in the host's network will.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::{EphemeralPorts, ranges_in_words},
     ids,
@@ -21,15 +21,13 @@ use portreeve_facts::{
     ContainerPort, Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Why, Workload,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::LISTENER_ON_NODE_PORT,
-    variants: &["latent"],
-    needs: &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::LISTENER_ON_NODE_PORT,
+    &["latent"],
+    &[Source::Listeners, Source::Services, Source::NodePortRange, Source::Addresses],
     check,
-};
+)
+.sockets(&[SocketNeed::Owners(Ports::NodePortRange), SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = match round.now.kernel.listeners.gap() {
@@ -59,7 +57,7 @@ fn judge_to_come(round: &Round<'_>) -> Judgements {
             Ok(false) => Verdict::Problem(evidence_to_come(range, workload, number, port.protocol)),
             Err(gap) => Verdict::Unknown(gap),
         };
-        Some(Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(port.protocol), verdict })
+        Some(Judgement::on_port(Subject::cluster(), (port.protocol, number), verdict))
     };
     Ok(ports.filter(|(_, number, _)| is_latent(*number)).filter_map(judgement).collect())
 }
@@ -67,7 +65,7 @@ fn judge_to_come(round: &Round<'_>) -> Judgements {
 fn evidence_to_come(range: &NodePortRange, workload: &Workload, number: u16, protocol: Protocol) -> Evidence {
     let of = PortOf::Workload(workload);
     let sentence = format!(
-        "host network port {number}/{protocol} of {workload} lies in the NodePort range: a Service that gets this port takes its new connections."
+        "host network port {number}/{protocol} of {workload} lies in the NodePort range: if a Service gets this port, it also gets the new connections."
     );
     of.named_in(Evidence::new(of.in_range(range), sentence), number, protocol)
         .in_cluster()
@@ -90,7 +88,7 @@ fn judge_listeners(round: &Round<'_>) -> Judgements {
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
-/// The facts that every socket is compared with.
+/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -100,7 +98,7 @@ struct Node<'r, 'a> {
     ephemeral: EphemeralPorts,
 }
 
-/// It would lose connections to a Service that gets its port.
+/// The listener would lose connections to a Service that gets its port.
 #[derive(Clone, PartialEq)]
 struct Loses;
 
@@ -127,12 +125,11 @@ impl Node<'_, '_> {
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(..) => Verdict::Problem(self.evidence(socket, self.ephemeral.contain(socket.local_port))),
         };
-        Some(Judgement {
-            subject: Subject::this_node(self.snapshot),
-            port: Some(socket.local_port),
-            protocol: Some(socket.protocol),
-            verdict: assuming(stratum, everywhere, verdict),
-        })
+        Some(Judgement::on_port(
+            Subject::this_node(self.snapshot),
+            (socket.protocol, socket.local_port),
+            assuming(stratum, everywhere, verdict),
+        ))
     }
 
     /// Whether a Service with its port would be no conflict.
@@ -152,7 +149,7 @@ impl Node<'_, '_> {
     fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{} listens on {}, inside the NodePort range: a Service that gets this port takes its new connections.",
+            "{} listens on {}, inside the NodePort range: if a Service gets this port, it also gets the new connections.",
             capital(&owner),
             place(socket)
         );
@@ -160,7 +157,7 @@ impl Node<'_, '_> {
         if by_kernel {
             evidence = evidence.value(
                 "chosen by",
-                "perhaps the kernel: the port is in the ephemeral range and not reserved, so it may be another one after a restart",
+                "perhaps the kernel: the port is in the ephemeral range and not reserved, so the process may have another port after a restart",
             );
         }
         let bands = bands_here(self.snapshot, self.range.range);
@@ -174,8 +171,8 @@ impl Node<'_, '_> {
             },
         );
         if let Reading::Gap(gap) = &self.snapshot.cluster.services {
-            evidence =
-                evidence.value("services", format!("not read, so one may have this port already: {}", gap.detail));
+            evidence = evidence
+                .value("services", format!("not read, so a Service may have this port already: {}", gap.detail));
         }
         evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
         evidence.values.extend(ranges_in_words(self.snapshot));
@@ -309,8 +306,7 @@ mod tests {
         assert_eq!(evidence.severity, Severity::Warning);
         assert_eq!(
             evidence.summary,
-            "host network port 30500/tcp of DaemonSet default/agent lies in the NodePort range: a Service that gets this port \
-             takes its new connections."
+            "host network port 30500/tcp of DaemonSet default/agent lies in the NodePort range: if a Service gets this port, it also gets the new connections."
         );
         let deployment = of(|it| it.kind = WorkloadKind::Deployment);
         assert_eq!(expect_problem(&RULE, &deployment, &cluster).severity, Severity::Info);
@@ -332,7 +328,7 @@ mod tests {
         alone.cluster.configured = false;
         alone.cluster.services = gap(Source::Services, Why::NotAsked);
         let found = found(&alone);
-        assert!(found.contains("one may have this port already") && found.contains("assumed"), "{found}");
+        assert!(found.contains("a Service may have this port already") && found.contains("assumed"), "{found}");
     }
 
     #[test]

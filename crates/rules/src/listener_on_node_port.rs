@@ -5,7 +5,7 @@ mod words;
 use std::collections::BTreeSet;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     assumed::assuming,
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
@@ -22,19 +22,17 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::LISTENER_ON_NODE_PORT,
-    variants: &["loses", "trap", "no-return"],
-    needs: &[Source::Listeners, Source::Services, Source::Addresses],
-    uses: &[],
-    socket_needs: &[
-        SocketNeed::Owners(Ports::NodePorts),
-        SocketNeed::Owners(Ports::HostNetworkPods),
-        SocketNeed::Owners(Ports::Proxy),
-    ],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::LISTENER_ON_NODE_PORT,
+    &["loses", "trap", "no-return"],
+    &[Source::Listeners, Source::Services, Source::Addresses],
     check,
-};
+)
+.sockets(&[
+    SocketNeed::Owners(Ports::NodePorts),
+    SocketNeed::Owners(Ports::HostNetworkPods),
+    SocketNeed::Owners(Ports::Proxy),
+]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -56,7 +54,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judged.collect())
 }
 
-/// The facts that every socket is compared with.
+/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -108,8 +106,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points from which the listener loses connections to the NodePort. A listener that is the Service's own
-    /// endpoint loses only connections that loopback refuses.
+    /// The vantage points from which the listener loses connections to the NodePort. If the listener is the Service's own endpoint, it
+    /// loses only the connections that are refused on loopback.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -147,7 +145,7 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A runtime may hold a pod's hostPort with a socket of its own; another rule reports that pod. If Pods were not requested,
+    /// A container runtime may keep a pod's hostPort with its own socket; another rule reports this pod. If Pods were not requested,
     /// there is no such pod. If Pods could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
@@ -208,7 +206,7 @@ impl<'a> Node<'_, 'a> {
         }
         evidence
             .outcome(outcome)
-            .value("established connections", "survive; only new ones are lost")
+            .value("established connections", "continue; only new connections are lost")
             .affects(affects)
             .remedy(move_off(self.snapshot, socket))
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
@@ -228,7 +226,7 @@ impl<'a> Node<'_, 'a> {
             return None;
         }
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: it will be refused whenever the Service has no endpoints.",
+            "{} listens on {}, the NodePort of {}, on an address outside nodePortAddresses: new connections are refused whenever the Service has no endpoints.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
@@ -240,7 +238,7 @@ impl<'a> Node<'_, 'a> {
     /// The listener answers as long as it runs.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so it cannot listen again after a restart.",
+            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so the process cannot listen again after a restart.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),
@@ -251,34 +249,25 @@ impl<'a> Node<'_, 'a> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// The evidence that people would ask for.
-    fn with_facts(&self, mut evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
-        evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
-        evidence = with_socket(evidence, "listener", self.snapshot, socket);
-        evidence = evidence.value(
-            "service",
-            format!(
-                "{} type {}, nodePort {}/{}, externalTrafficPolicy {}",
-                service_port(service, &port.name),
-                service.kind.name(),
-                socket.local_port,
-                port.protocol,
-                if service.external_local { "Local" } else { "Cluster" },
-            ),
+    /// The evidence that a reader needs.
+    fn with_facts(&self, evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
+        let evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
+        let words = format!(
+            "{} type {}, nodePort {}/{}, externalTrafficPolicy {}",
+            service_port(service, &port.name),
+            service.kind.name(),
+            socket.local_port,
+            port.protocol,
+            if service.external_local { "Local" } else { "Cluster" },
         );
-        for family in &service.families {
-            let words = self.round.endpoints().in_words(service, port, *family);
-            evidence = evidence.value("endpoints", format!("{family}: {words}"));
-        }
-        evidence = evidence.value("proxy mode", self.addressed.assumptions.mode_in_words());
-        evidence = evidence.value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words());
-        if self.cannot_return(service, socket) {
-            evidence = evidence.value("after a restart", "its bind() fails with EADDRINUSE: Cilium protects NodePorts");
-        }
-        match self.snapshot.cluster.node_port_range.known(Unread::Adds) {
-            Some(range) => evidence.value("NodePort range", range_in_words(range)),
-            None => evidence,
-        }
+        let refused = "its bind() fails with EADDRINUSE: Cilium protects NodePorts";
+        with_socket(evidence, "listener", self.snapshot, socket)
+            .value("service", words)
+            .each("endpoints", self.round.endpoints().each_in_words(service, port))
+            .value("proxy mode", self.addressed.assumptions.mode_in_words())
+            .value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words())
+            .each("after a restart", self.cannot_return(service, socket).then_some(refused))
+            .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
     }
 }
 

@@ -1,19 +1,11 @@
 //! Cilium masquerades in eBPF, and may give a connection the number of a hostPort as source port.
 
-use super::{Limits, Patience, Round, Rule, capped::Capped, ids, node_ports::ports_in_words};
+use super::{Limits, Round, Rule, capped::Capped, ids, node_ports::ports_in_words};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{cilium_range, mode_in_words};
 use portreeve_facts::{ContainerPort, Gap, Mode, Pod, PortRange, PortSet, Protocol, Snapshot, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["host-port"],
-    needs: &[Source::Pods],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["host-port"], &[Source::Pods], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -36,12 +28,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             (Ok(drawn), Ok(true)) => Verdict::Problem(evidence(snapshot, drawn, pod, port, number)),
             (Err(gap), _) | (_, Err(gap)) => Verdict::Unknown(gap.clone()),
         };
-        capped.push(Judgement {
-            subject: Subject::pod(pod),
-            port: Some(number),
-            protocol: Some(port.protocol),
-            verdict,
-        });
+        capped.push(Judgement::on_port(Subject::pod(pod), (port.protocol, number), verdict));
     }
     Ok(capped.all())
 }
@@ -82,7 +69,7 @@ fn evidence(snapshot: &Snapshot, drawn: &PortSet, pod: &Pod, port: &ContainerPor
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects([Vantage::Pods])
         .remedy(Step::advice(format!(
-            "give pod {namespace}/{name} a hostPort below {first}: to reserve the port on the node does not help, because a pod's own kernel settings choose it"
+            "give pod {namespace}/{name} a hostPort below {first}: a reservation on the node does not help, because the source port comes from a pod's own network settings"
         )))
 }
 

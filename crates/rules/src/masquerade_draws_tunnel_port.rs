@@ -1,23 +1,16 @@
-//! Masquerade may give a connection the port of a tunnel, whose packets rules keep from conntrack: its answers are lost.
+//! Masquerade may give a connection the port of a tunnel. Rules hide the packets of this port from conntrack, so the answers are lost.
 
 use std::collections::BTreeMap;
 
-use super::{Limits, Patience, Round, Rule, ids, remedies::untracked, wording::listed};
+use super::{Limits, Round, Rule, ids, remedies::untracked, wording::listed};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::mode_in_words;
 use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["tunnel"],
-    needs: &[Source::Addresses],
-    uses: &[Source::Netfilter],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["tunnel"], &[Source::Addresses], check).uses(&[Source::Netfilter]);
 
-/// Masquerade chooses a port from here on, for connections with a port from here on (Linux net/netfilter/nf_nat_core.c).
+/// The lowest port that masquerade chooses, for connections with a port from this number on (Linux net/netfilter/nf_nat_core.c).
 const FIRST_DRAWN: u16 = 1024;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -46,7 +39,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Ok(false) => Verdict::Healthy,
             Err(gap) => Verdict::Unknown(gap),
         };
-        Judgement { subject: Subject::this_node(snapshot), port: Some(port), protocol: Some(Protocol::Udp), verdict }
+        Judgement::on_port(Subject::this_node(snapshot), (Protocol::Udp, port), verdict)
     };
     Ok(tunnels.into_iter().map(judgement).collect())
 }
@@ -66,8 +59,7 @@ fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
 fn evidence(snapshot: &Snapshot, port: u16, names: &[&str]) -> Evidence {
     let tunnels = listed(names);
     let sentence = format!(
-        "Masquerade may give a connection of UDP the source port {port}, which is the port of tunnel {tunnels}: rules keep it from \
-         conntrack, and the answers are lost."
+        "Masquerade may give a UDP connection the source port {port}, the port of tunnel {tunnels}: NOTRACK rules hide this port from conntrack, and the answers are lost."
     );
     Evidence::new(Severity::Info, sentence)
         .variant("tunnel")
@@ -77,10 +69,10 @@ fn evidence(snapshot: &Snapshot, port: u16, names: &[&str]) -> Evidence {
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects([Vantage::Pods])
         .remedy(Remedy::from(untracked()).then(Step::advice(format!(
-            "put a rule before the others that masquerades UDP to other ports than {port}, with --to-ports"
+            "before the other rules, add a rule with --to-ports that masquerades UDP to other ports than {port}"
         ))))
         .remedy(Step::advice(
-            "let the network plugin masquerade in eBPF if it can, for example Cilium with bpf.masquerade",
+            "if the network plugin can masquerade in eBPF, enable this, for example bpf.masquerade of Cilium",
         ))
 }
 

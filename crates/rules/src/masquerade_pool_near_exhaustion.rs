@@ -2,19 +2,11 @@
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Round, Rule, ids};
+use super::{Limits, Round, Rule, ids};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["pool"],
-    needs: &[Source::Conntrack],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"], &[Source::Conntrack], check);
 
 /// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
 /// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
@@ -23,7 +15,7 @@ const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
 /// another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98 % that is one connection of
 /// a hundred, at 99 % one of ten, and at 95 % none of a hundred thousand.
 const FULL: u32 = 98;
-/// The same for an assumed range: ports that are close together by chance are fewer.
+/// The share for an assumed range: few ports are close together by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
@@ -71,18 +63,13 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
     );
     let whence =
         if is_known { "the range of masquerade" } else { "assumed: from the lowest to the highest port in use" };
-    let mut evidence = Evidence::new(severity, summary)
+    Evidence::new(severity, summary)
         .variant("pool")
         .value("connections", format!("{protocol} as {translated} -> {to}"))
-        .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()));
-    for (sender, flows) in senders {
-        evidence = evidence.value("used by", format!("{}: {flows}", whose(snapshot, *sender)));
-    }
-    if is_full {
-        evidence = evidence.affects([Vantage::Pods]);
-    }
-    evidence
-        .remedy(Step::advice("let the programs reuse connections: keep-alive, a connection pool, fewer retries"))
+        .value("source ports used", format!("{used} of {} ({range}, {whence})", range.size()))
+        .each("used by", senders.iter().map(|(sender, flows)| format!("{}: {flows}", whose(snapshot, *sender))))
+        .affects(is_full.then_some(Vantage::Pods))
+        .remedy(Step::advice("make the programs reuse connections: keep-alive, a connection pool, fewer retries"))
         .remedy(Step::advice(
             "spread the pods over more nodes, or give the node's outgoing connections more addresses: each address has its own source ports",
         ))
@@ -107,7 +94,7 @@ mod tests {
         healthy::{PRIMARY, gap, ip},
     };
 
-    /// One pool, of which so many ports are used.
+    /// One pool with this number of used ports.
     fn world(used: u32, ports: &str, moved: u32) -> Snapshot {
         let mut world = Snapshot::healthy().pod("app", |pod| pod.ips = vec![ip("10.244.1.7")]);
         let pool = MasqueradePool {

@@ -6,9 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Limits, Patience, Round, Rule, ids, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS,
-};
+use super::{Limits, Round, Rule, ids, node_ports::range_in_words, remedies::untracked, wording::MOST_SOCKETS};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{mode_in_words, served_node_ports, service_port};
 use portreeve_facts::{
@@ -16,15 +14,12 @@ use portreeve_facts::{
     VirtualServer, Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::MASQUERADE_SOURCE_PORTS,
-    variants: &["taken", "cilium"],
-    needs: &[Source::Services],
-    uses: &[Source::IpVs, Source::IpVsConn, Source::Conntrack],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["taken", "cilium"], &[Source::Services], check).uses(&[
+        Source::IpVs,
+        Source::IpVsConn,
+        Source::Conntrack,
+    ]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -63,7 +58,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
         Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
-        // It is the default, and nearly always works.
+        // This setting is the default, and nearly always works.
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
@@ -79,21 +74,18 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
     let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
                    sends their answers to a pod of the Service, and these connections time out.";
-    let mut evidence = Evidence::new(severity, summary)
+    Evidence::new(severity, summary)
         .in_cluster()
         .variant("cilium")
-        .value("enable-bpf-masquerade", format!("{value} (from {place})"));
-    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
-        evidence = evidence.value("NodePort range", range_in_words(range));
-    }
-    evidence
+        .value("enable-bpf-masquerade", format!("{value} (from {place})"))
+        .each("NodePort range", snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .remedy(Remedy::from(Step::advice(
-            "let Cilium masquerade: set enable-bpf-masquerade to \"true\", in Helm's values bpf.masquerade",
+            "make Cilium masquerade: set enable-bpf-masquerade to \"true\" (in Helm's values: bpf.masquerade)",
         ))
-        .then(Step::advice("restart its agents, node by node")))
+        .then(Step::advice("restart Cilium's agents, node by node")))
         .remedy(Step::advice(
-            "put a rule before Cilium's that masquerades the same connections to ports outside of the NodePort range, with --to-ports",
+            "before Cilium's rules, add a rule with --to-ports that masquerades the same connections to ports outside the NodePort range",
         ))
 }
 
@@ -114,18 +106,17 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
     Ok(match hanging.first() {
         _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
         Some(flow) => unknown(format!(
-            "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs took it and has \
-             forgotten",
+            "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs sent the answer to a pod and has no record of it",
             place(flow.translated)
         )),
         None if masquerade.beyond > 0 => {
-            unknown("more masqueraded connections on NodePorts have no answer than are listed".to_owned())
+            unknown("the list of masqueraded connections on NodePorts without an answer is full".to_owned())
         }
         None => Verdict::Healthy,
     })
 }
 
-/// A connection that hangs, and the IPVS connection that its answer made.
+/// A connection that hangs, and the IPVS connection of its answer.
 struct Taken<'a> {
     flow: &'a MasqueradedFlow,
     connection: &'a IpVsConnection,
@@ -145,12 +136,11 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
         .collect();
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let is_own = |ip: IpAddr, it: &Interfaces| it.addresses.iter().any(|address| address.ip == ip);
-    let summary = "ipvs treats answers to masqueraded connections as new clients of a Service, since their source port \
-                   on this node is its NodePort: these connections hang.";
+    let summary = "ipvs treats answers to masqueraded connections as new clients of a Service, because their source port on this node is its NodePort: these connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
     for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
         let MasqueradedFlow { protocol, source, translated, server } = flow;
-        let owner = owners.get(&(*protocol, translated.1)).map_or("no Service explains it", String::as_str);
+        let owner = owners.get(&(*protocol, translated.1)).map_or("belongs to no known Service", String::as_str);
         evidence = evidence
             .value(
                 "connection",
@@ -168,23 +158,21 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             )
             .value("service", owner);
     }
-    evidence = evidence.and_more("connection", taken.len(), MOST_SOCKETS);
-    if let Some(range) = snapshot.cluster.node_port_range.known(Unread::Adds) {
-        evidence = evidence.value("NodePort range", range_in_words(range));
-    }
     // Without this node's addresses, the owner of the connections that hang is not known.
     let whose = |it: &Taken<'_>| {
         let is_own = is_own(it.flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })
     };
     evidence
+        .and_more("connection", taken.len(), MOST_SOCKETS)
+        .each("NodePort range", snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
         .value("proxy mode", mode_in_words(&snapshot.proxy_mode()))
         .affects(taken.iter().filter_map(whose))
         .remedy(Remedy::from(untracked()).then(Step::advice(
-            "remove such rules for the NodePort range: an answer that is not tracked is not turned back to its sender",
+            "remove such rules for the NodePort range: conntrack does not translate an untracked answer back to its sender",
         )))
         .remedy(Step::advice(
-            "let masquerading choose other ports if the network plugin can, for example with natPortRange of Calico's FelixConfiguration",
+            "if the network plugin can limit the source ports of masquerade, do so, for example with natPortRange of Calico's FelixConfiguration",
         ))
 }
 
@@ -228,7 +216,7 @@ mod tests {
         world
     }
 
-    /// The same, and IPVS has sent the first one's answer to a pod.
+    /// The same node: IPVS has sent the answer of the first connection to a pod.
     fn taken(source: &str) -> Snapshot {
         let mut world = hanging(source);
         seen(&mut world.kernel.ip_vs_connections).push(IpVsConnection {
@@ -352,7 +340,7 @@ mod tests {
         let mut world = hanging("10.244.0.9");
         let masquerade = seen(&mut world.kernel.masquerade);
         (masquerade.unanswered, masquerade.beyond) = (Vec::new(), 1);
-        assert!(expect_unknown(&RULE, &world, &subject()).detail.contains("than are listed"));
+        assert!(expect_unknown(&RULE, &world, &subject()).detail.contains("the list of masqueraded connections"));
     }
 
     #[test]

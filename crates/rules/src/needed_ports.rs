@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Round, node_ports::counted, wording::MOST_LISTED};
+use super::{Round, node_ports::counted};
 use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
@@ -21,7 +21,7 @@ pub(super) struct NeededPorts {
 impl NeededPorts {
     /// The needed ports among `choosable`, which the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        // In the default range daemons expect the kernel's choice, and a listener may have its port by chance.
+        // In the default range, daemons let the kernel choose ports, so a listener may have its port by chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
@@ -35,20 +35,20 @@ impl NeededPorts {
                     daemons.push(port);
                     continue;
                 }
-                // A text from a tenant must not reserve a port.
+                // A tenant's text must not reserve a port.
                 Need::Said(..) => continue,
                 // A hostPort needs a socket in some runtimes only, and only on the pod's node.
                 Need::Waiting(..) => continue,
                 // The port is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
-                // If they listen, they are daemons.
+                // If such servers listen, they count as daemons.
                 Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
-                // The agent tries, and reports whether it has its port.
+                // The agent tries to listen, and reports whether it has its port.
                 Need::Agent(_) => continue,
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
-            // The same pod in every scan, in any order of pods.
+            // The pod with the first name, so that every scan names the same pod.
             if who < *known {
                 *known = who;
             }
@@ -76,15 +76,10 @@ impl NeededPorts {
     }
 
     /// The ports in words, with the pods and daemons that need them.
-    pub(super) fn add_to(&self, mut evidence: Evidence) -> Evidence {
-        for ((port, protocol), who) in self.declared.iter().take(MOST_LISTED) {
-            evidence = evidence.value("needed by a pod", format!("{port}/{protocol} of {who}"));
-        }
-        evidence = evidence.and_more("needed by a pod", self.declared.len(), MOST_LISTED);
-        match self.daemons.is_empty() {
-            true => evidence,
-            false => evidence.value("needed by daemons", counted(&self.daemons)),
-        }
+    pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
+        let declared = self.declared.iter().map(|((port, protocol), who)| format!("{port}/{protocol} of {who}"));
+        let daemons = (!self.daemons.is_empty()).then(|| counted(&self.daemons));
+        evidence.list("needed by a pod", declared).each("needed by daemons", daemons)
     }
 }
 

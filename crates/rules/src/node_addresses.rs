@@ -71,7 +71,7 @@ pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool 
     !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
-/// Kubernetes' name for this type of address.
+/// The name of this type of address in Kubernetes.
 pub(super) fn kind_in_words(kind: NodeAddressKind) -> &'static str {
     match kind {
         NodeAddressKind::InternalIp => "InternalIP",

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_addresses::{is_configured, is_main, is_shared, kind_in_words, nodes_by_address, reachable},
     remedies::{delete_address, release_all},
     wording::{MOST_LISTED, listed},
@@ -12,15 +12,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{ExternalAddress, Field};
 use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::ADDRESS_HELD_TWICE,
-    variants: &["link"],
-    needs: &[Source::Addresses, Source::Nodes],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::ADDRESS_HELD_TWICE, &["link"], &[Source::Addresses, Source::Nodes], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -56,8 +49,8 @@ impl Held<'_> {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
 
-    /// Whether it may be a virtual address that a cloud provider found on the other Node: after a move it stays in that Node's
-    /// status for a while.
+    /// Whether the address may be a virtual address that a cloud provider found on the other Node: after a move, it stays in the status of
+    /// that Node for some time.
     fn may_have_moved(&self) -> bool {
         self.address.is_alone() && !is_main(self.node, self.address.ip)
     }
@@ -76,8 +69,7 @@ impl Held<'_> {
         match is_main(self.node, self.address.ip) {
             true => format!("give Node {name} an address that no other machine has, with --node-ip of its kubelet"),
             false => format!(
-                "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or with --node-ip \
-                 of its kubelet where there is none"
+                "keep {ip} out of the status of Node {name}: in the configuration of its cloud provider, or, without a cloud provider, with --node-ip of its kubelet"
             ),
         }
     }
@@ -95,7 +87,7 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
-/// If one Node has all addresses here, it is this node.
+/// If one Node has all addresses of this node, this Node is this node.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
     let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
@@ -104,7 +96,7 @@ fn without_own_node(held: &[Held<'_>]) -> Verdict {
         return Verdict::Healthy;
     }
     let names: BTreeSet<&str> = internal.iter().map(|it| it.node.name.as_str()).collect();
-    let detail = format!("this node has addresses of {}, and its own name is not among the Nodes", listed(names));
+    let detail = format!("this node has addresses of {}, and no Node has this node's own name", listed(names));
     Verdict::Unknown(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
@@ -112,7 +104,11 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let severity = held.iter().map(Held::severity).max().unwrap_or(Severity::Warning);
     let summary = match held {
         [one] => {
-            format!("{} has {}: traffic from this node to it does not leave this node.", one.address.link, one.words())
+            format!(
+                "{} has {}: traffic from this node to this address does not leave this node.",
+                one.address.link,
+                one.words()
+            )
         }
         _ => {
             let links: BTreeSet<&str> = held.iter().map(|it| &*it.address.link).collect();
@@ -132,7 +128,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .flat_map(|service| ExternalAddress::of(snapshot, service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
-    // The address is where its controller placed it, and clients reach it there. An unread Service may have it.
+    // The controller added the address to this node, and clients reach it here. An unread Service may have it.
     let unread = asked(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
     let is_balanced =
         |ip: IpAddr| unread || claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
@@ -143,23 +139,20 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         let Address { ip, prefix, link } = it.address;
         evidence = evidence
             .value("address", format!("{ip}/{prefix} on {link}"))
-            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)));
-        if it.may_have_moved() {
-            evidence = evidence.value("not known", format!("whether {ip} is a virtual address that has moved here"));
-        }
+            .value("belongs to", format!("Node {} ({})", it.node.name, kind_in_words(it.kind)))
+            .each(
+                "not known",
+                it.may_have_moved().then(|| format!("whether {ip} is a virtual address that moved to this node")),
+            );
         if !is_balanced(*ip) && !interfaces.is_some_and(|interfaces| is_configured(interfaces, it.address)) {
             deleted.push(delete_address(it.address));
         }
     }
     deleted.dedup();
-    evidence = evidence.and_more("address", held.len(), MOST_LISTED);
-    for claim in claims.iter().take(MOST_LISTED) {
-        let ExternalAddress { service, ip, field } = claim;
-        evidence = evidence.value("claimed by", format!("{}/{} ({field} {ip})", service.namespace, service.name));
-    }
-    evidence = evidence.and_more("claimed by", claims.len(), MOST_LISTED);
-    let cause = "if it is no virtual address that moves between nodes: find the program that put the address there, such as kube-vip, \
-                 keepalived or a network configuration, and keep it from doing so";
+    let claim =
+        |it: &ExternalAddress<'_>| format!("{}/{} ({} {})", it.service.namespace, it.service.name, it.field, it.ip);
+    evidence = evidence.and_more("address", held.len(), MOST_LISTED).list("claimed by", claims.iter().map(claim));
+    let cause = "if the address is not a virtual address that moves between nodes: find the program that adds the address, such as kube-vip, keepalived or a network configuration, and configure it not to do so";
     let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();
     peers.dedup();
     if let Some(first) = peers.first_mut() {

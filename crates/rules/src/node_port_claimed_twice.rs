@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     each_service::each_service,
     free_ports::Alternatives,
@@ -23,15 +23,9 @@ use portreeve_facts::{
     ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, asked,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_CLAIMED_TWICE,
-    variants: &["lost", "refused", "anew", "pods", "own"],
-    needs: &[Source::Services],
-    uses: &[Source::Pods],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_CLAIMED_TWICE, &["lost", "refused", "anew", "pods", "own"], &[Source::Services], check)
+        .uses(&[Source::Pods]);
 
 /// The largest number of claims to compare with one claim: a file may hold one number a hundred thousand times.
 const MOST_COMPARED: usize = 256;
@@ -68,7 +62,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for claim in &claims {
             let others = claims.iter().take(MOST_COMPARED);
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // The nodePort of another proxy's Service is not served here.
+            // This node does not serve the nodePort of another proxy's Service.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
@@ -81,18 +75,17 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                     capped.leave_out();
                     continue;
                 }
-                capped.push(Judgement {
+                capped.push(Judgement::on_port(
                     subject,
-                    port: Some(number),
-                    protocol: Some(claim.protocol()),
-                    verdict: Verdict::Problem(evidence(
+                    (claim.protocol(), number),
+                    Verdict::Problem(evidence(
                         number,
                         claim,
                         &others,
                         worst,
                         alternatives.for_port(claim.service, claim.port),
                     )),
-                });
+                ));
             }
         }
     }
@@ -102,7 +95,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes.
-/// `host-port-conflict/node-port` judges pods on this node. The first pod of a workload stands for all.
+/// `host-port-conflict/node-port` judges pods on this node. Only the first pod of a workload is listed.
 fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
     let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
@@ -139,11 +132,11 @@ enum Clash {
     Own,
     /// A pod has the port or will want it.
     Pods,
-    /// Both work, but could not be created again.
+    /// Both Services work, but could not be created again.
     Anew,
-    /// One of them does not exist yet, and the API server will refuse it.
+    /// One Service does not exist yet, and the API server will refuse it.
     Refused,
-    /// Both exist and want the same connections.
+    /// Both Services exist and claim the same connections.
     Lost,
 }
 
@@ -159,11 +152,11 @@ impl Clash {
     /// The end of a sentence.
     fn words(self) -> &'static str {
         match self {
-            Self::Own => "nothing is lost if the Service sends to these pods only",
+            Self::Own => "no connection is lost if the Service sends only to these pods",
             Self::Pods => "on nodes with its pods, one of the two gets no connections",
-            Self::Anew => "the API server refuses to create that again",
-            Self::Refused => "the API server refuses to create that",
-            Self::Lost => "only one of them gets its connections",
+            Self::Anew => "the API server refuses to create this Service again",
+            Self::Refused => "the API server refuses to create this Service",
+            Self::Lost => "only one of the Services gets connections",
         }
     }
 
@@ -269,7 +262,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want it on loopback only: no NodePort takes that from them.
+    /// Whether pods want the number on loopback only: no NodePort gets these connections.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,
@@ -277,7 +270,7 @@ impl Other<'_> {
         }
     }
 
-    /// Its field, if manifests can have it: a pod that exists is in no manifest.
+    /// The field of the claim in manifests. None for an existing pod, which is in no manifest.
     fn field(&self, number: u16) -> Option<ClaimOf> {
         match self {
             Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
@@ -302,20 +295,18 @@ fn evidence(
         _ => worst.words(),
     };
     let summary = format!("{what} of {name} is also {also}: {end}.");
-    let mut evidence = Evidence::new(worst.severity(), summary)
+    let lost = [Vantage::Remote, Vantage::Node, Vantage::Pods];
+    let words = |(other, _): &(Other<'_>, Clash)| format!("{}, {number}/{}", other.words(), other.protocol());
+    let evidence = Evidence::new(worst.severity(), summary)
         .in_cluster()
         .variant(worst.variant())
         .about([ClaimOf::node_port(claim.service, claim.port)])
         .beside(others.iter().filter_map(|(other, _)| other.field(number)))
-        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()));
-    if worst == Clash::Lost {
-        evidence = evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);
-    }
-    for (other, _) in others {
-        evidence = evidence.value("also claimed by", format!("{}, {number}/{}", other.words(), other.protocol()));
-    }
-    evidence = evidence.remedy(another_number(alternative, claim.service, claim.port));
-    // If there are several, a move of one of them ends nothing.
+        .value("service", format!("{name} type {}, {what}", claim.service.kind.name()))
+        .affects(lost.into_iter().filter(|_| worst == Clash::Lost))
+        .each("also claimed by", others.iter().map(words))
+        .remedy(another_number(alternative, claim.service, claim.port));
+    // If there are several claims, a move of one of them does not end the problem.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

@@ -1,7 +1,7 @@
 //! A Service has a NodePort outside the range.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     free_ports::Alternatives,
     ids,
     node_ports::{known_range, range_in_words},
@@ -11,15 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::service_port;
 use portreeve_facts::{ClaimOf, NodePortRange, Protocol, Service, ServicePort, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["outside"],
-    needs: &[Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["outside"], &[Source::Services, Source::NodePortRange], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -40,11 +33,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = Alternatives::of(round);
     Ok(outside
         .into_iter()
-        .map(|(service, port, number)| Judgement {
-            subject: Subject::service(service),
-            port: Some(number),
-            protocol: Some(port.map_or(Protocol::Tcp, |port| port.protocol)),
-            verdict: Verdict::Problem(evidence(range, alternatives.for_port(service, port), service, port, number)),
+        .map(|(service, port, number)| {
+            Judgement::on_port(
+                Subject::service(service),
+                (port.map_or(Protocol::Tcp, |port| port.protocol), number),
+                Verdict::Problem(evidence(range, alternatives.for_port(service, port), service, port, number)),
+            )
         })
         .collect())
 }
@@ -62,8 +56,8 @@ fn evidence(
         None => format!("healthCheckNodePort {number}"),
     };
     let end = match service.uid.is_some() {
-        true => "it works only until the Service is created anew",
-        false => "the API server refuses to create that",
+        true => "it works, but the Service cannot be created again",
+        false => "the API server refuses to create this Service",
     };
     let summary = format!("{what} of {name} lies outside the NodePort range {}: {end}.", range.range);
     let evidence = Evidence::new(Severity::Warning, summary)
@@ -71,7 +65,7 @@ fn evidence(
         .about([ClaimOf::node_port(service, port)])
         .value("service", format!("{name} type {}, {what}", service.kind.name()))
         .value("NodePort range", range_in_words(range));
-    let extend = "extend --service-node-port-range of every kube-apiserver so that it holds the port";
+    let extend = "extend --service-node-port-range of every kube-apiserver so that the range has the port";
     evidence.remedy(another_number(alternative, service, port)).remedy(Step::advice(extend))
 }
 
@@ -109,8 +103,11 @@ mod tests {
         let mut world = world(40000);
         portreeve_facts::healthy::objects(&mut world.cluster.services)[0].uid = None;
         let evidence = expect_problem(&RULE, &world, &subject());
-        assert!(evidence.summary.ends_with("30000-32767: the API server refuses to create that."), "{evidence:?}");
-        assert!(evidence.remedies[0].steps[0].text.starts_with("write another nodePort into Service default/web"));
+        assert!(
+            evidence.summary.ends_with("30000-32767: the API server refuses to create this Service."),
+            "{evidence:?}"
+        );
+        assert!(evidence.remedies[0].steps[0].text.starts_with("give Service default/web another nodePort"));
     }
 
     #[test]

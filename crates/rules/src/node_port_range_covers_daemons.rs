@@ -3,24 +3,21 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_ports::{allocated_if_known, at_most, counted, range_in_words},
     socket_needs::{Ports, SocketNeed},
-    wording::MOST_LISTED,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, Role, owner_name, place, usual_ports};
 use portreeve_facts::{NodePortRange, PortSet, Protocol, Snapshot, Socket, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["daemons"],
-    needs: &[Source::Listeners, Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePortRange)],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::NODE_PORT_RANGE_MISMATCH,
+    &["daemons"],
+    &[Source::Listeners, Source::Services, Source::NodePortRange],
     check,
-};
+)
+.sockets(&[SocketNeed::Owners(Ports::NodePortRange)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -53,20 +50,17 @@ fn evidence(
     daemons: &BTreeMap<(u16, Protocol), &Socket>,
 ) -> Evidence {
     let (severity, holds) = match vital.is_empty() {
-        false => (Severity::Warning, format!("{vital}, without which this node is lost")),
+        false => (Severity::Warning, format!("{vital}, and this node is unreachable without them")),
         true => (Severity::Info, "well-known ports of a node's daemons".to_owned()),
     };
-    let sentence = format!("The NodePort range {} holds {holds}: a Service may take them over.", range.range);
-    let mut evidence = Evidence::new(at_most(range, severity), sentence);
-    for socket in daemons.values().take(MOST_LISTED) {
-        evidence = evidence.value("daemon", format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner)));
-    }
-    evidence = evidence.and_more("daemon", daemons.len(), MOST_LISTED);
-    evidence =
-        evidence.value("well-known ports inside", counted(well_known)).value("NodePort range", range_in_words(range));
-    let leave_out =
-        "start kube-apiserver with a --service-node-port-range that leaves these ports out, e.g. 30000-32767";
-    evidence.remedy(Step::advice(leave_out))
+    let sentence = format!("The NodePort range {} has {holds}: a Service may get their connections.", range.range);
+    let daemon = |socket: &Socket| format!("{} is {}", place(socket), owner_name(snapshot, &socket.owner));
+    let leave_out = "start kube-apiserver with a --service-node-port-range without these ports, e.g. 30000-32767";
+    Evidence::new(at_most(range, severity), sentence)
+        .list("daemon", daemons.values().map(|socket| daemon(socket)))
+        .value("well-known ports inside", counted(well_known))
+        .value("NodePort range", range_in_words(range))
+        .remedy(Step::advice(leave_out))
 }
 
 #[cfg(test)]
@@ -85,7 +79,7 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// A severity and everything else as text.
+    /// The severity, and the other evidence as text.
     fn found(world: &Snapshot) -> (Severity, String) {
         let evidence = expect_problem(&RULE, world, &subject());
         (evidence.severity, format!("{evidence:?}"))
@@ -95,7 +89,7 @@ mod tests {
     fn a_range_over_vital_ports_is_a_warning_that_lists_the_rest_too() {
         let (severity, found) = found(&Snapshot::healthy().node_port_range("1-32767"));
         assert_eq!(severity, Severity::Warning);
-        assert!(found.contains("holds 22,6443,10250"), "{found}");
+        assert!(found.contains("has 22,6443,10250"), "{found}");
         assert!(found.contains("[::]:10250/tcp is process kubelet"), "{found}");
         assert!(found.contains("(35 ports)") && found.contains("--service-node-port-range"), "{found}");
     }
@@ -104,7 +98,7 @@ mod tests {
     fn a_range_over_other_well_known_ports_is_worth_knowing_even_if_nobody_listens() {
         let (severity, found) = found(&Snapshot::healthy().node_port_range("9000-9999"));
         assert_eq!(severity, Severity::Info);
-        assert!(found.contains("holds well-known ports of a node's daemons"), "{found}");
+        assert!(found.contains("has well-known ports of a node's daemons"), "{found}");
         assert!(found.contains("9099-9100,9345,9808-9809 (5 ports)"), "{found}");
     }
 

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_ports::{Bands, bands_here, known_range, most_ports_in_words, range_in_words},
     remedies::give_node_ports_back,
     wording::listed,
@@ -12,15 +12,12 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::Allocated;
 use portreeve_facts::{NodePortRange, PortRange, Service, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_CROWDED,
-    variants: &["crowded", "spilled", "full"],
-    needs: &[Source::Services, Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
+pub(super) static RULE: Rule = Rule::of(
+    &ids::NODE_PORT_RANGE_CROWDED,
+    &["crowded", "spilled", "full"],
+    &[Source::Services, Source::NodePortRange],
     check,
-};
+);
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let services = round.now.cluster.services.get()?;
@@ -47,9 +44,9 @@ struct Occupancy {
 enum Crowding {
     /// The dynamic band is nearly full.
     Near,
-    /// The dynamic band is full: automatic ports are taken from the static one.
+    /// The dynamic band is full: automatic ports are allocated from the static band.
     Spilled,
-    /// Every port is taken.
+    /// Every port is allocated.
     Full,
 }
 
@@ -125,7 +122,7 @@ fn evidence(
             "extend --service-node-port-range of every kube-apiserver upwards, and all settings that reserve or filter the old range",
         ))
         .remedy(give_node_ports_back())
-        .remedy(Step::advice("keep namespaces from taking nodePorts: a ResourceQuota with `services.nodeports: \"0\"`"))
+        .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
 /// Ports of a band that the API server chose itself, according to managedFields.

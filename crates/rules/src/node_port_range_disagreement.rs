@@ -1,7 +1,7 @@
 //! A setting names another NodePort range than the API server has.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     node_ports::{known_range, ports_in_words, range_in_words},
@@ -14,15 +14,8 @@ use portreeve_facts::{
     Claimant, Gap, Mode, NodePortRange, PortRange, PortSet, RangeClaim, Reading, Snapshot, Source, Unread,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::NODE_PORT_RANGE_MISMATCH,
-    variants: &["component", "reserved"],
-    needs: &[Source::NodePortRange],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::NODE_PORT_RANGE_MISMATCH, &["component", "reserved"], &[Source::NodePortRange], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -60,7 +53,7 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     (!named).then(|| RangeClaim {
         by: Claimant::Cilium,
         ranges: Reading::Seen(vec![PortRange::DEFAULT_NODE_PORTS]),
-        place: format!("{}, which leaves it at the default", config.place),
+        place: format!("{}, which keeps the default", config.place),
     })
 }
 
@@ -91,7 +84,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
         Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
     };
     let summary = format!(
-        "{who} uses {} as the NodePort range, the API server {}: NodePorts {} {lost}.",
+        "{who} uses the NodePort range {}, but the API server uses {}: NodePorts {} {lost}.",
         ports_in_words(&theirs),
         range.range,
         ports_in_words(&lacking)
@@ -124,7 +117,7 @@ fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>
         return Ok(None);
     }
     let summary = format!(
-        "The reserved ports of this node cover {old}, the API server allocates from {}: the kernel may use NodePorts {} for outgoing connections.",
+        "The reserved ports of this node cover {old}, but the API server allocates from {}: the kernel may use NodePorts {} for outgoing connections.",
         range.range,
         ports_in_words(&open)
     );
@@ -186,7 +179,7 @@ mod tests {
         let evidence = expect_problem(&RULE, &world("20000-32767"), &cluster());
         assert!(evidence.summary.ends_with("NodePorts 20000-29999 are not served."), "{}", evidence.summary);
         let (_, words) = evidence.values.iter().find(|(name, _)| *name == "Cilium").expect("its range");
-        assert!(words.ends_with("which leaves it at the default)"), "{words}");
+        assert!(words.ends_with("which keeps the default)"), "{words}");
         expect_healthy(&RULE, &world("30000-32767"), &cluster());
         expect_healthy(&RULE, &world("20000-32767").with_mode(Mode::Nftables), &cluster());
     }
@@ -198,7 +191,7 @@ mod tests {
         assert_eq!((evidence.severity, evidence.scope), (Severity::Warning, Scope::Cluster));
         assert_eq!(
             evidence.summary,
-            "Cilium uses 30000-32767 as the NodePort range, the API server 30000-34095: NodePorts 32768-34095 are not served."
+            "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are not served."
         );
         assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
         assert!(

@@ -1,4 +1,4 @@
-//! Decides who gets the connections to a NodePort if a redirection of the CNI for a hostPort takes it too.
+//! Decides who gets the connections to a NodePort that is also a hostPort with a redirection of the CNI.
 
 use crate::findings::Affected;
 use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
@@ -11,15 +11,15 @@ pub(super) enum Winner {
     Both,
     /// The pod, since the Service has no endpoint to send to.
     PodForNow,
-    /// Either, as far as known.
+    /// Either the Service or the pod: it is not known which.
     Undefined,
-    /// The Service: the pod's hostPort gets nothing.
+    /// The Service: the pod's hostPort gets no connections.
     Service,
-    /// The pod: the Service's NodePort gets nothing.
+    /// The pod: the Service's NodePort gets no connections.
     Pod,
 }
 
-/// The winner on these addresses, if both could answer, and the vantage points that lose the other one.
+/// The claim that gets the connections on these addresses, if both could answer, and the vantage points that cannot reach the other claim.
 pub(super) fn winner(
     round: &Round<'_>,
     (assumption, case): (&Assumption, &mut Case),

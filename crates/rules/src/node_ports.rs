@@ -12,9 +12,9 @@ use portreeve_facts::{
 /// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bands {
-    /// Preferred for ports that people write; none if the range is too small.
+    /// The band for ports that people choose; none if the range is too small.
     pub(super) fixed: Option<PortRange>,
-    /// Preferred for automatic choice.
+    /// The band that the API server prefers.
     pub(super) dynamic: PortRange,
 }
 
@@ -45,9 +45,8 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
-/// The note for people that a range is only assumed.
-pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default: no source names it; compare it with \
-    kube-apiserver's --service-node-port-range";
+/// The note that a range is only assumed.
+pub const ASSUMED_RANGE: &str = "no source names the NodePort range, so Portreeve assumes the default; compare it with kube-apiserver's --service-node-port-range";
 
 /// The range, if a source names it.
 ///
@@ -56,7 +55,7 @@ pub const ASSUMED_RANGE: &str = "the NodePort range is assumed to be the default
 pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     let range = snapshot.cluster.node_port_range.get()?;
     if range.source == RangeSource::Assumed {
-        let detail = "the API server's NodePort range is not known; name it with --node-port-range";
+        let detail = "the API server's NodePort range is not known; set --node-port-range";
         return Err(Gap::new(Source::NodePortRange, Why::Ambiguous, detail));
     }
     Ok(range)
@@ -117,7 +116,7 @@ pub(super) fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
 
-/// A severity that rests on the range: an assumed one proves nothing critical.
+/// A severity that depends on the range: at most a warning if the range is assumed.
 pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
     if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
 }
@@ -136,7 +135,7 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-/// The same with their number: `30080-30081 (2 ports)`.
+/// The ports with their number: `30080-30081 (2 ports)`.
 pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! The facts about sockets that all rules together need, so that no more is read from the node.
+//! The facts about sockets that all rules together need, so that the reader reads no others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

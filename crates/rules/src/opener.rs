@@ -3,7 +3,7 @@
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
 use portreeve_facts::{Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, asked};
 
-/// The first port of NFS clients, which connect from ports of root (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
+/// The first port of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
 /// servers only.
 const FIRST_OF_NFS_CLIENTS: u16 = 665;
 /// The last port of NFS clients (`RPC_DEF_MAX_RESVPORT`).
@@ -16,21 +16,20 @@ pub(super) enum Opener {
     Here,
     /// The peer: a server that has ended accepted the connection, and a new server can have the port.
     Peer,
-    /// It is not known.
+    /// The opener is not known.
     Either,
 }
 
 /// The facts that show who opened a connection on a port without a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clues {
-    /// The peer is a server: it is a listener on this node or a Service, or another connection leads to it. `None` if that was
-    /// not read.
+    /// The peer is a server: it is a listener on this node or a Service, or another connection leads to it. `None` if this was not read.
     pub(super) leads_to_server: Option<bool>,
-    /// Its holder is the container that needs the port.
+    /// The socket belongs to the container that needs the port.
     pub(super) is_of_server: bool,
-    /// Its holder is a container that does not need the port, and the container that needs the port fails.
+    /// The socket belongs to a container that does not need the port, and the container that needs the port fails.
     pub(super) is_of_another: bool,
-    /// The kernel chooses the port for connections by itself. `None` if that was not read.
+    /// The kernel chooses the port for connections by itself. `None` if this was not read.
     pub(super) is_chosen: Option<bool>,
 }
 

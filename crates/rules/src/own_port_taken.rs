@@ -2,30 +2,22 @@
 
 use std::net::SocketAddr;
 
-use super::{Limits, Patience, Round, Rule, ids, remedies::who_holds, wording::with_socket};
+use super::{Limits, Round, Rule, ids, remedies::who_holds, wording::with_socket};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Addresses, Need, owner_name};
 use portreeve_facts::{Protocol, Source};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["agent"],
-    needs: &[Source::OwnPort],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["agent"], &[Source::OwnPort], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    // A single scan has no port.
+    // `check` listens on no port.
     let mut needs = round.needs().with(&[Source::OwnPort])?.iter();
     let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
     let Some((own, at)) = own else { return Ok(Vec::new()) };
     let verdict = if own.taken { Verdict::Problem(evidence(round, own.address, at)) } else { Verdict::Healthy };
-    let port = Some(own.address.port());
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+    let port = (Protocol::Tcp, own.address.port());
+    Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
 fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {
@@ -33,9 +25,9 @@ fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Eviden
     // None if sockets could not be read, or if a socket that does not listen has the port.
     let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
     let holder = listeners.find(|socket| at.meets(socket) != Some(false));
-    let who = holder.map_or_else(|| "somebody else".to_owned(), |socket| owner_name(snapshot, &socket.owner));
+    let who = holder.map_or_else(|| "another process".to_owned(), |socket| owner_name(snapshot, &socket.owner));
     let summary = format!(
-        "{who} has {address}/tcp, the agent's own port: its metrics and findings cannot be read, detection goes on."
+        "{who} has {address}/tcp, the agent's own port: its metrics and findings cannot be read. The agent still scans and reports."
     );
     let mut evidence = Evidence::new(Severity::Warning, summary).value("wanted", format!("{address}/tcp"));
     if let Some(socket) = holder {
@@ -44,7 +36,7 @@ fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Eviden
     evidence
         .remedy(
             Remedy::from(who_holds(Protocol::Tcp, address.port()))
-                .then(Step::advice("move the program that it names; only root on the node sees the name")),
+                .then(Step::advice("move the program that the command names; only root on the node sees the name")),
         )
         .remedy(Step::advice("give the agent another port with --listen"))
 }
@@ -73,7 +65,7 @@ mod tests {
     fn a_port_without_a_listener_is_taken_all_the_same() {
         let world = taken(Snapshot::healthy().listens("192.0.2.2:29517"));
         let evidence = expect_problem(&RULE, &world, &Subject::this_node(&world));
-        assert!(evidence.summary.starts_with("somebody else has"), "{}", evidence.summary);
+        assert!(evidence.summary.starts_with("another process has"), "{}", evidence.summary);
     }
 
     #[test]

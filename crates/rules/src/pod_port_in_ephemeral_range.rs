@@ -1,7 +1,7 @@
 //! A pod that does not exist yet wants a port of the node that the kernel may choose for outgoing connections.
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     ephemeral::effective_ephemeral,
     ids,
     pods::{PortOf, to_come},
@@ -10,15 +10,7 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
 /// It needs only workloads, which are read from files. Without a node it uses the default range.
-pub(super) static RULE: Rule = Rule {
-    id: &ids::EPHEMERAL_RANGE_OVERLAP,
-    variants: &["workload"],
-    needs: &[],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["workload"], &[], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -33,8 +25,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let judgement = |(workload, (number, port)): (&Workload, (u16, &ContainerPort))| {
         let protocol = port.protocol;
         let consequence = match workload.host_network {
-            true => "while one has it, the pod cannot start",
-            false => "behind Cilium, a masqueraded connection that has it gets no answer",
+            true => "while a connection uses the port, the pod cannot start",
+            false => "behind Cilium, a masqueraded connection with this source port gets no answer",
         };
         let summary = format!(
             "{workload} wants port {number}/{protocol} of the node, which the kernel may give to an outgoing connection: {consequence}."
@@ -50,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             .value("ephemeral port range", place)
             .remedy(Step::advice(advice));
         let verdict = Verdict::Problem(evidence);
-        Judgement { subject: Subject::cluster(), port: Some(number), protocol: Some(protocol), verdict }
+        Judgement::on_port(Subject::cluster(), (protocol, number), verdict)
     };
     Ok(wanted.filter(is_met).map(judgement).collect())
 }
@@ -101,7 +93,10 @@ mod tests {
     fn a_port_that_the_kernel_may_choose_is_told_before_its_pod_is_there() {
         let evidence = expect_problem(&RULE, &of(40_317, |_| ()), &Subject::cluster());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "workload"));
-        assert!(evidence.summary.ends_with("a masqueraded connection that has it gets no answer."), "{evidence:?}");
+        assert!(
+            evidence.summary.ends_with("a masqueraded connection with this source port gets no answer."),
+            "{evidence:?}"
+        );
         assert!(!evidence.remedies[0].steps[0].text.contains("reserve"), "a pod's own kernel settings choose it");
         let host = expect_problem(&RULE, &of(0, in_hosts_network).with_mode(Mode::Iptables), &Subject::cluster());
         assert!(host.summary.ends_with("the pod cannot start."), "{host:?}");

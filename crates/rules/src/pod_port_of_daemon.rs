@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     pods::{PortOf, to_come},
 };
 use crate::findings::{
@@ -14,16 +14,8 @@ use crate::findings::{
 use portreeve_dataplane::{Role, is_usual, usual_ports};
 use portreeve_facts::Protocol;
 
-/// It needs nothing but workloads, which are read from files.
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HOST_NETWORK_PORT_TAKEN,
-    variants: &["daemon"],
-    needs: &[],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+/// This rule needs only workloads, which are read from files.
+pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
 /// Default ports of daemons. Without some of these daemons the node is lost.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
@@ -39,19 +31,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                 (*number, *protocol) == (wanted, port.protocol)
             };
             let Some((number, protocol, name, severity)) = DAEMONS.iter().find(is_it) else { continue };
-            let summary =
-                format!("{workload} wants port {number}/{protocol} of the node, which {name} has wherever it runs.");
+            let summary = format!(
+                "{workload} wants port {number}/{protocol} of the node, but {name} has this port on each node on which it runs."
+            );
             let evidence = PortOf::Workload(workload)
                 .named_in(Evidence::new(*severity, summary), *number, *protocol)
                 .in_cluster()
                 .value("daemon", name)
                 .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")));
-            judgements.push(Judgement {
-                subject: Subject::cluster(),
-                port: Some(*number),
-                protocol: Some(*protocol),
-                verdict: Verdict::Problem(evidence),
-            });
+            judgements.push(Judgement::on_port(Subject::cluster(), (*protocol, *number), Verdict::Problem(evidence)));
         }
     }
     Ok(judgements)
@@ -75,7 +63,7 @@ mod tests {
         assert_eq!(evidence.severity, Warning);
         assert_eq!(
             evidence.summary,
-            "DaemonSet default/agent wants port 10250/tcp of the node, which kubelet has wherever it runs."
+            "DaemonSet default/agent wants port 10250/tcp of the node, but kubelet has this port on each node on which it runs."
         );
         assert_eq!(expect_problem(&RULE, &of(9100, |_| ()), &Subject::cluster()).severity, Info);
         let in_the_hosts_network = |it: &mut Workload| {

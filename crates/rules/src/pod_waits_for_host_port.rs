@@ -8,7 +8,7 @@ use std::{
 use jiff::Timestamp;
 
 use super::{
-    Limits, Patience, Round, Rule,
+    Limits, Round, Rule,
     capped::Capped,
     ids,
     pods::{WithPods, are_siblings, ends_in_time, is_everywhere, is_static, ports_conflict},
@@ -21,15 +21,8 @@ use portreeve_facts::{
     Workload,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::POD_WAITS_FOR_PORT,
-    variants: &["pod"],
-    needs: &[Source::WaitingPods, Source::Pods],
-    uses: &[],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::POD_WAITS_FOR_PORT, &["pod"], &[Source::WaitingPods, Source::Pods], check);
 
 /// The time for a rollout, in seconds: the default that a Deployment waits.
 const ROLLOUT: i64 = 600;
@@ -104,12 +97,11 @@ fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) 
         for (number, wanted) in workload.node_ports() {
             let held = by_number.get(&(number, wanted.protocol)).into_iter().flatten();
             let Some((holder, _)) = held.clone().find(|(_, port)| ports_conflict(port, wanted)) else { continue };
-            judgements.push(Judgement {
-                subject: Subject::cluster(),
-                port: Some(number),
-                protocol: Some(wanted.protocol),
-                verdict: Verdict::Problem(evidence_to_come(workload, number, wanted.protocol, holder)),
-            });
+            judgements.push(Judgement::on_port(
+                Subject::cluster(),
+                (wanted.protocol, number),
+                Verdict::Problem(evidence_to_come(workload, number, wanted.protocol, holder)),
+            ));
         }
     }
     judgements
@@ -118,10 +110,10 @@ fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) 
 fn evidence_to_come(workload: &Workload, number: u16, protocol: Protocol, holder: &Pod) -> Evidence {
     let whose = format!("{} on {}", title(holder), holder.node.as_deref().unwrap_or_default());
     let (severity, end) = match workload.tolerates.iter().any(|it| it == EVERY_TAINT) {
-        true => (Severity::Warning, "there its pod stays Pending"),
-        false => (Severity::Info, "its pod stays Pending there, unless a taint keeps it away from that node"),
+        true => (Severity::Warning, "the pod for that node stays Pending"),
+        false => (Severity::Info, "the pod for that node stays Pending, unless a taint excludes it from that node"),
     };
-    Evidence::new(severity, format!("port {number}/{protocol} of {workload} is taken by {whose}: {end}."))
+    Evidence::new(severity, format!("{whose} has port {number}/{protocol}, which {workload} wants: {end}."))
         .in_cluster()
         .about([ClaimOf::pod_port(workload, number, protocol)])
         .value("taken by", whose)
@@ -144,11 +136,11 @@ fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
 /// A port of the node, and the pod that has it.
 type Held<'a> = (&'a Pod, &'a ContainerPort);
 
-/// Waiting pods of one controller for one place. They differ only in their names.
+/// Pods of one controller that wait for the same port. They differ only in their names.
 struct Alike<'a> {
-    /// The same pod in every scan, even if the controller makes new ones.
+    /// Every scan names the same pod, even if the controller makes new pods.
     oldest: &'a WaitingPod,
-    /// Since when the latest pod waits.
+    /// The time from which the latest pod waits.
     latest: Option<Timestamp>,
     all: usize,
 }
@@ -162,7 +154,7 @@ impl Alike<'_> {
     }
 }
 
-/// The waiting pods, similar pods as one, the oldest first. A controller replaces each refused pod, so there may be thousands.
+/// The waiting pods, the oldest first; similar pods are one entry. A controller replaces each refused pod, so there may be thousands.
 fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
     let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
@@ -195,12 +187,11 @@ fn is_sibling(pod: &Pod, waiting: &WaitingPod) -> bool {
 
 fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: &[&Pod]) -> Option<Judgement> {
     let first = holders.first()?;
-    Some(Judgement {
-        subject: subject(snapshot, alike.oldest),
-        port: Some(port.host_port?),
-        protocol: Some(port.protocol),
-        verdict: Verdict::Problem(evidence(alike, port, first, holders)),
-    })
+    Some(Judgement::on_port(
+        subject(snapshot, alike.oldest),
+        (port.protocol, port.host_port?),
+        Verdict::Problem(evidence(alike, port, first, holders)),
+    ))
 }
 
 /// The pods of this node that have the port and will not release it by themselves.
@@ -226,7 +217,7 @@ fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
         Some(ServiceName { namespace, name }) => {
             let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
             let service = services.find(|it| (&it.namespace, &it.name) == (namespace, name));
-            (SubjectKind::Service, namespace, name, service.and_then(|service| service.uid.clone()))
+            (SubjectKind::Service, namespace, name, service.and_then(|it| it.uid.as_ref().map(ToString::to_string)))
         }
     };
     Subject { kind, namespace: Some(namespace.clone()), name: name.clone(), uid }
@@ -246,7 +237,7 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     };
     let sentence = match meant_for {
         Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
-        // On each node another pod has the port, and one report is enough.
+        // Each node has another pod on the port, and one report is enough.
         None => format!("{who}: hostPort {number} is taken on every node that it could use."),
     };
     let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
@@ -265,7 +256,7 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     let certain = meant_for.is_some() || waiting.everywhere;
     if !certain {
         evidence = evidence
-            .value("not known", "whether this node would take the pod: other nodes refuse it for other reasons");
+            .value("not known", "whether the pod could run on this node: other nodes refuse the pod for other reasons");
     }
     if meant_for.is_none() {
         evidence = evidence.in_cluster();
@@ -277,7 +268,8 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
             let replace = "set the update strategy to delete the old pod first: maxSurge 0, maxUnavailable 1";
             evidence = evidence.remedy(Step::advice(replace));
         }
-        return evidence.remedy(Step::advice("set no more replicas than there are nodes: each node has the port once"));
+        return evidence
+            .remedy(Step::advice("set at most as many replicas as there are nodes: each node has the port once"));
     }
     let other = |service: &Option<ServiceName>, pod: Step| match service {
         Some(service) => Step::advice(format!("give Service {service} another port than {number}")),
@@ -289,10 +281,10 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         let refused = match controller {
             Some(Controller { kind, name }) => {
                 format!(
-                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: the kubelet does not try them again"
+                    "delete all pods of {kind} {namespace}/{name} that the kubelet refused: the kubelet does not start them again"
                 )
             }
-            None => format!("delete pod {namespace}/{name}: the kubelet does not try it again"),
+            None => format!("delete pod {namespace}/{name}: the kubelet does not start it again"),
         };
         own = own.then(Step::advice(refused));
     }

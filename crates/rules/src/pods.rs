@@ -8,9 +8,9 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// Seconds after a pod's time to end; then the pod counts as one that does not end.
+/// Seconds after a pod's grace period; then the pod counts as a pod that does not end.
 pub(super) const OVERDUE: i64 = 60;
-/// The longest time to end, in seconds, that is worth waiting for. Some pods have a week.
+/// The longest grace period, in seconds, for which the rules wait. Some pods have a week.
 const LONGEST_END: i64 = 3600;
 
 /// The reason why a Pod object could not be used: it may have hostPorts too.
@@ -19,7 +19,7 @@ pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
 }
 
-/// Whether a pod is being deleted, and gives its ports back in time.
+/// Whether a pod is being deleted, and will release its ports in time.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     let left = |ends: jiff::Timestamp| ends.as_second() - snapshot.at.as_second();
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
@@ -38,7 +38,7 @@ pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
 }
 
-/// Whether the scheduler treats a port as one on every address.
+/// Whether the scheduler treats a port as a port on every address.
 pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
     port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }
@@ -53,7 +53,7 @@ impl<'a> WithPods<'a> {
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
     }
 
-    /// The same, with workloads whose pods wait for a node.
+    /// The workloads that have pods, also if their pods wait for a node.
     pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
         let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
         let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
@@ -205,12 +205,12 @@ pub(super) fn is_static(controller: Option<&Controller>) -> bool {
     controller.is_some_and(Controller::is_node)
 }
 
-/// By the letters of a hash (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
+/// Whether the text has only the letters of a hash (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
 fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Minutes since 1970 have eight digits until the year 2160. Those up to 2009 look like dates of this century, and no CronJob is as old.
+/// Minutes since 1970 have eight digits until the year 2160. Numbers up to 2009 look like dates of this century, and no CronJob is so old.
 fn is_minute(text: &str) -> bool {
     text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }

@@ -36,7 +36,7 @@ impl PolicyParameters {
                 self.is_assumed |= known.source == RangeSource::Assumed;
                 self.ranges.insert(known.range);
                 let bands = bands_here(snapshot, known.range);
-                // A range that is too small for two bands has no band to keep free.
+                // A range that is too small for two bands has no dynamic band.
                 self.dynamic_bands.extend(bands.fixed.map(|_| bands.dynamic));
             }
         }

@@ -17,18 +17,18 @@ use portreeve_dataplane::{
 };
 use portreeve_facts::{Family, Mode, Pod, Service, ServicePort, Snapshot, Unread, Vantage};
 
-/// What to do in a certain case.
+/// The advice for one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
     /// The case, as a sentence without an end.
     pub case: String,
-    /// What to do in this case. Each remedy is enough.
+    /// The remedies for this case. Each remedy is enough.
     pub remedies: Vec<Remedy>,
 }
 
 /// The advice about a port with these owners; problems come first. `free` is a number that no node uses, if one is known. Only if
-/// the API server refused the number, the advice includes a move of the Service that has it: nobody else should move a Service
-/// that works.
+/// the API server refused the number, the advice includes a move of the Service that has it: a Service that works should not move
+/// otherwise.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -91,7 +91,7 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     let empty = served_node_ports(snapshot, services)
         .filter(|(service, port, number)| is_asked(port, *number) && is_empty(service, port));
     let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
-        case: format!("if Service {} has to answer: no pod is ready behind it", service_port(service, &port.name)),
+        case: format!("if Service {} has to answer: no pod of the Service is ready", service_port(service, &port.name)),
         remedies: vec![Remedy::from(endpoints_of(service)).then(Step::advice(
             "start a pod that matches the Service's selector, has the port of targetPort, and becomes ready",
         ))],
@@ -124,7 +124,7 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
         false => " on this node that is ready",
     };
     (service.external_local && (!is_ipvs || service.families.iter().any(is_elsewhere))).then(|| Advice {
-        case: format!("if remote clients time out: Service {name} has externalTrafficPolicy Local, and no pod{why}"),
+        case: format!("if remote clients time out: Service {name} has externalTrafficPolicy Local and no pod{why}"),
         remedies: vec![
             Remedy::from(endpoints_of(service)).then(Step::advice("connect to a node that has one of these pods")),
             set_traffic_policy(service, "Cluster").into(),
@@ -143,7 +143,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<(IpAddr, &String)> =
         served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
     let (to, service) = *served.first()?;
-    // A Service need not have the other family.
+    // A Service may have only one family.
     let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
     let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
     let instead = match unserved.is_empty() {
@@ -154,12 +154,12 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<IpAddr> = served.into_iter().map(|(ip, _)| ip).collect();
     remedies.extend(served_there(snapshot, &served, &unserved));
     let case = format!(
-        "if {port}/{protocol} seems closed: no process listens there, and none has to, since the proxy leads connections to {service}"
+        "if {port}/{protocol} seems closed: no process has to listen there, because the proxy sends connections to {service}"
     );
     Some(Advice { case, remedies })
 }
 
-/// How to serve NodePorts on more addresses than now. The setting takes networks only, and its value replaces the default
+/// How to serve NodePorts on more addresses than now. The setting accepts only networks, and its value replaces the default
 /// (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
 fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
     let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
@@ -178,9 +178,12 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
     let has_networks = known.is_some_and(|it| it.iter().any(|text| text != "primary"));
     let words = match has_networks {
         true => format!("add {} to {setting}", networks(&beyond)),
-        false => format!("write the networks {} into {setting}", networks(&[served, &beyond[..]].concat())),
+        false => format!("set {setting} to the networks {}", networks(&[served, &beyond[..]].concat())),
     };
-    Some(Step::advice(format!("{words}, to serve NodePorts there, on every node with this setting")).into())
+    Some(
+        Step::advice(format!("on every node with this setting, {words}, so that the proxy serves NodePorts there"))
+            .into(),
+    )
 }
 
 /// What to do if a Service has the number that another Service wants.
@@ -206,7 +209,7 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     })
 }
 
-/// One line with a number that another Service can have. Without a refusal nobody should move a Service that works.
+/// One line with a number that another Service can have. Without a refusal, a Service that works should not move.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let free = free?;
     let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -229,7 +232,7 @@ fn such_as(free: Option<u16>) -> String {
     free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"))
 }
 
-/// The meaning of a refusal if no Service has the number: a Service had it until lately. Every three minutes the API server
+/// The meaning of a refusal if no Service has the number: a Service had it until recently. Every three minutes the API server
 /// checks for numbers without a Service, and releases a number the third time (Kubernetes
 /// pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
@@ -247,8 +250,7 @@ fn allocated_without_service(
     let another = Step::advice(format!("give the Service another number{}", such_as(free)));
     is_asked.then(|| Advice {
         case: format!(
-            "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a deleted one had it until lately. \
-             Try again after ten minutes: by then the API server has released the number"
+            "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a Service that had it was deleted recently. Try again after ten minutes: by then the API server has released the number"
         ),
         remedies: refused.then(|| another.into()).into_iter().collect(),
     })
@@ -291,7 +293,7 @@ mod tests {
     fn of_a_healthy_node_port_it_says_how_it_is_reached_and_how_to_have_its_number() {
         let all = advice(&web(|it| it));
         assert_eq!(cases(&all), [CLOSED, REFUSED]);
-        assert!(all[0].case.ends_with("none has to, since the proxy leads connections to Service default/web"));
+        assert!(all[0].case.ends_with("because the proxy sends connections to Service default/web"));
         assert_eq!(texts(&all[0])[0], "connect to port 30080 of 192.0.2.1");
         let [another, moved, itself] = texts(&all[1])[..] else { panic!("{:?}", all[1]) };
         assert_eq!(another, "give the refused Service another number, such as 30000");
@@ -342,8 +344,7 @@ mod tests {
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
         let wanted = [
             "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
-            "write the networks 192.0.2.0/24, 2001:db8::/64 into nodePortAddresses of kube-proxy, to serve NodePorts there, on every \
-             node with this setting",
+            "on every node with this setting, set nodePortAddresses of kube-proxy to the networks 192.0.2.0/24, 2001:db8::/64, so that the proxy serves NodePorts there",
         ];
         assert_eq!(texts(closed), wanted);
         let mut narrow = web(|it| it);
@@ -351,9 +352,9 @@ mod tests {
             config.node_port_addresses = vec!["192.0.2.1/32".to_owned()];
         }
         let [closed, _] = &advice(&narrow)[..] else { panic!("two cases") };
-        assert!(texts(closed)[1].starts_with("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
+        assert!(texts(closed)[1].contains("add 192.0.2.0/24 to nodePortAddresses of kube-proxy"), "{closed:?}");
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Cilium))[..] else { panic!("two cases") };
-        assert!(texts(closed)[1].contains("into nodeport-addresses of Cilium, to serve"));
+        assert!(texts(closed)[1].contains("set nodeport-addresses of Cilium to the networks"));
     }
 
     #[test]

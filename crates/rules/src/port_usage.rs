@@ -35,7 +35,7 @@ pub struct PortUse {
 /// How a Service got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A person wrote it.
+    /// A person chose it.
     Fixed,
     /// The API server chose it.
     Automatic,
@@ -64,7 +64,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
-    let said = Unread::Said("the gap of the ephemeral ports");
+    let said = Unread::Said("the ephemeral ports, which could not be read");
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(said).cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());

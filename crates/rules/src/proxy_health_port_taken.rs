@@ -1,9 +1,9 @@
-//! Another program has kube-proxy's health port.
+//! Another program has the port of kube-proxy's health check.
 
 use std::net::SocketAddr;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::move_off,
     socket_needs::{Ports, SocketNeed},
     wording::{capital, with_sockets},
@@ -12,22 +12,15 @@ use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, 
 use portreeve_dataplane::{Need, owner_name, share_owner};
 use portreeve_facts::{Gap, Owner, PROXY_METRICS, Protocol, Reading, Snapshot, Socket, Source, Why, asked};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::HEALTH_CHECK_UNSERVED,
-    variants: &["proxy"],
-    needs: &[Source::Listeners],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"], &[Source::Listeners], check)
+    .sockets(&[SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listeners = round.listeners()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
-        // Without kube-proxy no process wants the port.
+        // Without kube-proxy, no process needs the port.
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
@@ -57,8 +50,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         }
         None => Verdict::Unknown(why_not_compared(&sockets).unwrap_or_else(|| unknown(address.port()))),
     };
-    let port = Some(address.port());
-    Ok(vec![Judgement { subject: Subject::this_node(snapshot), port, protocol: Some(Protocol::Tcp), verdict }])
+    let port = (Protocol::Tcp, address.port());
+    Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
 /// Why the owner of a socket is not known: a missing right, or a kernel that does not show it.
@@ -70,7 +63,7 @@ fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
 }
 
 fn unknown(port: u16) -> Gap {
-    let detail = format!("whether the listener on {port}/tcp is kube-proxy is not known");
+    let detail = format!("it is not known whether the listener on {port}/tcp is kube-proxy");
     Gap::new(Source::Processes, Why::Ambiguous, detail)
 }
 
@@ -78,14 +71,14 @@ fn evidence(snapshot: &Snapshot, address: SocketAddr, sockets: &[&Socket]) -> Ev
     let port = address.port();
     let owner = owner_name(snapshot, &sockets[0].owner);
     let sentence = format!(
-        "{} has port {port}/tcp, on which kube-proxy reports whether this node works: load balancers get another answer.",
+        "{} has port {port}/tcp, on which kube-proxy reports the health of this node: load balancers get the answer of another program.",
         capital(&owner)
     );
     let evidence = Evidence::new(Severity::Warning, sentence).value("wanted by kube-proxy", format!("{address}/tcp"));
     with_sockets(evidence, "listener", snapshot, sockets)
         .remedy(move_off(snapshot, sockets[0]))
         .remedy(Step::advice(
-            "if it is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
+            "if the program is Calico in eBPF mode, give FelixConfiguration default another bpfKubeProxyHealthzPort, or stop kube-proxy",
         ))
         .remedy(Step::advice("give kube-proxy another healthzBindAddress, and set the new port in the health check of every load balancer"))
 }
@@ -134,7 +127,7 @@ mod tests {
     fn whoever_answers_in_kube_proxys_place_is_named() {
         let evidence = expect_problem(&RULE, &taken(), &node());
         assert_eq!(evidence.severity, Severity::Warning);
-        let words = "Process calico-node has port 10256/tcp, on which kube-proxy reports whether this node works";
+        let words = "Process calico-node has port 10256/tcp, on which kube-proxy reports the health of this node";
         assert!(evidence.summary.starts_with(words), "{}", evidence.summary);
         assert!(evidence.values.contains(&("listener", "tcp LISTEN [::]:10256".to_owned())), "{evidence:#?}");
         let moved = &evidence.remedies[0].steps[0].text;

@@ -1,4 +1,4 @@
-//! Rules or addresses of another proxy mode are left on this node.
+//! Rules or addresses of another proxy mode remain on this node.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::{clean_up, delete_address, remove_ipvs, remove_nftables},
     wording::{MOST_LISTED, listed},
 };
@@ -17,15 +17,8 @@ use portreeve_facts::{
     Why,
 };
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::STALE_REDIRECTION,
-    variants: &["proxy"],
-    needs: &[Source::Addresses],
-    uses: &[Source::IpVs, Source::Netfilter],
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule =
+    Rule::of(&ids::STALE_REDIRECTION, &["proxy"], &[Source::Addresses], check).uses(&[Source::IpVs, Source::Netfilter]);
 
 /// Chains that only kube-proxy in iptables mode makes (kubernetes pkg/proxy/iptables/proxier.go).
 const IPTABLES_CHAINS: [&str; 2] = ["KUBE-NODEPORTS", "KUBE-EXTERNAL-SERVICES"];
@@ -45,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
-    // In ipvs mode all of them are in use.
+    // In ipvs mode all these sets are in use.
     gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
         Ok(mode) => {
@@ -140,7 +133,7 @@ fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices
 struct OfServices<'a> {
     /// Virtual servers that were certainly made for Services.
     known: Vec<&'a VirtualServer>,
-    /// Why others may have been made for Services too.
+    /// The reason why other virtual servers may belong to Services too.
     unread: Option<Gap>,
 }
 
@@ -149,14 +142,16 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     let servers = snapshot.kernel.ip_vs.known_part(Unread::Said("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
     let services = snapshot.cluster.services.known_part(Unread::Said("OfServices::unread")).iter();
-    let ours: HashSet<IpAddr> = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied())).collect();
+    let served: HashSet<IpAddr> = servers.iter().map(|server| server.ip).collect();
+    let ours = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied()));
+    let ours: HashSet<IpAddr> = ours.filter(|ip| served.contains(ip)).collect();
     let mut known: Vec<&VirtualServer> = servers.iter().filter(|server| ours.contains(&server.ip)).collect();
     known.sort_by_key(|server| (server.ip, server.port, server.protocol));
     let unread = snapshot.cluster.services.gap().filter(|_| known.len() < servers.len()).cloned();
     OfServices { known, unread }
 }
 
-/// The objects in the kernel of all modes but the present one.
+/// The kernel objects of all modes except the current mode.
 fn left_behind(
     interfaces: &Interfaces,
     traces: &Traces,
@@ -164,12 +159,12 @@ fn left_behind(
     serves_others: bool,
 ) -> impl Iterator<Item = Evidence> {
     traces.iter().filter(move |(mode, _)| **mode != present).map(move |(mode, found)| {
-        let summary = format!("The proxy runs in {present} mode, but the kernel still holds rules of {mode} mode.");
+        let summary = format!("The proxy runs in {present} mode, but the kernel still has rules of {mode} mode.");
         let mut evidence = Evidence::new(Severity::Warning, summary);
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others));
         match mode {
-            // Chains stay when its device and its servers go.
+            // The chains stay when the device and the virtual servers are removed.
             Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
                 evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>()))
             }
@@ -179,16 +174,16 @@ fn left_behind(
     })
 }
 
-/// The mode is not known, but only one can be in use.
+/// The mode is not known, but only one mode can be in use.
 fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
-    let summary = format!("The kernel holds rules of {} mode: only one of them is in use.", modes.join(" and "));
+    let summary = format!("The kernel has rules of {} mode: only one of these modes is in use.", modes.join(" and "));
     let mut evidence = Evidence::new(Severity::Warning, summary);
     evidence.values.extend(traces.values().flatten().cloned());
     evidence.remedy(clean_up(None, serves_others))
 }
 
-/// Addresses on a proxy's device that no Service explains.
+/// Addresses on a proxy's device that no Service has.
 fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a Address>, Gap> {
     let mut held: Vec<&Address> =
         interfaces.addresses.iter().filter(|address| address.is_ipvs() && !is_link_local(address.ip)).collect();
@@ -212,18 +207,17 @@ fn addresses_of(snapshot: &Snapshot, service: &Service) -> impl Iterator<Item = 
 
 fn stale_addresses(stale: &[&Address]) -> Evidence {
     let addresses = listed(stale.iter().map(|address| address.ip));
-    let summary = format!("{} holds {addresses}, which no Service explains.", stale[0].link);
-    let mut evidence = Evidence::new(Severity::Warning, summary);
-    for Address { ip, prefix, link } in stale.iter().take(MOST_LISTED) {
-        evidence = evidence.value("address", format!("{ip}/{prefix} on {link}, of no Service"));
-    }
-    evidence.remedy(stale.iter().take(MOST_LISTED).map(|address| delete_address(address)).collect::<Vec<_>>())
+    let summary = format!("{} has {addresses}, which no Service has.", stale[0].link);
+    let first = || stale.iter().take(MOST_LISTED);
+    Evidence::new(Severity::Warning, summary)
+        .each("address", first().map(|it| format!("{}/{} on {}, of no Service", it.ip, it.prefix, it.link)))
+        .remedy(first().map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
 /// The proxy reports ipvs mode and there are Services, but the kernel has no virtual server.
 ///
 /// # Errors
-/// When the mode or Services were not read, and it depends on them.
+/// When the result depends on the mode or on Services, and they were not read.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
@@ -239,9 +233,9 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let wanted = snapshot.cluster.services.get()?.iter().any(|service| snapshot.proxy_serves(service));
     says.map(|_| {
         wanted.then(|| {
-            let summary = "The proxy reports ipvs mode, but IPVS has no virtual server: the proxy programs nothing.";
+            let summary = "The proxy reports ipvs mode, but IPVS has no virtual server: the proxy does not serve any Service.";
             Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
-                Step::advice("read kube-proxy's log: a missing kernel module, e.g. ip_set_hash_ip, stops it silently"),
+                Step::advice("read kube-proxy's log: without a kernel module such as ip_set_hash_ip, kube-proxy adds no virtual servers and reports no error"),
             )
         })
     })

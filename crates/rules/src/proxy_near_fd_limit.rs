@@ -1,11 +1,11 @@
-//! A kube-proxy that holds a socket for each NodePort nears its limit of file descriptors.
+//! kube-proxy opens a socket for each NodePort, and needs nearly all of its file descriptors.
 
 use std::{collections::HashSet, sync::Arc};
 
 use ipnet::IpNet;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     node_ports::most_ports_in_words,
     remedies::give_node_ports_back,
     socket_needs::{Ports, SocketNeed},
@@ -14,15 +14,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Own, Proxy, holds_ports, local_addresses, mode_in_words, owner_name, served_node_ports};
 use portreeve_facts::{Family, Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::PROXY_NEAR_FD_LIMIT,
-    variants: &["near"],
-    needs: &[Source::Services],
-    uses: &[],
-    socket_needs: &[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)],
-    patience: Patience::TwoScans,
-    check,
-};
+pub(super) static RULE: Rule = Rule::of(&ids::PROXY_NEAR_FD_LIMIT, &["near"], &[Source::Services], check)
+    .sockets(&[SocketNeed::Owners(Ports::NodePorts), SocketNeed::Owners(Ports::Proxy)]);
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -40,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(subject, verdict)])
 }
 
-/// Every NodePort that a proxy might hold. No version held SCTP ports.
+/// Every NodePort for which a proxy may open a socket. No version opened sockets for SCTP ports.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -109,23 +102,23 @@ impl Descriptors {
         Err(match (&facts.metrics, proxy.owner_of_node_ports()) {
             (Reading::Gap(_), Some(socket)) => {
                 let owner = owner_name(snapshot, &socket.owner);
-                let detail = format!("{owner} holds NodePorts, but its limit of file descriptors is not known");
+                let detail = format!("{owner} listens on NodePorts, but its limit of file descriptors is not known");
                 Gap::new(Source::ProxyProcess, Why::NotSupported, detail)
             }
             (Reading::Gap(gap), None) => gap.clone(),
             (Reading::Seen(_), _) => {
-                Gap::new(Source::ProxyMetrics, Why::Malformed, "the proxy's /metrics do not name process_max_fds")
+                Gap::new(Source::ProxyMetrics, Why::Malformed, "the proxy's /metrics do not contain process_max_fds")
             }
         })
     }
 }
 
-/// Whether the proxy holds NodePorts.
+/// Whether the proxy opens sockets for NodePorts.
 struct Holding<'a> {
     answer: Result<bool, Gap>,
-    /// Its version, if it reports one.
+    /// The proxy's version, if it reports one.
     version: Option<&'a str>,
-    /// Its own sockets on NodePorts. If the owners are not known, all sockets that may be its own.
+    /// The proxy's own sockets on NodePorts. If the owners are not known, all sockets that may belong to the proxy.
     sockets: u64,
 }
 
@@ -148,12 +141,11 @@ impl<'a> Holding<'a> {
             (_, Ok(_)) if own > 0 => Ok(true),
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
-            // A proxy without free file descriptors closes all its ports. So a proxy without ports now may still be one that
-            // holds them.
+            // A proxy without free file descriptors closes all its sockets. So a proxy without such sockets now may still open them.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,
-                "the proxy does not report its version, so whether it holds NodePorts is not known",
+                "the proxy does not report its version, so it is not known whether the proxy opens a socket for each NodePort",
             )),
         };
         Self { answer, version, sockets: (own + perhaps) as u64 }
@@ -162,11 +154,11 @@ impl<'a> Holding<'a> {
 
 /// How many file descriptors the proxy needs.
 struct Demand {
-    /// For NodePorts.
+    /// File descriptors for NodePorts.
     sockets: u64,
     /// Other open file descriptors.
     otherwise: u64,
-    /// Its settings were not read, so `nodePortAddresses` is assumed to be the default.
+    /// The proxy's settings were not read, so `nodePortAddresses` is assumed to be the default.
     assumed: Option<Gap>,
 }
 
@@ -177,7 +169,7 @@ impl Demand {
         descriptors: &Descriptors,
         holding: &Holding<'_>,
     ) -> Result<Self, Gap> {
-        // A newer proxy holds no ports, except perhaps the TCP listeners of nftables mode on localhost (KEP-6032).
+        // A newer proxy opens no sockets for NodePorts, except perhaps the TCP listeners of nftables mode on localhost (KEP-6032).
         let localhost_only = holding.version.and_then(holds_ports) == Some(false);
         let (per_family, assumed) = match snapshot.proxy_config() {
             _ if localhost_only => ([1, 1], None),
@@ -190,7 +182,7 @@ impl Demand {
                 Protocol::Udp => !localhost_only,
                 Protocol::Sctp => false,
             })
-            .flat_map(|(service, ..)| &service.families)
+            .flat_map(|(service, ..)| service.families)
             .map(|family| per_family[usize::from(*family == Family::V6)])
             .sum();
         let otherwise = descriptors.open.unwrap_or(0).saturating_sub(holding.sockets);
@@ -202,7 +194,7 @@ impl Demand {
     }
 }
 
-/// On how many addresses of each family a holding proxy opens each NodePort: one wildcard socket, or one socket for
+/// The number of addresses of each family on which such a proxy opens each NodePort: one wildcard socket, or one socket for
 /// each address inside the CIDRs of `nodePortAddresses` (kubernetes 1.23 pkg/proxy/util/utils.go `GetNodeAddresses`).
 fn addresses(snapshot: &Snapshot, configured: &[String]) -> Result<[u64; 2], Gap> {
     let cidrs: Vec<IpNet> = configured.iter().filter_map(|cidr| cidr.parse().ok()).collect();
@@ -230,10 +222,10 @@ fn evidence(
     let over = demand.all() > descriptors.limit;
     let summary = match over {
         true => {
-            "The proxy holds every NodePort open and needs more file descriptors than its limit allows: Services are no longer updated on this node, in at least one address family."
+            "The proxy opens a socket for every NodePort and needs more file descriptors than its limit allows: it no longer updates Services on this node, in at least one address family."
         }
         false => {
-            "The proxy holds every NodePort open and needs nearly as many file descriptors as its limit allows: at the limit Services are no longer updated on this node."
+            "The proxy opens a socket for every NodePort and needs nearly as many file descriptors as its limit allows: at the limit, it no longer updates Services on this node."
         }
     };
     let lost: &[Vantage] = if over { &[Vantage::Remote, Vantage::Node, Vantage::Pods] } else { &[] };
@@ -272,10 +264,10 @@ fn evidence(
             Remedy::from(Step::advice(
                 "raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime",
             ))
-            .then(Step::advice("restart what the unit starts")),
+            .then(Step::advice("restart the proxy or the container runtime that the unit starts")),
         )
-        .remedy(Step::advice("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which holds no NodePorts"))
-        .remedy(Step::advice("give Services that need no NodePort type ClusterIP"))
+        .remedy(Step::advice("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which opens no sockets for NodePorts"))
+        .remedy(Step::advice("change Services that need no NodePort to type ClusterIP"))
         .remedy(give_node_ports_back())
 }
 

@@ -1,5 +1,5 @@
-//! What rules advise. Every command of every remedy is written here and nowhere else, so that one test can hand each
-//! of them to a shell; whatever a tenant can write is quoted.
+//! The remedies of all rules. Only this file writes commands, so that one test can run each command in a shell. All text that a tenant can
+//! write is quoted.
 
 use std::cmp::Reverse;
 
@@ -38,7 +38,7 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
         _ => {
             let number = port.node_port.map(|number| format!(" {number}")).unwrap_or_default();
             Remedy::from(Step::command(kubectl("edit", service)).lasting(lasting))
-                .then(Step::advice(format!("in the editor, replace nodePort{number} by a free one")))
+                .then(Step::advice(format!("in the editor, replace nodePort{number} with a free number")))
         }
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
             let Service { namespace, name, .. } = service;
             let field = if port.is_some() { "nodePort" } else { "healthCheckNodePort" };
             Step::advice(format!(
-                "write another {field} into Service {namespace}/{name}, or leave it out and let the API server choose"
+                "give Service {namespace}/{name} another {field}, or remove the field so that the API server chooses a number"
             ))
             .into()
         }
@@ -74,7 +74,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     match claim.field {
         // A Service from a file that is not from a cluster cannot be patched.
         Field::ExternalIps(_) if claim.service.uid.is_none() => Step::advice(format!(
-            "write an external IP into Service {namespace}/{name} that no other object has, or leave it out"
+            "give Service {namespace}/{name} an external IP that no other object has, or remove the external IP"
         )),
         Field::ExternalIps(index) => {
             let path = format!("/spec/externalIPs/{index}");
@@ -86,7 +86,7 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     }
 }
 
-/// Removes claimed addresses. In the list of one Service the last address goes first, because later addresses move up.
+/// Removes claimed addresses. In the list of one Service the last address is removed first, because later addresses move up.
 pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     claims.sort_by_key(|claim| match claim.field {
         Field::ExternalIps(index) => (0, Reverse(index)),
@@ -99,7 +99,7 @@ pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
 
 /// Keeps external IPs out of all Services.
 pub(super) fn keep_external_ips_out() -> Step {
-    Step::advice("to keep new ones out, enable the admission plugin DenyServiceExternalIPs")
+    Step::advice("to refuse new external IPs, enable the admission plugin DenyServiceExternalIPs")
 }
 
 /// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
@@ -138,9 +138,13 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let name = owner_name(snapshot, &socket.owner);
     if name == UNNAMED {
         let search = who_holds(socket.protocol, socket.local_port);
-        let lasting = format!("find who holds port {port} with `{}` as root on the node, and move it off", search.text);
-        return Remedy::from(search.lasting(lasting))
-            .then(Step::advice(format!("move what it names off port {port}; only root on the node sees the name")));
+        let lasting = format!(
+            "find the process on port {port} with `{}` as root on the node, and move it to another port",
+            search.text
+        );
+        return Remedy::from(search.lasting(lasting)).then(Step::advice(format!(
+            "move the process that the command names off port {port}; only root on the node sees the name"
+        )));
     }
     if let Some(uid) = gone_pod(snapshot, &socket.owner) {
         return end_gone(uid, &port);
@@ -156,15 +160,15 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
                     .unwrap_or_else(|| "WireGuard, or a tunnel in another network namespace".to_owned()),
                 Protocol::Tcp | Protocol::Sctp => "an NFS server".to_owned(),
             };
-            format!("find who had the kernel open port {port}, such as {example}, and give that another port")
+            format!("the kernel opened port {port} for a program: find this program, such as {example}, and give it another port")
         }
-        Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, where it is configured"),
+        Owner::Kernel { link } => format!("give tunnel {link} another port than {port}, in its configuration"),
         _ => match unit.filter(|unit| !KEPT.split(' ').any(|begin| unit.name.starts_with(begin))) {
             Some(unit) if unit.is_socket() => format!(
-                "if nothing needs it, `{}`, and stop the service that it starts; otherwise give it another port than {port}",
+                "if no program needs the socket unit, `{}`, and stop the service that it starts; otherwise give the unit another port than {port}",
                 disable(unit)
             ),
-            Some(unit) => format!("move {name} off port {port}, or, if nothing needs it, `{}`", disable(unit)),
+            Some(unit) => format!("move {name} off port {port}, or, if it is not needed, `{}`", disable(unit)),
             None => format!("move {name} off port {port}"),
         },
     })
@@ -195,16 +199,16 @@ fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
     let list = Step::command(format!("{systemctl} list-sockets"))
         .lasting(format!("find the socket unit of port {port} with `{systemctl} list-sockets`"));
     Remedy::from(list).then(Step::advice(format!(
-        "if nothing needs it, `{systemctl} disable --now` the socket unit that is listed with port {port}"
+        "if no program needs the socket unit with port {port}, disable it with `{systemctl} disable --now`"
     )))
 }
 
 /// Ends what outlived its pod.
 fn end_gone(uid: &str, port: &str) -> Remedy {
     let containers = Step::command(format!("crictl ps -a --label io.kubernetes.pod.uid={}", shell_word(uid)))
-        .lasting("look with crictl whether a container of that pod is left");
+        .lasting("list with crictl the containers that remain of that pod");
     Remedy::from(containers).then(Step::advice(format!(
-        "stop the container that it lists; if it lists none, end the process that has port {port}"
+        "stop the container that the command lists; if it lists none, end the process that has port {port}"
     )))
 }
 
@@ -212,14 +216,12 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
 fn wireguard(snapshot: &Snapshot) -> Option<String> {
     let mut links = snapshot.kernel.interfaces.known(Unread::Adds)?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
-    Some(format!("WireGuard, whose port `wg show {} listen-port` tells", shell_word(&link.name)))
+    Some(format!("WireGuard, whose port `wg show {} listen-port` prints", shell_word(&link.name)))
 }
 
 /// Makes a DNS server listen only on the addresses that it serves.
 pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
-    Step::advice(format!(
-        "have the server of {of} listen on the addresses of the node that clients ask, not on every address"
-    ))
+    Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
 
 /// Makes systemd-resolved release port 53. Then its stub answers no query: programs of the node use /etc/resolv.conf, and pods
@@ -300,17 +302,19 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
 /// Cilium as kube-proxy's replacement loses nothing, but a kube-proxy that runs loses all its rules. The command clears all of
 /// IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
-    const AGAIN: &str = "once more where it ends with an error";
+    const AGAIN: &str = "again if it ends with an error";
     let caution = of_others.then(|| {
         Step::advice(
-            "see whose the other virtual servers of `ipvsadm --list --numeric` are: the next command clears all of IPVS",
+            "find the programs that own the other virtual servers in `ipvsadm --list --numeric`: the next command clears all of IPVS",
         )
     });
     let restart =
-        (present != Some(Mode::Cilium)).then_some("restart kube-proxy: the present mode's rules were removed too");
+        (present != Some(Mode::Cilium)).then_some("restart kube-proxy: the rules of its current mode were removed too");
     let lasting = match restart {
         Some(_) => {
-            format!("kube-proxy --cleanup, {AGAIN}, then restart kube-proxy: it removes the present mode's rules too")
+            format!(
+                "kube-proxy --cleanup, {AGAIN}, then restart kube-proxy: the cleanup removes the rules of its current mode too"
+            )
         }
         None => format!("kube-proxy --cleanup, {AGAIN}"),
     };
@@ -322,7 +326,7 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
 /// Removes the leftovers of ipvs mode: its virtual servers and these links.
 pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
     let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
-    Remedy::from(Step::advice("make sure that nothing else on this node uses IPVS"))
+    Remedy::from(Step::advice("make sure that no other program on this node uses IPVS"))
         .then(Step::command(format!("ipvsadm --clear{links}")).with(Effect::CleanUp(Some(Mode::Ipvs))))
 }
 
@@ -341,8 +345,9 @@ pub(super) fn untracked() -> Step {
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
-    Remedy::from(Step::advice(stop))
-        .then(Step::advice("remove nodePort from every entry of their spec.ports: until then they keep it"))
+    Remedy::from(Step::advice(stop)).then(Step::advice(
+        "remove nodePort from every entry of their spec.ports: until then the Services keep their nodePorts",
+    ))
 }
 
 /// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name counts: Debian has a 99-sysctl.conf, to

@@ -28,7 +28,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let all = ports.union(&range).union(&needed);
     let Reading::Seen(reserved) = &snapshot.kernel.sysctls.ip_local_reserved_ports else {
         return Step::advice(format!(
-            "add {} to what net.ipv4.ip_local_reserved_ports holds now, and write the whole list back: a write replaces it",
+            "add {} to the current value of net.ipv4.ip_local_reserved_ports, and write the whole list: a write replaces the old list",
             if is_bearable(ephemeral, &PortSet::default(), &all) { all.to_string() } else { counted(ports) }
         ))
         .into();
@@ -40,8 +40,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
         let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
         can_be_typed.then(|| set(Effect::Reserve(all)))
     };
-    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or ask servers to use \
-                    ports outside ip_local_port_range: both ranges together leave too few ports to outgoing connections";
+    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or move servers to ports outside ip_local_port_range: the two ranges together leave too few ports for outgoing connections";
     write(&all).unwrap_or_else(|| {
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
         let allocated = round.allocated().into_iter().flat_map(|all| all.keys().copied());
@@ -110,7 +109,7 @@ mod tests {
             reserve(&world, &[40080, 40081].into_iter().collect()).steps[0].text.clone()
         };
         let spared = advice("40000-40100");
-        assert!(spared.starts_with("add 40000-40100 to what"), "{spared}");
+        assert!(spared.starts_with("add 40000-40100 to the current value"), "{spared}");
         let too_many = advice("32768-60999");
         assert!(too_many.starts_with("add 40080-40081") && !too_many.contains("32768"), "{too_many}");
     }

@@ -29,6 +29,28 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// A rule without other inputs, whose problems must last for two scans.
+    pub const fn of(
+        id: &'static Id,
+        variants: &'static [&'static str],
+        needs: &'static [Source],
+        check: fn(&Round<'_>, &Limits) -> Judgements,
+    ) -> Self {
+        Self { id, variants, needs, uses: &[], socket_needs: &[], patience: Patience::TwoScans, check }
+    }
+
+    pub(super) const fn uses(self, uses: &'static [Source]) -> Self {
+        Self { uses, ..self }
+    }
+
+    pub(super) const fn sockets(self, socket_needs: &'static [SocketNeed]) -> Self {
+        Self { socket_needs, ..self }
+    }
+
+    pub(super) const fn at_once(self) -> Self {
+        Self { patience: Patience::One, ..self }
+    }
+
     /// Whether it uses these facts, if they belong to [`super::SELDOM`].
     pub fn reads(&self, source: Source) -> bool {
         self.needs.contains(&source) || self.uses.contains(&source)
@@ -49,7 +71,7 @@ impl Rule {
         self.rows().ceiling()
     }
 
-    /// Its result in this round. Every problem names its variant.
+    /// The rule's result in this round. Every problem names its variant.
     pub fn judge(&self, round: &Round<'_>, limits: &Limits) -> Judgements {
         let mut judgements = (self.check)(round, limits)?;
         for judgement in &mut judgements {

@@ -45,7 +45,7 @@ pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
 }
 
 impl Ports {
-    /// These ports in that cluster.
+    /// These ports in the given cluster.
     pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
         match self {
             Self::NodePorts => {

@@ -1,4 +1,4 @@
-//! What must hold for every rule.
+//! Promises that every rule must keep.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,15 +54,7 @@ fn without_a_fact_that_it_needs_a_rule_says_which_one_and_nothing_else() {
 #[test]
 fn a_rule_that_panics_is_contained() {
     static ID: ids::Id = ids::Id { name: RuleId("broken"), title: "It panics", page: "", variants: &[] };
-    static BROKEN: Rule = Rule {
-        id: &ID,
-        variants: &[],
-        needs: &[],
-        uses: &[],
-        socket_needs: &[],
-        patience: Patience::One,
-        check: |_, _| panic!("broken"),
-    };
+    static BROKEN: Rule = Rule::of(&ID, &[], &[], |_, _| panic!("broken"));
     let world = Snapshot::healthy();
     let opinion = Opinion::of(&BROKEN, &Round::of(&world, None, 60), &Limits::default());
     assert!(opinion.judgements.is_none());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Limits, Patience, Round, Rule, ids,
+    Limits, Round, Rule, ids,
     remedies::move_off,
     wording::{capital, listed, with_sockets},
 };
@@ -11,16 +11,9 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Addresses, owner_name, place, v6only_untold};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-pub(super) static RULE: Rule = Rule {
-    id: &ids::TUNNEL_PORT_CONFLICT,
-    variants: &["devices", "listener"],
-    needs: &[Source::Addresses],
-    uses: &[],
-    // No ports are requested here: the kernel reader knows the ports of tunnels that are down.
-    socket_needs: &[],
-    patience: Patience::TwoScans,
-    check,
-};
+/// It requests no ports: the kernel reader knows the ports of tunnels that are down.
+pub(super) static RULE: Rule =
+    Rule::of(&ids::TUNNEL_PORT_CONFLICT, &["devices", "listener"], &[Source::Addresses], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -34,11 +27,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         contested.down.sort_by_key(|link| &link.name);
         contested.up.sort_by_key(|link| &link.name);
     }
-    let judgement = |(port, contested): (u16, Contested<'_>)| Judgement {
-        subject: Subject::this_node(snapshot),
-        port: Some(port),
-        protocol: Some(Protocol::Udp),
-        verdict: contested.verdict(round).unwrap_or_else(Verdict::Unknown),
+    let judgement = |(port, contested): (u16, Contested<'_>)| {
+        Judgement::on_port(
+            Subject::this_node(snapshot),
+            (Protocol::Udp, port),
+            contested.verdict(round).unwrap_or_else(Verdict::Unknown),
+        )
     };
     Ok(by_port.into_iter().map(judgement).collect())
 }
@@ -207,8 +201,12 @@ fn difference(one: &Link, other: &Link) -> String {
         return format!("{} is {}, {} is {}", one.name, kind(one), other.name, kind(other));
     }
     match (is_external(one), is_external(other)) {
-        (true, false) => format!("{} is external, and takes the packets of every VNI; {} is not", one.name, other.name),
-        (false, true) => format!("{} is external, and takes the packets of every VNI; {} is not", other.name, one.name),
+        (true, false) => {
+            format!("{} is external, and gets the packets of every VNI; {} is not external", one.name, other.name)
+        }
+        (false, true) => {
+            format!("{} is external, and gets the packets of every VNI; {} is not external", other.name, one.name)
+        }
         _ => "their receive options differ".to_owned(),
     }
 }
@@ -290,7 +288,7 @@ mod tests {
         for value in [
             ("down", "vxlan.calico: vxlan, external, IPv4, IPv6"),
             ("up", "swarm0: vxlan, id 4096, IPv4"),
-            ("not shared", "vxlan.calico is external, and takes the packets of every VNI; swarm0 is not"),
+            ("not shared", "vxlan.calico is external, and gets the packets of every VNI; swarm0 is not external"),
         ] {
             assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?} {evidence:#?}");
         }

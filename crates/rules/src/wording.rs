@@ -39,7 +39,7 @@ pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Sna
     evidence
 }
 
-/// The same with several.
+/// Evidence with one item for each socket.
 pub(super) fn with_sockets(
     evidence: Evidence,
     name: &'static str,

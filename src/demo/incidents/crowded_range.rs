@@ -37,8 +37,7 @@ const DYNAMIC_BAND: Step =
     Step { name: "full-dynamic-band", says: "seven Services have automatic NodePorts, all of 30016-30127" };
 const STATIC_BAND: Step =
     Step { name: "spilled-static-band", says: "Service default/latecomer got the static band, 30000-30015" };
-const FIXED_PORT: Step =
-    Step { name: "fixed-port", says: "Service default/payments wrote nodePort: 30100 in its YAML" };
+const FIXED_PORT: Step = Step { name: "fixed-port", says: "the YAML of Service default/payments has nodePort: 30100" };
 
 const FIXED: u16 = 30100;
 const PORTS_A_SERVICE: usize = 16;

@@ -24,8 +24,8 @@ const SERVICES: Step =
     Step { name: "services", says: "Services own 30080 (web), 30081 (batch, without endpoints) and 30082 (metrics)" };
 const PROXY: Step = Step { name: "iptables-proxy", says: "kube-proxy 1.36.3 runs in iptables mode" };
 const WEB_LISTENER: Step = Step { name: "web-listener", says: "a process listens on 0.0.0.0:30080" };
-const BATCH_LISTENER: Step = Step { name: "batch-listener", says: "it listens on 0.0.0.0:30081" };
-const LOOPBACK_LISTENER: Step = Step { name: "loopback-listener", says: "it listens on 127.0.0.1:30082" };
+const BATCH_LISTENER: Step = Step { name: "batch-listener", says: "the process listens on 0.0.0.0:30081" };
+const LOOPBACK_LISTENER: Step = Step { name: "loopback-listener", says: "the process listens on 127.0.0.1:30082" };
 
 const WEB: u16 = 30080;
 const BATCH: u16 = 30081;

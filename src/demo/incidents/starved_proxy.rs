@@ -1,4 +1,4 @@
-//! One Service too many: a proxy that holds every NodePort runs out of file descriptors.
+//! A proxy that opens a socket for every NodePort has no file descriptor for one more Service.
 
 use crate::demo::{
     incident::{Expected, Incident, NODE, NODE_IP, Scene, Step, Steps},
@@ -23,12 +23,12 @@ pub(super) static INCIDENT: Incident = Incident {
 };
 
 const OLD_PROXY: Step =
-    Step { name: "old-proxy", says: "kube-proxy is of version 1.23.6, which holds every NodePort open" };
+    Step { name: "old-proxy", says: "kube-proxy has version 1.23.6, which opens a socket for every NodePort" };
 const DESCRIPTOR_LIMIT: Step = Step { name: "descriptor-limit", says: "its soft RLIMIT_NOFILE is 512" };
 const MANY_PORTS: Step = Step { name: "many-ports", says: "Service default/many has 490 NodePorts" };
 
 const LIMIT: u64 = 512;
-/// 95 % of [`LIMIT`] even before what the proxy holds otherwise.
+/// 95 % of [`LIMIT`], without the other descriptors of the proxy.
 const PORTS: u16 = 490;
 const FIRST: u16 = 30100;
 

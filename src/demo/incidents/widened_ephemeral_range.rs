@@ -1,4 +1,4 @@
-//! The ephemeral range overlaps the NodePort range, and a connection leaves from a NodePort.
+//! The ephemeral range overlaps the NodePort range, and a connection has a NodePort as its source port.
 
 use std::net::SocketAddrV4;
 
@@ -38,7 +38,7 @@ const API_SERVER: Step =
 const SERVICE: Step = Step { name: "shop-service", says: "Service default/shop owns NodePort 30090" };
 const PROXY: Step = Step { name: "ipvs-proxy", says: "kube-proxy 1.36.3 runs in ipvs mode" };
 const PORT_RANGE: Step =
-    Step { name: "port-range", says: "net.ipv4.ip_local_port_range is 1024 65535, nothing is reserved" };
+    Step { name: "port-range", says: "net.ipv4.ip_local_port_range is 1024 65535, and no port is reserved" };
 const CLIENT: Step = Step {
     name: "client-socket",
     says: "a connection from 192.0.2.11:30090 to 192.0.2.12:6443 waits for its SYN-ACK, which never comes",

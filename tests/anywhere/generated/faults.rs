@@ -1,11 +1,11 @@
-//! `docs/faults.md`: every fault that a test makes, as the test itself declares it.
+//! `docs/faults.md`: every fault that a test makes, from the declaration in the test.
 //!
-//! An entry is a few lines in the comment of its test, so that none can outlive it:
+//! An entry is a few lines in the comment of its test, so that it is deleted with the test:
 //!
 //! ```text
-//! /// Fault (API server): it is frozen
-//! /// Does: looks on with what it knew
-//! /// Right again: within two looks
+//! /// Fault (API server): the server is frozen
+//! /// Does: still scans, with its last facts
+//! /// Right again: within two scans
 //! /// Lost: nothing
 //! #[test]
 //! fn detection_goes_on() {

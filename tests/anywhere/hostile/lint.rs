@@ -16,15 +16,15 @@ pub(super) fn cases() -> Vec<Case> {
     };
     let long = 33 << 20;
     let mut cases: Vec<Case> = vec![
-        ("nothing", vec![], "holds nothing, wanted"),
-        ("comments", b"# a\n---\n# b\n".to_vec(), "holds nothing, wanted"),
+        ("nothing", vec![], "is empty, wanted"),
+        ("comments", b"# a\n---\n# b\n".to_vec(), "is empty, wanted"),
         ("zeros", vec![0; 4096], ":1:"),
         ("noise", (0..=255).cycle().take(4096).collect(), ":1:"),
         ("UTF-16", b"\xff\xfek\0i\0n\0d\0".to_vec(), "is UTF-16, wanted UTF-8"),
         ("half a character", b"kind: \xc3".to_vec(), "not UTF-8 text"),
         ("an overlong character", b"a: b\nkind: \xc0\xaf\n".to_vec(), "2:7: not YAML: not UTF-8 text"),
-        ("a page of the web", b"<html><body>no</body></html>".to_vec(), "is no Kubernetes object"),
-        ("a number", b"7".to_vec(), "1:1: is no Kubernetes object"),
+        ("a page of the web", b"<html><body>no</body></html>".to_vec(), "is not a Kubernetes object"),
+        ("a number", b"7".to_vec(), "1:1: is not a Kubernetes object"),
         ("an open bracket", b"kind: [".to_vec(), "not YAML: unclosed bracket"),
         ("a tab for a space", b"a:\n\tb: c\n".to_vec(), "not YAML: "),
         ("an unknown alias", b"kind: *nobody\n".to_vec(), "not YAML: "),

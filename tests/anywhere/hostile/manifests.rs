@@ -51,9 +51,9 @@ pub(super) fn cases() -> Vec<Case> {
 fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let deep = |open: &str, close: &str| [open.repeat(10_000), close.repeat(10_000)].concat().into_bytes();
     vec![
-        ("nothing", vec![], "holds nothing, wanted"),
+        ("nothing", vec![], "is empty, wanted"),
         ("white space", b" \n\t\n".to_vec(), ""),
-        ("comments", b"# a\n---\n# b\n".to_vec(), "holds nothing, wanted"),
+        ("comments", b"# a\n---\n# b\n".to_vec(), "is empty, wanted"),
         ("zeros", vec![0; 4096], ":1:"),
         ("noise", (0..=255).cycle().take(4096).collect(), ":1:"),
         ("UTF-16", b"\xff\xfek\0i\0n\0d\0".to_vec(), "is UTF-16, wanted UTF-8"),
@@ -88,7 +88,7 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         (
             "another kind",
             b"kind: Deployment\nmetadata: {name: a}\n".to_vec(),
-            "holds no Service but for example Deployment",
+            "has no Service but for example Deployment",
         ),
         ("a List that was cut", b"apiVersion: v1\nitems:\n".to_vec(), "ends before the kind of its List"),
         ("a List of null", b"{\"items\": null}".to_vec(), "a List without items or without a kind"),
@@ -124,9 +124,9 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             b"kind: Service\nmetadata: {name: a, namespace: shop}\n".to_vec(),
             "Service shop/a: spec is absent, wanted a mapping",
         ),
-        ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "holds no Service"),
-        ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "holds no Service but for example PodList"),
-        ("no List, and no items", b"items:\nkind: Servi\n".to_vec(), "holds no Service but for example Servi"),
+        ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "has no Service"),
+        ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "has no Service but for example PodList"),
+        ("no List, and no items", b"items:\nkind: Servi\n".to_vec(), "has no Service but for example Servi"),
         (
             "a long text",
             format!("kind: Service\nx: {}\n", "x".repeat(5 << 20)).into_bytes(),

@@ -20,7 +20,7 @@ pub(super) fn cases() -> Vec<Case> {
         case("nothing".to_owned(), String::new(), "is not a snapshot: "),
         case("a list".to_owned(), "[]".to_owned(), "is not a snapshot: "),
         case("null".to_owned(), "null".to_owned(), "is not a snapshot: "),
-        case("no schema".to_owned(), "{}".to_owned(), "it has no schema"),
+        case("no schema".to_owned(), "{}".to_owned(), "the document has no schema"),
         case("brackets".to_owned(), "[".repeat(100_000), "is not a snapshot: "),
         case("its end is missing".to_owned(), world[..world.len() / 2].to_owned(), "is not a snapshot: "),
         case("more behind it".to_owned(), format!("{world}{world}"), "is not a snapshot: "),
@@ -53,7 +53,7 @@ pub(super) fn cases() -> Vec<Case> {
     }
     for schema in ["portreeve.snapshot/v2", "a\\u202eb", "", "\\u001b[2J"] {
         let text = changed("portreeve.snapshot/v1", schema);
-        cases.push(case(format!("schema {schema}"), text, "its schema is "));
+        cases.push(case(format!("schema {schema}"), text, "the schema of the document is "));
     }
     cases
 }

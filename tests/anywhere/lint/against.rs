@@ -219,7 +219,7 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     // It may be a pod of the Service.
     let own = [("a.yaml", &*selects("targetPort: 80, nodePort: 30099"))];
     let (_, stdout, _) = lint(&own, &["a.yaml", "--against", &against]);
-    assert!(stdout.contains("host-port-conflict/node-port (EndpointSlices of Services called api"), "{stdout}");
+    assert!(stdout.contains("host-port-conflict/node-port (EndpointSlices of Services with the name api"), "{stdout}");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
     let files = [("a.yaml", manifest.as_str()), ("kubeconfig", "apiVersion: v1\nkind: Config\n"), ("empty.yaml", "")];
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
-        (&["--against", "empty.yaml"], "empty.yaml: holds nothing"),
+        (&["--against", "empty.yaml"], "empty.yaml: is empty"),
         (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "nothing was compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {

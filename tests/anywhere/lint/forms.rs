@@ -120,16 +120,16 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     };
     let alone = skipped(&[]);
     let wanted = [
-        "listener-on-node-port/loses,trap,no-return: no node was looked at",
-        "health-check-unserved/nobody,other,one-family: no node was looked at",
+        "listener-on-node-port/loses,trap,no-return: no node was scanned",
+        "health-check-unserved/nobody,other,one-family: no node was scanned",
         "host-port-conflict/node-port: no cluster was given",
-        "host-port-conflict/takes-listener,no-network: no node was looked at",
-        "host-network-port-taken/listener,refused: no node was looked at",
+        "host-port-conflict/takes-listener,no-network: no node was scanned",
+        "host-network-port-taken/listener,refused: no node was scanned",
         "host-port-conflict/latent,ignored,health-check: no cluster was given",
     ];
     assert_eq!(alone, wanted);
     assert_eq!(skipped(&["--against", "there.yaml"])[0], wanted[0]);
-    assert_eq!(skipped(&["--against", "there.yaml"])[2], "host-port-conflict/node-port: the input holds no Pod");
+    assert_eq!(skipped(&["--against", "there.yaml"])[2], "host-port-conflict/node-port: the input has no Pod");
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
@@ -151,7 +151,7 @@ fn annotations_are_a_line_each() {
         first.starts_with("::warning file=a%2Cb.yaml,line=6,col=32,title=node-port-claimed-twice/refused::"),
         "{first}"
     );
-    assert!(first.contains("%0Awrite another nodePort into Service shop/web"), "{first}");
+    assert!(first.contains("%0Agive Service shop/web another nodePort"), "{first}");
     assert!(stdout.lines().last().is_some_and(|line| line.starts_with("::notice ")), "{stdout}");
 }
 
@@ -164,7 +164,7 @@ fn what_could_not_be_read_is_annotated_at_its_field() {
             "::error file=a.yaml,line=6,col=32,title=portreeve::a.yaml:1:1: Service default/web: spec.ports",
         ),
         ("a: 1\n---\na: [\n", "::error file=a.yaml,line=3,col=4,title=portreeve::a.yaml:3:4: not YAML"),
-        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is no Kubernetes object"),
+        ("  7\n", "::error file=a.yaml,line=1,col=3,title=portreeve::a.yaml:1:3: is not a Kubernetes object"),
     ] {
         let (code, stdout, _) = lint(&[("a.yaml", text)], &["a.yaml", "-o", "github"]);
         assert_eq!(code, 2, "{stdout}");
@@ -210,7 +210,7 @@ fn the_table_names_the_place_the_field_and_what_to_write() {
         "a.yaml:6:32  WARNING  Service shop/web, port 30080/tcp",
         "Field     spec.ports[0].nodePort",
         "Also      a.yaml:13:32  Service default/api",
-        "Remedy    write another nodePort into Service shop/web",
+        "Remedy    give Service shop/web another nodePort",
         "NodePort range   30000-32767 (assumed: the default of kube-apiserver)",
         "compared with    nothing: --against",
     ] {
@@ -227,7 +227,7 @@ fn who_has_an_external_ip_is_told_that_they_are_deprecated() {
     assert_eq!(code, 1, "{stdout}");
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("or make Service default/web one of type LoadBalancer: external IPs are deprecated"),
+        words.contains("or change Service default/web to type LoadBalancer: external IPs are deprecated"),
         "{stdout}"
     );
 }

@@ -81,7 +81,7 @@ fn a_folder_is_read_with_what_is_below_it() {
     assert!(stdout.starts_with("::warning file=deploy/a.yaml,line=6,col=32,"), "{stdout}");
     let (code, _, stderr) = lint(&[("a/b.txt", "")], &["a"]);
     assert_eq!(code, 2);
-    assert_eq!(stderr, "error: a: holds no file *.yaml, *.yml or *.json\n");
+    assert_eq!(stderr, "error: a: has no file *.yaml, *.yml or *.json\n");
     let (code, _, stderr) = lint(&[], &["nowhere.yaml"]);
     assert_eq!(code, 2);
     assert!(stderr.starts_with("error: nowhere.yaml: cannot be read: No such file"), "{stderr}");
@@ -120,7 +120,7 @@ fn a_folder_that_cannot_be_listed_loses_nothing_of_the_others() {
     let errors: Vec<&str> = stderr.lines().collect();
     let [too_deep, too_long] = errors[..] else { panic!("{stderr}") };
     let path = deep.trim_end_matches("/a.yaml");
-    assert_eq!(too_deep, format!("error: {path}: is not read: it is more than 64 folders deep"));
+    assert_eq!(too_deep, format!("error: {path}: is not read, because it is more than 64 folders deep"));
     assert!(
         too_long.starts_with("error: lll") && too_long.contains(": cannot be read: File name too long"),
         "{too_long}"
@@ -141,10 +141,10 @@ fn an_empty_file_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
     for (name, _) in &files[..3] {
         let (code, _, stderr) = lint(&files, &[name]);
         assert_eq!(code, 2, "{name}");
-        assert!(stderr.starts_with(&format!("error: {name}: holds nothing, wanted")), "{stderr}");
+        assert!(stderr.starts_with(&format!("error: {name}: is empty, wanted")), "{stderr}");
     }
     let (code, _, stderr) = lint(&[("d/a.yaml", "<html></html>\n")], &["d"]);
-    assert!(code == 2 && stderr.contains("d/a.yaml:1:1: is no Kubernetes object"), "{stderr}");
+    assert!(code == 2 && stderr.contains("d/a.yaml:1:1: is not a Kubernetes object"), "{stderr}");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn standard_input_is_read() {
     // The program that renders the manifests failed.
     let output = binary().args(["lint", "-"]).output().expect("portreeve runs");
     assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input: holds nothing, wanted"));
+    assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input: is empty, wanted"));
 }
 
 #[test]
@@ -259,8 +259,7 @@ fn other_kinds_are_skipped_and_counted() {
     assert_eq!((code, &document["objects"], &document["judged"]), (2, &Value::from(4), &Value::from(0)));
     let skipped = serde_json::json!({"": 1, "ConfigMap": 2, "Service.serving.knative.dev": 1});
     assert_eq!(document["skipped"], skipped);
-    let none = "nothing was judged: 4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev; none is \
-                 a Service, a Pod or has the template of one. --allow-empty accepts it";
+    let none = "nothing was judged: 4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev; no object is a Service or a Pod, or has a pod template. --allow-empty accepts such input";
     assert_eq!(stderr, format!("error: {none}\n"));
     let (code, stdout, _) = lint(&[("values.yaml", text)], &["values.yaml", "--allow-empty"]);
     assert_eq!(code, 0, "{stdout}");
@@ -312,8 +311,11 @@ fn the_headline_says_of_how_many_objects_so_many_were_judged() {
     assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
     // An unread object does not count as judged; an empty List is no object.
     let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
-    assert_eq!(head(&broken), "manifests: not all could be judged, only 0 of 2 objects; see below what failed.");
-    let both = "manifests: 1 warning; 1 of 3 objects judged; not all could be judged";
+    assert_eq!(
+        head(&broken),
+        "manifests: some objects could not be judged, only 0 of 2 objects; the errors are below."
+    );
+    let both = "manifests: 1 warning; 1 of 3 objects judged; some objects could not be judged";
     assert_eq!(head(&(outside + &broken)), both);
 }
 
@@ -331,10 +333,10 @@ fn an_object_that_is_there_again_is_counted() {
     // Two of one generated name are two objects.
     assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
     let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
-    let row = "the same again   1 objects of a name that was there already; --namespace keeps them apart";
+    let row = "repeated         1 objects have the name of an earlier object; --namespace separates them";
     assert!(stdout.contains(row), "{stdout}");
     let (_, stdout, _) = lint(&[("a.yaml", &web)], &["a.yaml"]);
-    assert!(!stdout.contains("the same again"), "{stdout}");
+    assert!(!stdout.contains("repeated  "), "{stdout}");
 }
 
 #[test]
@@ -377,7 +379,7 @@ fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
     let template = service("web", "nodePort: {{ .Values.port }}");
     let (code, _, stderr) = lint(&[("a.yaml", &template)], &["a.yaml", "--no-headers"]);
     let hint = "error: a.yaml: has {{ }} as a value, wanted Kubernetes objects in YAML or JSON; \
-                a chart has to be rendered first: helm template . | portreeve lint -\n";
+                render a chart first: helm template . | portreeve lint -\n";
     assert!(code == 2 && stderr.matches(hint).count() == 1, "{stderr}");
     let (_, _, stderr) = lint(&[("a.yaml", &service("web", "nodePort: {a: b}"))], &["a.yaml", "--no-headers"]);
     assert!(stderr.contains("is a mapping") && !stderr.contains("rendered"), "{stderr}");
@@ -428,8 +430,8 @@ fn what_is_too_much_to_compare_is_no_success() {
     let (code, stdout, _) = lint(&[("a.yaml", &all)], &["a.yaml"]);
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(code, 2, "{words}");
-    assert!(words.contains("manifests: 3000 info; not all could be judged"), "{words}");
-    assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare each with each"), "{words}");
+    assert!(words.contains("manifests: 3000 info; some objects could not be judged"), "{words}");
+    assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare all pairs"), "{words}");
 }
 
 /// The API server accepts each of these (tested with kube-apiserver 1.36): such a field is no reason to skip an object.
@@ -479,7 +481,8 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
     // As the hook of pre-commit begins.
     let (code, stdout, notes) = lint(&files, &["--no-headers", "--allow-empty", "."]);
     assert_eq!((code, stdout.as_str()), (0, ""), "{notes}");
-    let said = "the templates of the chart charts/shop were not read: helm template charts/shop | portreeve lint -";
+    let said =
+        "lint does not read the templates of the chart charts/shop: helm template charts/shop | portreeve lint -";
     assert!(notes.contains(said), "{notes}");
     let (_, table, _) = lint(&files, &["."]);
     assert!(table.contains("unread charts    1: charts/shop\n"), "{table}");

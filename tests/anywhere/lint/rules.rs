@@ -141,7 +141,7 @@ fn a_number_outside_the_range_is_refused() {
     assert_eq!(found(&manifest, &["--node-port-range", "32768-40000"]), NOTHING);
     assert!(
         sentence(&manifest, "node-port-range-mismatch/outside", &[])
-            .ends_with("the API server refuses to create that.")
+            .ends_with("the API server refuses to create this Service.")
     );
     for inside in ["30000", "30085"] {
         assert_eq!(found(&service("web", &format!("nodePort: {inside}")), &[]), NOTHING);

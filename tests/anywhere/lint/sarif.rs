@@ -102,7 +102,7 @@ fn a_run_that_could_not_read_everything_says_so_and_where() {
         .collect();
     assert_eq!(places, [json!(6), json!(8)], "{log}");
     let asked = notifications.iter().find(|it| it["associatedRule"]["id"] == "listener-on-node-port").expect("a note");
-    assert_eq!(asked["message"]["text"], "not run: no node was looked at");
+    assert_eq!(asked["message"]["text"], "not run: no node was scanned");
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn differences(then: &Value, now: &Value) -> Vec<String> {
 }
 
 /// Fault (operator): an upgrade meets snapshots of earlier versions
-/// Does: reads them, and judges them as they were judged then
+/// Does: reads them, and judges them as the earlier version did
 /// Right again: at once
 /// Lost: nothing
 #[test]

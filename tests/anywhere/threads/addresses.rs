@@ -86,7 +86,7 @@ fn metallb_1397() -> Served {
     let reported = World::of(&[announced("192.0.2.9", "metallb.io/ip-allocated-from-pool: lan")])
         .reports(RULE, "warning", "Service edge/front", "Node n2")
         .shows("announced by", "MetalLB, from pool lan")
-        .advises("take the addresses of Nodes out of MetalLB's pool lan");
+        .advises("remove the addresses of Nodes from MetalLB's pool lan");
     // Layer 2 and BGP, as they are meant to be.
     for address in ["192.0.2.77", "198.51.100.77"] {
         World::of(&[announced(address, "metallb.io/ip-allocated-from-pool: lan")]).is_silent(RULE);

@@ -53,7 +53,7 @@ fn cilium_34041() -> Served {
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
         .reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium")
-        .advises("let Cilium masquerade")
+        .advises("make Cilium masquerade")
 }
 
 /// Thread: cilium/cilium#23604
@@ -96,7 +96,7 @@ fn cilium_45492() -> Served {
     let reported = world(8472)
         .reports(rule, "info", "Node n1", "overlay0")
         .shows("not tracked", "packets to 8472/udp (NOTRACK)")
-        .advises("masquerades UDP to other ports than 8472, with --to-ports");
+        .advises("with --to-ports that masquerades UDP to other ports than 8472");
     world(4789).is_silent(rule);
     reported
 }

@@ -107,7 +107,7 @@ fn troubleshoot_849() -> Served {
         .clone()
         .listens("[::]:9090", in_unit("/system.slice/console.socket", "systemd"))
         .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
-        .advises("if nothing needs it, `systemctl disable --now console.socket`");
+        .advises("if no program needs the socket unit, `systemctl disable --now console.socket`");
     world.is_silent("host-network-port-taken/listener");
     // Where the kernel has no BPF for control groups, the unit is not known.
     world
@@ -128,7 +128,7 @@ fn bottlerocket_3711() -> Served {
     };
     let reported = taken(blocked("kube-system/cache", &[53]))
         .reports("host-network-port-taken/listener", "warning", "Pod kube-system/cache", "systemd-resolve")
-        .advises("listen on the addresses of the node that clients ask")
+        .advises("listen only on the addresses of the node that clients use")
         .advises("at /run/systemd/resolve/resolv.conf")
         .advises("set `DNSStubListener=no`");
     let of_one =

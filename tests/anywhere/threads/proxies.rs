@@ -1,4 +1,4 @@
-//! The proxy's mode, what another one left, and settings that disagree.
+//! The proxy's mode, leftovers of another mode, and settings that disagree.
 
 use portreeve_facts::{Mode, Netfilter, Reading};
 
@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 
-/// What kube-proxy in iptables mode makes, and what it makes in ipvs mode.
+/// The rules that kube-proxy makes in iptables mode, and in ipvs mode.
 fn chains(chains: &[&str]) -> Reading<Netfilter> {
     Reading::Seen(Netfilter {
         chains: chains.iter().map(|chain| (*chain).to_owned()).collect(),
@@ -80,11 +80,11 @@ fn cilium_37691() -> Served {
     cilium("nodeport-addresses: 192.0.2.0/24").says("remote clients to 192.0.2.1, 192.0.2.2, 192.0.2.50: a pod of ");
     cilium("devices: eth0")
         .says("remote clients to 192.0.2.1: a pod of ")
-        .says("192.0.2.50, 2001:db8::1, 2001:db8::2: it is refused")
-        .says("set nodeport-addresses to have others served")
+        .says("192.0.2.50, 2001:db8::1, 2001:db8::2: connections are refused")
+        .says("unless nodeport-addresses has other addresses")
         .names("node-port", "Service default/nginx")
         .advises("connect to port 30080 of 192.0.2.1, not of 192.0.2.2, 192.0.2.50")
-        .advises("write the networks 192.0.2.0/24, 192.0.2.50/32 into nodeport-addresses of Cilium")
+        .advises("set nodeport-addresses of Cilium to the networks 192.0.2.0/24, 192.0.2.50/32")
 }
 
 /// A registry with a NodePort, from which the nodes pull their images.
@@ -100,7 +100,7 @@ fn registry(mode: Mode) -> World {
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
         .owner("31999")
-        .says("its loopback to 127.0.0.1, ::1: it is refused")
+        .says("its loopback to 127.0.0.1, ::1: connections are refused")
         .says("remote clients to 192.0.2.1: a pod of ")
         .names("node-port", "Service zarf/registry")
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
@@ -116,7 +116,7 @@ fn zarf_3684() -> Served {
     registry(Mode::Nftables)
         .owner("31999")
         .says("proxy mode nftables")
-        .says("127.0.0.1, ::1: it is refused")
+        .says("127.0.0.1, ::1: connections are refused")
         .names("node-port", "Service zarf/registry")
         .advises("connect to port 31999 of 192.0.2.1, not of 127.0.0.1")
 }

@@ -197,5 +197,5 @@ fn ephemeral_port_exhaustion_kubernetes() -> Served {
     world(64_400)
         .reports(rule, "critical", "Node n1", "pod crawl/fetch")
         .shows("source ports used", "64400 of 64512")
-        .advises("let the programs reuse connections")
+        .advises("make the programs reuse connections")
 }

@@ -56,7 +56,7 @@ fn kube_marine_724() -> Served {
     healthy.owner("80").says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ");
     ingress(&["10.244.0.3:80", "10.244.0.9:80"])
         .owner("80")
-        .says("remote clients to 192.0.2.1, 192.0.2.2: it leads nowhere, because of a hostPort that was left behind")
-        .names("redirection", "a hostPort that was left behind, to 10.244.0.3:80")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: connections reach no target, because of a leftover redirection of a hostPort")
+        .names("redirection", "a leftover redirection of a hostPort, to 10.244.0.3:80")
         .types("nft delete rule ip nat CNI-DN-0 handle 5")
 }

@@ -100,8 +100,8 @@ impl Answer {
         self
     }
 
-    /// The claim on the port: `node-port`, `Service default/web port http`. If there is no claim on this node, the owner of the
-    /// number: `healthCheckNodePort`, `Service default/web`.
+    /// The claim on the port: `node-port`, `Service default/web port http`. If there is no claim on this node, the value is the owner of
+    /// the number: `healthCheckNodePort`, `Service default/web`.
     #[track_caller]
     pub(super) fn names(self, claim: &str, owner: &str) -> Named {
         self.named(claim, owner).unwrap_or_else(|why| panic!("{why}"))

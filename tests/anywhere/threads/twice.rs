@@ -14,7 +14,7 @@ fn coturn_chart_75() -> Served {
     let turn = |name: &str, ports: &str| written(&service(&format!("default/turn-{name}"), "NodePort", ports, ""));
     let reported = World::of(&[turn("tcp", "30030:30030/TCP"), turn("udp", "30030:30030/UDP")])
         .reports("node-port-claimed-twice", "warning", "Service default/turn-udp", "default/turn-tcp")
-        .advises("write another nodePort into Service default/turn-udp");
+        .advises("give Service default/turn-udp another nodePort");
     let apart = World::of(&[turn("tcp", "30030:30030/TCP"), turn("udp", "30031:30031/UDP")]);
     apart.is_silent("node-port-claimed-twice");
     reported
@@ -29,7 +29,7 @@ fn charts_2564() -> Served {
     let world = World::of(&[mysql("master"), mysql("slave")]);
     let reported = world
         .reports("node-port-claimed-twice", "warning", "Service default/mysql-slave", "default/mysql-master")
-        .advises("write another nodePort into Service default/mysql-slave");
+        .advises("give Service default/mysql-slave another nodePort");
     world.reports("node-port-claimed-twice", "warning", "Service default/mysql-master", "default/mysql-slave");
     reported
 }
@@ -44,7 +44,7 @@ fn helm_charts_1124() -> Served {
     external("8083:30083/TCP,9645:31644/TCP").is_silent("node-port-claimed-twice");
     external("8083:30082/TCP,9645:31644/TCP,8084:30082/TCP")
         .reports("node-port-claimed-twice", "warning", "Service redpanda/external", "redpanda/external")
-        .advises("write another nodePort into Service redpanda/external")
+        .advises("give Service redpanda/external another nodePort")
 }
 
 /// Thread: kubernetes/kubernetes#135439
@@ -103,5 +103,5 @@ fn argo_helm_3587() -> Served {
     World::of(&[release("first", 30843), release("second", 30844)]).is_silent("node-port-claimed-twice");
     World::of(&[release("first", 30843), release("second", 30843)])
         .reports("node-port-claimed-twice", "warning", "Service second/deliver-server", "first/deliver-server")
-        .advises("write another nodePort into Service second/deliver-server")
+        .advises("give Service second/deliver-server another nodePort")
 }

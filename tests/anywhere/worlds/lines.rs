@@ -319,10 +319,10 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
     let mut service = Service {
         namespace: namespace.to_owned(),
         name: name.to_owned(),
-        uid: Some(format!("uid-{name}")),
+        uid: Some(format!("uid-{name}").into()),
         kind,
         cluster_ips,
-        families: families.clone(),
+        families: Family::each_once(families.iter().copied()),
         external_ips: Vec::new(),
         load_balancer_ips: Vec::new(),
         external_local: false,

@@ -1,5 +1,5 @@
-//! Services of which Cilium serves a part, or that another has a share in: what annotations ask, addresses of load balancers,
-//! addresses on devices that are none of Cilium's, and endpoints of no node.
+//! Services that Cilium serves in part: by annotations, with addresses of load balancers, with addresses on devices that Cilium does not
+//! serve, and with endpoints without a node.
 
 use portreeve_facts::Protocol;
 use serde_json::{Value, json};
@@ -9,14 +9,14 @@ use super::{
     shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, SECOND, Shape, balance, expose},
 };
 
-/// The configuration that others of these Services are recorded by their difference from.
+/// The base configuration: recordings of other configurations have only the differences from it.
 pub const APART: &str = "apart";
 
-/// Of which addresses listeners are: all of a family, a second one of Cilium's device, and one of another device.
+/// The addresses of listeners: all addresses of a family, a second address of Cilium's device, and an address of another device.
 const BINDS: [&str; 6] = ["0.0.0.0", "::", "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1"];
 
 const BEYOND: [&str; 2] = ["10.244.0.1", "fd00:244::1"];
-/// It is no node's.
+/// The endpoint has no node.
 const NOWHERE: &str = "198.51.100.99";
 
 static SHAPES: [Shape; 16] = [
@@ -69,7 +69,7 @@ fn annotate(service: &mut Value, name: &str, value: &str) {
     service["metadata"]["annotations"][format!("service.cilium.io/{name}")] = json!(value);
 }
 
-/// Makes a Service one of a load balancer with these addresses.
+/// Changes a Service to type LoadBalancer with these addresses.
 fn balance_at(service: &mut Value, port: u16, addresses: &[&str]) {
     balance(service, port);
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"ip": it})).collect();

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// From where.
+/// The place of the client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum From {
     At(Vantage),
@@ -37,7 +37,7 @@ pub struct Everybody<'a> {
 }
 
 impl From {
-    /// Its word in a recording.
+    /// The word in a recording.
     pub fn name(self) -> &'static str {
         match self {
             Self::At(vantage) => vantage.name(),
@@ -61,7 +61,7 @@ pub fn places(further: &[&str]) -> Vec<Place> {
     outside.chain(["127.0.0.1", "::1"].map(|it| (From::At(Vantage::Loopback), parse(it)))).collect()
 }
 
-/// Who answers: from where, a protocol, an address, a port.
+/// Who answers, by place of the client, protocol, address and port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
 /// The number of tries for a question without an answer: one lost packet proves nothing.

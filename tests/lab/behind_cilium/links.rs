@@ -2,12 +2,12 @@
 
 use crate::parts::{Namespace, ip};
 
-/// The addresses of what [`add`] makes: Cilium finds the first and the second link by itself, and not the third.
+/// The addresses of the links that [`add`] makes: Cilium finds the first and the second link by itself, and not the third.
 pub const ON_LINKS: [&str; 6] =
     ["203.0.113.1", "2001:db8:a::1", "203.0.113.65", "2001:db8:b::1", "203.0.113.129", "2001:db8:c::1"];
 
-/// Gives the node a link that is no veth, a veth with a default route that nothing is sent over, and a bridge. The links to
-/// its pods are veths without one.
+/// Gives the node a link that is no veth, a veth with an unused default route, and a bridge. The links to the pods are veths without a
+/// default route.
 #[track_caller]
 pub fn add(client: &Namespace) {
     ip(&[

@@ -41,11 +41,11 @@ const RULE: &str = "connection-on-port/answers-taken";
 pub struct Behind {
     cilium: Cilium,
     pub pod: Namespace,
-    /// Of the pod, IPv4 first.
+    /// The addresses of the pod, IPv4 first.
     pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
-    /// It goes last, after the end of all its processes.
+    /// It is dropped last, after the end of all its processes.
     _inside: Inside,
 }
 
@@ -86,7 +86,7 @@ impl Behind {
         Self { cilium, pod, addresses, cluster, wired, _inside: inside }
     }
 
-    /// Answers as the endpoint elsewhere.
+    /// Answers like the endpoint on another node.
     #[track_caller]
     pub fn far(&self) -> Held {
         self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
@@ -109,7 +109,7 @@ impl Behind {
         settle(&self.cluster, &mut self.cilium, &self.pod, 2);
     }
 
-    /// The Event with a reason about an object, when it is there.
+    /// The Event with a reason about an object; waits until it exists.
     #[track_caller]
     fn event(&self, agent: &Agent, reason: &str, (kind, name): (&str, &str)) -> Value {
         let wanted = |event: &Value| {
@@ -122,7 +122,7 @@ impl Behind {
     }
 }
 
-/// What the agent says of a port by a rule: the finding.
+/// The agent's finding of a rule about a port.
 #[track_caller]
 fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     until(&format!("finding of {rule} on {port}"), || {
@@ -132,7 +132,7 @@ fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     })
 }
 
-/// The number of findings of a rule, `id/variant`, in what the agent exposes.
+/// The number of findings of a rule, `id/variant`, in the agent's metrics.
 #[track_caller]
 fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     let (rule, variant) = rule.split_once('/').expect("an id and a variant");
@@ -150,7 +150,7 @@ fn begin_anywhere() -> OwnedFd {
     socket
 }
 
-/// What `portreeve owner` answers about a TCP port, by vantage point and address.
+/// The answers of `portreeve owner` for a TCP port, by vantage point and address.
 #[track_caller]
 fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
     let document = owner(port, &cluster.kubeconfig("observer"));
@@ -174,7 +174,7 @@ fn word(answer: Answer) -> &'static str {
     }
 }
 
-/// Whether `bind` to a port of the node fails with the word for a port that is in use.
+/// Whether `bind` to a port of the node fails with *address already in use*.
 #[track_caller]
 fn is_refused(address: &str, port: u16) -> bool {
     match TcpListener::bind((address, port)) {
@@ -250,7 +250,7 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     ];
     let _far = node.far();
     node.serve(&services);
-    // No process can bind it any more, but the kernel still chooses it.
+    // No process can bind the port any more, but the kernel still chooses it.
     assert!(is_refused("192.0.2.1", 30404));
     sysctl("net.ipv4.ip_local_port_range", "30404 30404");
     let new = begin_anywhere();

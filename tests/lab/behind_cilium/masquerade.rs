@@ -1,4 +1,4 @@
-//! Connections of pods that leave as the node's: masqueraded by iptables, and by Cilium itself.
+//! Connections of pods that leave with the node's address: masqueraded by iptables, and by Cilium itself.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 
@@ -17,8 +17,7 @@ use crate::{
 
 const RULE: &str = "masquerade-source-ports/cilium";
 
-/// A node, and connections of its pod: the first is from a port that becomes the NodePort of a Service, the other from one
-/// that does not.
+/// A node, and connections of its pod: the first is from a port that becomes the NodePort of a Service, the second from another port.
 struct Connections {
     node: Behind,
     sockets: [OwnedFd; 2],
@@ -26,7 +25,7 @@ struct Connections {
 }
 
 impl Connections {
-    /// They work before there is a Service.
+    /// The connections work before there is a Service.
     #[track_caller]
     fn begun(in_ebpf: &'static str) -> Self {
         let mut node = Behind::start_with(&[("enable-bpf-masquerade", in_ebpf)]);

@@ -41,7 +41,7 @@ use crate::{
     },
 };
 
-/// Addresses of loopback's interface that others reach.
+/// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
 /// Of each family the wildcard, the primary address, a second one of that device, one of `lo`, one of a device that is not
@@ -69,7 +69,7 @@ static BOUND: [Bind; 17] = [
 /// The configuration in which neither Cilium nor another program serves Services.
 const BESIDE: &str = "no-replacement";
 
-/// The configuration that others are recorded by their difference from.
+/// The base configuration: recordings of other configurations have only the differences from it.
 const DEFAULT: &str = "default";
 
 /// The configuration in which Cilium chooses among more links: it is recorded by itself.
@@ -78,7 +78,7 @@ const DETECTED: &str = "detected";
 /// The configurations that let Cilium choose among these devices.
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
-/// Settings beside the chart's and the lab's; an empty one is left out.
+/// Settings besides the chart's and the lab's; an empty value removes the setting.
 type Further = [(&'static str, &'static str)];
 
 /// The version of Cilium and its settings.
@@ -93,7 +93,7 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Newest, settings }
     }
 
-    /// The older minor, which is recorded by its difference from the newest.
+    /// The older minor version: its recordings have only the differences from the newest version.
     fn before(name: &'a str, settings: &'a Further) -> Self {
         Self { name, release: Release::Before, settings }
     }
@@ -116,7 +116,7 @@ impl<'a> Told<'a> {
         if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
     }
 
-    /// The recording from which it records its difference only.
+    /// The base recording: this recording has only the differences from it.
     fn like(&self) -> String {
         let like = match (self.release, self.name) {
             (Release::Before, name) => name,
@@ -137,7 +137,7 @@ fn ask_all(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The same for the most common listeners and Services, which are all that is recorded.
+/// The comparison for the most common listeners and Services, if only these are recorded.
 #[track_caller]
 fn ask_common(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -145,7 +145,7 @@ fn ask_common(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The same for Services of another kind.
+/// The comparison for Services of another kind.
 #[track_caller]
 fn ask_apart(told: &Told<'_>) {
     let (recording, seen) = record(told, &apart::listeners());
@@ -153,7 +153,7 @@ fn ask_apart(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The same where all are recorded.
+/// The comparison if all listeners and Services are recorded.
 #[track_caller]
 fn ask_some(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -165,7 +165,7 @@ fn ask_some(told: &Told<'_>) {
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
-        // Of Services it serves what its pods ask: cluster IPs, and external ones.
+        // Cilium serves connections of its pods to cluster IPs and external IPs.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
         assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
@@ -181,7 +181,7 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
     let has_links = told.has_links();
-    // It goes last, after the end of all its processes.
+    // It is dropped last, after the end of all its processes.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);
@@ -193,7 +193,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
     // The client would have to answer for the node, as a far node with Cilium does.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
-    // Everything from here on is seen by Cilium, but for what the client does.
+    // From here on, Cilium sees all packets except those of the client.
     Inside::join(inside.path());
     let group = inside.path().to_owned();
     wired.pod.run(move || Inside::join(&group));

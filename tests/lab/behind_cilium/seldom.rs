@@ -1,4 +1,4 @@
-//! All that is recorded, one by one: the settings of [`super::often`], and others that operators use.
+//! All recorded settings, one by one: the settings of [`super::often`], and others that operators use.
 
 use super::{BESIDE, CHOSEN, DETECTED, Told, ask_all, ask_common, often};
 

@@ -1,4 +1,4 @@
-//! Services, by what Cilium makes of them.
+//! Kinds of Services that Cilium handles differently.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,25 +24,25 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// What kind of Service has a listener's port.
+/// The kind of Service that has a listener's port.
 pub struct Shape {
-    /// Its word, the same as in the recordings of other data planes if they have it.
+    /// The word of the shape, the same as in the recordings of other data planes.
     pub name: &'static str,
     pub families: &'static [&'static str],
     /// externalTrafficPolicy.
     pub policy: &'static str,
     pub endpoints: &'static [Endpoint],
-    /// What else is different, given the port.
+    /// Other differences, for a given port.
     pub change: fn(&mut Value, u16),
 }
 
 /// An endpoint of each family.
 pub struct Endpoint {
-    /// Whether it is the node's own pod, and not one of another node.
+    /// Whether the endpoint is the node's own pod, and not a pod of another node.
     pub here: bool,
     /// Whether its EndpointSlice names a node.
     pub named: bool,
-    /// Whether it is ready, serving and terminating.
+    /// Whether the endpoint is ready, serving and terminating.
     pub conditions: [bool; 3],
 }
 
@@ -117,14 +117,14 @@ pub static SHAPES: [Shape; 16] = [
     },
 ];
 
-/// Makes it one of a load balancer, without NodePorts.
+/// Changes the Service to type LoadBalancer, without NodePorts.
 pub fn balance(service: &mut Value, port: u16) {
     service["spec"]["type"] = json!("LoadBalancer");
     service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
     without_node_port(service, port);
 }
 
-/// Gives it these external IPs, and no NodePorts.
+/// Sets these external IPs, and no NodePorts.
 pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     service["spec"]["type"] = json!("ClusterIP");
     service["spec"]["externalIPs"] = json!(addresses);
@@ -132,7 +132,7 @@ pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     without_node_port(service, port);
 }
 
-/// Gives the port to the Service itself.
+/// Sets the port as the Service's own port.
 fn without_node_port(service: &mut Value, port: u16) {
     let entry = &mut service["spec"]["ports"][0];
     entry["port"] = json!(port);
@@ -140,7 +140,7 @@ fn without_node_port(service: &mut Value, port: u16) {
 }
 
 impl Shape {
-    /// Whether outsiders are sent to another node.
+    /// Whether connections from outside are sent to another node.
     pub fn forwards(&self) -> bool {
         self.policy == "Cluster" && self.endpoints.iter().any(|it| !it.here)
     }

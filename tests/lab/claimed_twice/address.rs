@@ -41,7 +41,7 @@ fn one_of_two_is_reached(mode: &str) {
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));
     assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
 
-    // With another port it may have the address.
+    // With another port, the Service may have the address.
     let mut ports = second["spec"]["ports"].clone();
     ports[0]["port"] = json!(8101);
     let changed = json!({"spec": {"externalIPs": [ADDRESS], "ports": ports}}).to_string();

@@ -1,4 +1,4 @@
-//! One hostPort of two workloads: what the rule says of manifests, and where the real scheduler puts their pods.
+//! One hostPort of two workloads: the rule's findings about manifests, and the nodes that the real scheduler chooses.
 
 use serde_json::{Value, json};
 

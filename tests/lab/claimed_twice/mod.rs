@@ -1,4 +1,4 @@
-//! Two claims to one thing: who gets it, by the real kube-proxy, API server and scheduler, and which objects get an Event.
+//! Two claims to one port or address: the winner with the real kube-proxy, API server and scheduler, and the objects that get an Event.
 
 mod address;
 mod host_port;
@@ -14,7 +14,7 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// Who answers there, queried several times from every vantage point.
+/// Who answers, queried several times from every vantage point.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");
@@ -22,14 +22,14 @@ fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     [asks(), wired.client.run(asks), wired.pod.run(asks)].concat().into_iter().collect()
 }
 
-/// Asserts that one of two pods answers there, and always the same.
+/// Asserts that always the same one of two pods answers.
 #[track_caller]
 fn one_answers(wired: &Wired, to: &str) {
     let both = answers(wired, to);
     assert!(both.len() == 1 && both.is_subset(&[Answer::Pod, Answer::OtherPod].into()), "{both:?}");
 }
 
-/// What a rule finds about a Service.
+/// The finding of a rule about a Service.
 #[track_caller]
 fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     let look = Look::check_with(&["--rule", rule], &cluster.kubeconfig("observer"));
@@ -52,7 +52,7 @@ fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16
     told
 }
 
-/// By what right `owner` says that a TCP port is claimed, and by whom.
+/// The claims on a TCP port in the output of `owner`: kind and claimant.
 #[track_caller]
 fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     let owned = owner(port, &cluster.kubeconfig("observer"));
@@ -61,7 +61,7 @@ fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
 }
 
-/// What a rule finds in manifests, before any cluster has them.
+/// The findings of a rule in manifests, before a cluster has the objects.
 #[track_caller]
 fn before(rule: &str, manifests: &[Value]) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string();

@@ -1,4 +1,4 @@
-//! One number of two Services: what the rule says of manifests, and what the real API server makes of them.
+//! One number of two Services: the rule's findings about manifests, and the answers of the real API server.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::{
 };
 
 const RULE: &str = "node-port-claimed-twice";
-/// What the API server says of a number that it has given already.
+/// The API server's message about an allocated number.
 const ALLOCATED: &str = "provided port is already allocated";
 
 /// A NodePort Service with these ports: its own, its nodePort and its protocol.

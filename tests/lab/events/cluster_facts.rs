@@ -26,7 +26,7 @@ fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
 }
 
 /// Fault (operator): two agents report one fact of the cluster
-/// Does: one Event each hour, from whichever of them is first
+/// Does: one Event each hour, from the first of them
 /// Right again: all the time
 /// Lost: nothing
 #[test]

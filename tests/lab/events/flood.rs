@@ -1,4 +1,4 @@
-//! More findings than anybody wants to read.
+//! Too many findings for Events.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind};
@@ -21,7 +21,7 @@ fn finding(number: usize, severity: Severity) -> Finding {
 fn a_thousand_findings_at_once_are_told_within_budget_and_the_worst_first() {
     let stage = Stage::new(&[]);
     let writer = stage.writer("n1");
-    // The worst come last, and their number is not one of the budget's.
+    // The worst findings come last, and their number is no multiple of the budget.
     let severity = |number: usize| if number < 977 { Severity::Warning } else { Severity::Critical };
     writer.raise(&(0..1000).map(|number| finding(number, severity(number))).collect::<Vec<_>>());
     writer.until(written(10));

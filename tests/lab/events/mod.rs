@@ -27,9 +27,9 @@ use tokio::{
 
 use crate::parts::{ControlPlane, PRIMARY, Role, all_events, enter_alone, objects};
 
-/// How long something may take that is due; far more than it needs on a busy machine.
+/// The time limit for a due request; far longer than a busy machine needs.
 const SOON: Duration = Duration::from_secs(60);
-/// How long a writer is watched that has nothing to write.
+/// How long a test watches a writer without due requests.
 const A_MOMENT: Duration = Duration::from_millis(30);
 
 /// A cluster with the Node `n1`, the Service `web`, and a clock that starts at noon.
@@ -42,7 +42,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// One with further flags of kube-apiserver. The writers have the rights of the chart's roles.
+    /// A cluster with further flags of kube-apiserver. The writers have the rights of the chart's roles.
     #[track_caller]
     fn new(flags: &[&str]) -> Self {
         enter_alone();
@@ -59,8 +59,8 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// Sets the clock to so many seconds after noon, and returns it as Events have it. The hours of an incident begin at an
-    /// unpredictable point, since its object's uid is new; in each hour from noon on each turns once.
+    /// Sets the clock to this number of seconds after noon, and returns the time in the form of Events. The hours of an incident begin at
+    /// an unpredictable point, since its object's uid is new; in each hour from noon on each turns once.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
@@ -111,7 +111,7 @@ impl Stage {
         all_events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
     }
 
-    /// The only Event that warns.
+    /// The only Event of type Warning.
     #[track_caller]
     fn warning(&self) -> Value {
         let events = self.events("Warning");
@@ -141,7 +141,7 @@ impl Writer<'_> {
         self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
     }
 
-    /// Lets it do what is due now, until so much has been done altogether.
+    /// Waits until the writer has sent its due requests, up to this total.
     #[track_caller]
     fn until(&self, expected: Counters) {
         self.offer(&[]);
@@ -156,7 +156,7 @@ impl Writer<'_> {
         self.stage.runtime.block_on(async { sleep(time).await });
     }
 
-    /// Lets it do what is due now, which is nothing.
+    /// Waits, and asserts that no request is due.
     #[track_caller]
     fn is_idle(&self) {
         let before = self.recorder.counters();
@@ -166,7 +166,7 @@ impl Writer<'_> {
     }
 }
 
-/// So many Events, new or repeated, and nothing else.
+/// This number of Events, new or repeated, and no other results.
 fn written(written: u64) -> Counters {
     Counters { written, ..Counters::default() }
 }

@@ -16,9 +16,9 @@ use crate::parts::{Api, ControlPlane, Relay, until};
 
 /// The level of priority that the agent shares with the crowd.
 const LEVEL: &str = "few-seats";
-/// What makes the server have so few seats in all that one share is one seat.
+/// The flags with which the server has so few seats that one share is one seat.
 const SEATS: [&str; 2] = ["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"];
-/// Those who ask for much, again and again.
+/// Users who send large requests repeatedly.
 const CROWD: usize = 6;
 
 /// Users who take every seat of the agent's level until this is dropped.
@@ -55,7 +55,7 @@ impl Drop for Crowd {
     }
 }
 
-/// A level with one share, which refuses at once whom it has no seat for, and who belongs to it.
+/// A level with one share, and its users. Without a free seat, it refuses a request at once.
 fn few_seats() -> [Value; 2] {
     let version = "flowcontrol.apiserver.k8s.io/v1";
     let subjects: Vec<Value> =
@@ -117,7 +117,7 @@ fn prepare(cluster: &ControlPlane) {
     until("role in force", || crowd.text("/api/v1/configmaps?limit=1"));
 }
 
-/// How many requests the server has refused for want of a seat, by its own count.
+/// The number of requests that the server refused because no seat was free, by its own count.
 #[track_caller]
 fn without_a_seat(cluster: &ControlPlane) -> f64 {
     let metrics = cluster.api().text("/metrics").expect("metrics");
@@ -127,9 +127,9 @@ fn without_a_seat(cluster: &ControlPlane) -> f64 {
     counts.sum()
 }
 
-/// Fault (API server): its priority and fairness has no seat for the agent, which a crowd of its level has taken (429)
-/// Does: keeps what it knew; new listeners are found
-/// Right again: its view is young, and Events are written, once there is a seat; no restart
+/// Fault (API server): its priority and fairness has no seat for the agent, because other clients of its level have all seats (429)
+/// Does: keeps its facts; new listeners are found
+/// Right again: its facts are current, and Events are written, once there is a seat; no restart
 /// Lost: nothing
 #[test]
 fn without_a_seat_at_the_server_listeners_are_found_and_told_once_there_is_one() {
@@ -144,7 +144,7 @@ fn without_a_seat_at_the_server_listeners_are_found_and_told_once_there_is_one()
     let crowd = Crowd::of_nobody(&node.cluster);
     until("refusal in force", || (without_a_seat(&node.cluster) > 10.0).then_some(()));
 
-    // A watch that is open keeps no seat: each has to begin anew.
+    // An open watch needs no seat, so each watch must begin again.
     relay.cut();
     relay.mend();
     until("429", || (errors(&agent, "429") >= 2.0).then_some(()));

@@ -5,9 +5,9 @@ use std::fs;
 use super::{FOUND, MODE, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Agent, Directory, Relay, until};
 
-/// Fault (clock): it is so far ahead that the API server's certificate has expired
-/// Does: refuses the server, keeps what it knew; new listeners are found
-/// Right again: its view is young, and Events are written, once the clock is right
+/// Fault (clock): the clock is so far ahead that the API server's certificate has expired
+/// Does: refuses the server, keeps its facts; new listeners are found
+/// Right again: its facts are current, and Events are written, once the clock is right
 /// Lost: nothing
 #[test]
 fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing_else() {

@@ -1,4 +1,4 @@
-//! What an agent depends on in the cluster is deleted, and made anew.
+//! Objects on which an agent depends are deleted and made again.
 
 use std::slice;
 
@@ -16,8 +16,8 @@ fn related(node: &Node, service: &str) -> Vec<Value> {
 
 /// Nodes are read every ten minutes, and at the start: so an agent is started whenever something has changed.
 ///
-/// Fault (operator): the Node object is deleted, and an agent starts before it is made anew with another uid
-/// Does: finds what the one before found, and its Event
+/// Fault (operator): the Node object is deleted, and an agent starts before it is made again with another uid
+/// Does: finds the findings of the earlier agent, and its Event
 /// Right again: an agent that starts then writes Events about the new uid; one that runs does so with its next reading
 /// Lost: nothing
 #[test]
@@ -71,7 +71,7 @@ fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     node.cluster.api().create(&service);
     let _theirs = squat(30081);
     until_found(&agent, &[30080, 30081]);
-    // Its contents are deleted by a controller, which this cluster lacks: a test does it.
+    // A controller would delete the content of the namespace. This cluster has none, so the test does it.
     node.cluster.api().delete(&namespace);
     until("refusal", || node.cluster.api().try_create(&service).err());
     node.cluster.api().delete(&service);

@@ -1,15 +1,15 @@
-//! etcd hangs, dies, and comes back with an older state or with none.
+//! etcd hangs, dies, and starts again with an older state or without any.
 
 use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told, until_told_also};
 use crate::parts::{PRIMARY, Role, objects, until};
 
 /// Fault (API server): its etcd is frozen (SIGSTOP)
-/// Does: goes on looking with what it knew; new listeners are found
+/// Does: still scans, with its last facts; new listeners are found
 /// Right again: Events are written once etcd goes on
 /// Lost: nothing
 ///
 /// Fault (API server): its etcd is killed, and started again
-/// Does: goes on looking with what it knew; the end of a listener is seen
+/// Does: still scans, with its last facts; the end of a listener is seen
 /// Right again: Events are written once etcd is back
 /// Lost: nothing
 #[test]
@@ -35,7 +35,7 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
     until_told(&node.cluster, &[("web", FOUND), ("late", FOUND), ("late", RESOLVED)]);
 }
 
-/// Fault (API server): it comes back with an older state, from a backup of etcd
+/// Fault (API server): the server comes back with an older state, from a backup of etcd
 /// Does: accepts it, after it answers: removed Services have no findings
 /// Right again: with the scan that its first list starts
 /// Lost: Events that the server has lost
@@ -46,7 +46,7 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
     let saved = node.cluster.store().save();
     until("API server", || node.cluster.api().text("/api/v1/services"));
     serve(&node.cluster, "later", 30081);
-    // Far more than the versions that the older state has.
+    // Far more versions than the older state has.
     for number in 0..50 {
         node.cluster.api().create(&objects::service(&format!("more-{number}"), &[objects::port(80, None)]));
     }
@@ -63,7 +63,7 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
     assert!(agent.is_well());
 }
 
-/// Fault (API server): it comes back empty, and its roles are written anew
+/// Fault (API server): the server comes back empty, and its roles are written again
 /// Does: keeps its facts while the server refuses it (403), then accepts the server's state, and finds new conflicts
 /// Right again: with the scan that each change starts
 /// Lost: Events that the server has lost or refused

@@ -1,4 +1,4 @@
-//! Many agents of one API server: it dies and comes back, or they are restarted as a roll-out does it.
+//! Many agents of one API server: the server dies and starts again, or a roll-out restarts the agents.
 
 use std::{
     collections::BTreeMap,
@@ -80,7 +80,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until each of these agents has looked once, as a roll-out does before it goes on.
+    /// Waits until each of these agents has scanned once, as a roll-out does before its next step.
     #[track_caller]
     fn until_ready(numbers: Range<usize>) {
         for number in numbers {
@@ -88,7 +88,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until each of these agents has found so many squatters.
+    /// Waits until each of these agents has found this number of listeners.
     #[track_caller]
     fn until_found(numbers: Range<usize>, squatters: u32) {
         let series = super::SERIES;
@@ -98,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the view of every agent is younger than `since`.
+    /// Waits until the facts of every agent are newer than `since`.
     #[track_caller]
     fn until_young(&self, since: Instant) {
         for number in 0..self.agents.len() {
@@ -144,8 +144,8 @@ impl Fleet {
     }
 }
 
-/// Fault (API server): it is killed and started again under fifty agents
-/// Does: each keeps what it knew, and comes back after a pause of its own
+/// Fault (API server): the server is killed and started again, with fifty agents
+/// Does: each keeps its facts, and connects again after its own pause
 /// Right again: each finds a new listener, and knows a new Service, after four lists each at most
 /// Lost: nothing
 #[test]

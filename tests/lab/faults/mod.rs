@@ -19,9 +19,9 @@ use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, obje
 const RULE: &str = "listener-on-node-port/loses";
 /// Its series.
 const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
-/// The agent's arguments: there is no proxy to ask.
+/// The agent's arguments: there is no proxy that could be queried.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
-/// What Events say.
+/// The texts of Events.
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
@@ -97,12 +97,12 @@ fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
     });
 }
 
-/// How old the agent's view of the Services is, in seconds.
+/// The age of the agent's facts about Services, in seconds.
 fn age(metrics: &str) -> f64 {
     age_of(metrics, "services")
 }
 
-/// The same of what is watched under another name.
+/// The age of facts about another kind of object.
 fn age_of(metrics: &str, resource: &str) -> f64 {
     let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
     Agent::value(metrics, &series).unwrap_or(f64::INFINITY)
@@ -114,7 +114,7 @@ fn errors(agent: &Agent, code: &str) -> f64 {
     Agent::value(&agent.metrics(), &series).unwrap_or_default()
 }
 
-/// Waits until the agent's view is younger than it was.
+/// Waits until the agent's facts are newer than before.
 #[track_caller]
 fn until_young(agent: &Agent) {
     let before = age(&agent.metrics());

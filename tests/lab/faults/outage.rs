@@ -12,7 +12,7 @@ use crate::{
 
 /// The watches at all times; Nodes and settings are read only now and then.
 const WATCHED: [&str; 2] = ["services", "pods"];
-/// How old a view has to become to call it an outage: twice as long as one request may take by default.
+/// The age of facts that counts as an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
 
 /// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
@@ -26,7 +26,7 @@ fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     (cluster, proxy)
 }
 
-/// Events of which the agent knows that they are there.
+/// Events that the agent knows to exist.
 fn settled(agent: &Agent) -> f64 {
     let exposition = agent.metrics();
     let of = |result| Agent::value(&exposition, &format!("portreeve_events_total{{result=\"{result}\"}}"));
@@ -46,19 +46,19 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 }
 
 /// Fault (API server): kube-apiserver is frozen (SIGSTOP) with every connection open
-/// Does: goes on looking at the node with the cluster as it knew it; new listeners are found
+/// Does: still scans the node, with its last facts about the cluster; new listeners are found
 /// Right again: Events are written as soon as the server goes on
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver is killed (SIGKILL)
-/// Does: keeps its view, which grows old in `portreeve_watch_age_seconds`; raises and clears findings; stays alive
+/// Does: keeps its facts, whose age grows in `portreeve_watch_age_seconds`; raises and clears findings; stays alive
 /// and ready
 /// Right again: every change of the outage is an Event once the server is back
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver accepts connections and never answers
-/// Does: counts `timed-out`, keeps its view, goes on looking
-/// Right again: its view is young again once the server answers
+/// Does: counts `timed-out`, keeps its facts, still scans
+/// Right again: its facts are current again once the server answers
 /// Lost: nothing
 #[test]
 fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
@@ -104,14 +104,14 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     drop(agent);
 }
 
-/// Fault (API server): the way to the server is cut while Services come and go
-/// Does: keeps what it knew, and changes nothing that it cannot see
-/// Right again: within three scans of its first whole view, of which a change of the cluster brings on one
+/// Fault (API server): the connection to the server is cut while Services come and go
+/// Does: keeps its facts, and changes nothing that it cannot read
+/// Right again: within three scans of its first complete facts, after a change of the cluster
 /// Lost: nothing
 ///
 /// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
-/// Does: counts 410, reads everything anew
-/// Right again: within three scans of its first whole view
+/// Does: counts 410, reads all objects again
+/// Right again: within three scans of its first complete facts
 /// Lost: nothing
 #[test]
 fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {

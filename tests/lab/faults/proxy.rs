@@ -11,12 +11,12 @@ use crate::{
 
 /// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
-/// A program that says nonsense at an address to everybody who connects there.
+/// A program that sends nonsense to every client of an address.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 
-/// Fault (proxy): it dies, and another process takes its port and sends nonsense
-/// Does: takes no other process for the proxy; holds findings that depend on its mode, as unknown
+/// Fault (proxy): the proxy dies, and another process has its port and sends nonsense
+/// Does: treats no other process as the proxy; holds findings that depend on its mode, as unknown
 /// Right again: within two scans of the proxy’s return
 /// Lost: nothing
 ///
@@ -29,7 +29,7 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
-    // Another process than the squatter: who holds a NodePort and the proxy's port may well be a proxy.
+    // Not the listening process: a process with a NodePort and the proxy's port may be a proxy.
     let directory = Directory::new();
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());

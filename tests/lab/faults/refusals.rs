@@ -1,4 +1,4 @@
-//! The API server is well, and refuses: the agent's rights are gone for a while.
+//! The API server works, but refuses: the agent has no rights for some time.
 
 use serde_json::{Value, json};
 
@@ -24,8 +24,8 @@ fn bindings(node: &Node) -> Vec<Value> {
 }
 
 /// Fault (API server): its rights are withdrawn, and given back
-/// Does: keeps what it knew; the end of a listener is seen
-/// Right again: its view is young once it may read again; no restart
+/// Does: keeps its facts; the end of a listener is seen
+/// Right again: its facts are current once it may read again; no restart
 /// Lost: Events that were refused
 #[test]
 fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restart() {
@@ -40,7 +40,7 @@ fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restar
     let bindings = bindings(&node);
     assert!(!bindings.is_empty());
     bindings.iter().for_each(|binding| node.cluster.api().delete(binding));
-    // A watch that is open is not refused any more: each has to begin anew, once that is in force.
+    // An open watch is not refused, so each watch must begin again when the refusal is in force.
     let observer = Api::of(&node.cluster.kubeconfig("observer")).expect("a kubeconfig");
     until("refusal in force", || observer.text("/api/v1/services").is_none().then_some(()));
     relay.cut();

@@ -1,4 +1,4 @@
-//! The way to the API server is slow, cut in the middle of a word, or has forgotten the connections.
+//! The connection to the API server is slow, is cut in the middle of a line, or a firewall has forgotten it.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use serde_json::json;
 use super::{FOUND, Node, age, serve, squat, until_found, until_told};
 use crate::parts::{Relay, objects, until, until_within};
 
-/// How old a view has to become to call it an outage.
+/// The age of facts that counts as an outage.
 const LONG: f64 = 20.0;
 /// Longer than a watch may be silent.
 const SILENCE: Duration = Duration::from_secs(180);
 
-/// Fault (API server): the way to it passes 25 KiB a second
+/// Fault (API server): the connection to the server passes 25 KiB a second
 /// Does: reads everything, a little later
 /// Right again: with the scan that each change starts
 /// Lost: nothing
@@ -23,8 +23,8 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Lost: nothing
 ///
 /// Fault (API server): a firewall forgets its connections: no packet arrives, and no end gets an error
-/// Does: its view becomes old; it still finds new listeners; it gives the silent watches up
-/// Right again: after it gives its watches up and begins new ones
+/// Does: its facts become old; it still finds new listeners; it ends the silent watches
+/// Right again: after it ends its watches and begins new watches
 /// Lost: nothing
 #[test]
 fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
@@ -33,13 +33,13 @@ fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
     relay.set_slow(true);
     let agent = node.agent(&["--apiserver", Relay::URL]);
     let mut slow = objects::service("slow", &[objects::port(80, Some(30081))]);
-    // Two seconds of the way.
+    // The bytes of two seconds.
     slow["metadata"]["annotations"] = json!({"long": "x".repeat(50_000)});
     node.cluster.api().create(&slow);
     let _slow = squat(30081);
     until_found(&agent, &[30080, 30081]);
 
-    // Ten seconds of it, which are cut.
+    // The bytes of ten seconds, which are cut.
     let mut torn = objects::service("torn", &[objects::port(80, Some(30082))]);
     torn["metadata"]["annotations"] = json!({"long": "x".repeat(250_000)});
     let before = relay.passed_bytes();

@@ -1,4 +1,4 @@
-//! `portreeve agent`, the shipped binary, and what it leaves behind in the cluster.
+//! `portreeve agent`, the shipped binary, and its objects in the cluster.
 
 use super::named::is_of;
 use std::{
@@ -20,7 +20,7 @@ use super::{
     talk::{http_get, socket_get},
 };
 
-/// How long something may take that takes two looks; far more than it needs on a busy machine.
+/// The time limit for an effect that needs two scans; far longer than a busy machine needs.
 const SOON: Duration = Duration::from_secs(60);
 /// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
@@ -45,7 +45,7 @@ const POD: &str = "
     export KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443
     exec \"$@\"";
 
-/// An agent of the calling thread's namespace; it ends with this value.
+/// An agent in the calling thread's namespace; it ends when this value is dropped.
 pub struct Agent {
     place: &'static str,
     _process: Process,
@@ -54,20 +54,20 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// One of node `n1` with the rights of `observer` that has looked once, with further arguments. It may do
-    /// everything on the node, as with the netfilter profile.
+    /// An agent of node `n1` with the rights of `observer`, after its first scan, with further arguments. It has all rights on the node, as
+    /// with the netfilter profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)
     }
 
-    /// The same, of another node and answering at another place.
+    /// An agent of another node at another address.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         Self::with(&cluster.kubeconfig("observer"), node, place, arguments)
     }
 
-    /// The same with a kubeconfig.
+    /// An agent with a kubeconfig.
     #[track_caller]
     pub fn with(kubeconfig: &Path, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let kubeconfig = kubeconfig.display().to_string();
@@ -80,7 +80,7 @@ impl Agent {
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
-        // By another program: were it open for writing here, a child of a parallel test would keep it busy.
+        // Another program makes the copy: if this process opened it for writing, a child of a parallel test could keep it busy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
@@ -101,7 +101,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
-    /// One of node `n1` as by [`Self::start`], run by a program that is given it and its arguments.
+    /// An agent like [`Self::start`], started by a program that gets the agent and its arguments.
     #[track_caller]
     pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
@@ -122,7 +122,7 @@ impl Agent {
         Self { place, _process: process, socket, _directory: directory }
     }
 
-    /// Whether kubelet's probes would leave it alone.
+    /// Whether kubelet's probes would succeed.
     #[track_caller]
     pub fn is_well(&self) -> bool {
         let mut probe = Command::new(env!("CARGO_BIN_EXE_portreeve"));
@@ -141,28 +141,28 @@ impl Agent {
         ports
     }
 
-    /// The value of a series in an exposition, if it is there.
+    /// The value of a series in an exposition, if the series exists.
     pub fn value(exposition: &str, series: &str) -> Option<f64> {
         exposition.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// How often it has looked.
+    /// The number of its scans.
     #[track_caller]
     pub fn looks(&self) -> u64 {
         Self::looks_in(&self.metrics())
     }
 
-    /// The same in what it exposed.
+    /// The number of scans in an exposition.
     #[track_caller]
     pub fn looks_in(metrics: &str) -> u64 {
         let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
         count.and_then(|count| count.parse().ok()).expect("a count of looks")
     }
 
-    /// The state after so many scans from now on, each begun and ended.
+    /// The state after this number of scans that begin from now on.
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // A scan that is under way does not count.
+        // A scan that is running does not count.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()
@@ -174,10 +174,10 @@ impl Agent {
         http_get(self.place, "/metrics").expect("metrics")
     }
 
-    /// The findings that it could not report, as JSON.
+    /// The unknown results, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
-        // It answers a few at once, and a story may ask for them beside this.
+        // The agent answers a few requests at once, and a story may send requests at the same time.
         let findings = until("findings", || socket_get(&self.socket, "/findings"));
         serde_json::from_str(&findings).expect("JSON")
     }
@@ -188,7 +188,7 @@ impl Agent {
         socket_get(&self.socket, "/").expect("a page")
     }
 
-    /// Everything that it saw.
+    /// The snapshot of its last scan.
     #[track_caller]
     pub fn snapshot(&self) -> Value {
         let snapshot = socket_get(&self.socket, "/snapshot").expect("a snapshot");
@@ -206,7 +206,7 @@ pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     until_within(SOON, what, probe)
 }
 
-/// The same, for what takes longer than anything else.
+/// Waits longer, for the slowest steps.
 #[track_caller]
 pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + patience(usual);
@@ -235,7 +235,7 @@ pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     told.into_iter().map(|(event, _)| event).collect()
 }
 
-/// Every one of them.
+/// All Events.
 #[track_caller]
 pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     let text = cluster.api().text("/apis/events.k8s.io/v1/events").expect("events can be listed");
@@ -246,7 +246,7 @@ pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     events
 }
 
-/// Their reasons.
+/// The reasons of the Events.
 #[track_caller]
 pub fn reasons(cluster: &ControlPlane) -> Vec<String> {
     events(cluster).iter().filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect()

@@ -19,7 +19,7 @@ const DESK: &str = "127.0.0.1:9099";
 /// Path and body of each message, in their order.
 type Messages = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An Alertmanager that routes by severity and groups as `docs/runbooks/README.md` says, and the desk of those it calls.
+/// An Alertmanager that routes by severity and groups as in `docs/runbooks/README.md`, and the receivers.
 pub struct Alertmanager {
     _process: Process,
     desk: TcpListener,
@@ -32,7 +32,7 @@ impl Alertmanager {
     /// The address of the Alertmanager.
     pub const PLACE: &str = "127.0.0.1:9093";
 
-    /// One that is ready.
+    /// A ready Alertmanager.
     #[track_caller]
     pub fn start() -> Self {
         let desk = TcpListener::bind(DESK).expect("a free port");
@@ -95,7 +95,7 @@ fn config() -> Value {
     })
 }
 
-/// Takes a `POST` of JSON in, and says so.
+/// Receives a `POST` of JSON, and answers with success.
 fn received(stream: TcpStream) -> io::Result<(String, Value)> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

@@ -19,7 +19,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// A client for a kubeconfig; nothing while the files it names are not there yet.
+    /// A client for a kubeconfig; none while its files do not exist yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let (runtime, options) = (runtime(), KubeConfigOptions::default());
@@ -27,7 +27,7 @@ impl Api {
         Self::by(runtime, config)
     }
 
-    /// The same for one that takes every refusal for an answer: the library would ask again for minutes.
+    /// A client that treats every refusal as an answer: the library would repeat the request for minutes.
     #[track_caller]
     pub fn unrepeated(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
@@ -45,18 +45,18 @@ impl Api {
     }
 
     fn by(runtime: Runtime, config: Config) -> Option<Self> {
-        // A client is at home in a runtime.
+        // A client belongs to one runtime.
         let client = runtime.block_on(async { Client::try_from(config) }).ok()?;
         Some(Self { runtime, client })
     }
 
-    /// What a path answers, if that is a success.
+    /// The answer of a path, if it is a success.
     pub fn text(&self, path: &str) -> Option<String> {
         let request = Request::get(path).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// The same with a header.
+    /// The answer to a request with a header.
     pub fn text_with(&self, path: &str, header: &str, value: &str) -> Option<String> {
         let request = Request::get(path).header(header, value).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
@@ -76,7 +76,7 @@ impl Api {
         String::from_utf8(body.into()).expect("a text")
     }
 
-    /// Creates an object, and returns it as the server keeps it, or why it refused.
+    /// Creates an object, and returns the stored object, or the reason of the refusal.
     ///
     /// # Panics
     /// When there is no answer.
@@ -102,7 +102,7 @@ impl Api {
             .unwrap_or_else(|refusal| panic!("{refusal}: {status:#}"));
     }
 
-    /// Sends an object to a path, and returns the answer, or why it was refused.
+    /// Sends an object to a path, and returns the answer, or the reason of the refusal.
     ///
     /// # Panics
     /// When there is no answer.

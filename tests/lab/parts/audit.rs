@@ -9,7 +9,7 @@ use super::directory::Directory;
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
-/// An audit log; it has to outlive the server that writes it.
+/// An audit log; it must live longer than the server that writes it.
 pub struct Audit(Directory);
 
 /// One request that was answered.
@@ -33,13 +33,13 @@ impl Audit {
         Self(directory)
     }
 
-    /// What makes kube-apiserver write it.
+    /// The flags with which kube-apiserver writes the log.
     pub fn flags(&self) -> [String; 2] {
         let path = |name| self.0.path().join(name).display().to_string();
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// The requests of a user so far, each once: the log has a watch at its begin and at its end.
+    /// The requests of a user so far, each once: the log has two entries for a watch: at its start and at its end.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");

@@ -1,4 +1,4 @@
-//! Cilium's agent in kube-proxy's place, and a pod of its own.
+//! Cilium's agent instead of kube-proxy, and a pod of Cilium.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
 
-/// The lab's settings beyond the chart's defaults: no proxies, small maps, routes of the lab's own.
+/// The lab's settings besides the chart's defaults: no proxies, small maps, the lab's own routes.
 const OURS: [(&str, Option<&str>); 29] = [
     ("enable-ipv6", Some("true")),
     ("kube-proxy-replacement", Some("true")),
@@ -47,10 +47,10 @@ const OURS: [(&str, Option<&str>); 29] = [
     ("devices", Some("eth0")),
 ];
 
-/// How long its agent may take to compile its programs, beside others that do.
+/// The time limit for the agent to compile its programs, beside other agents.
 const COMPILING: Duration = Duration::from_secs(300);
 
-/// Which Cilium.
+/// The version of Cilium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// The version of `tests/lab/cilium-1.20`.
@@ -67,12 +67,12 @@ impl Release {
         }
     }
 
-    /// Beside its programs the folder with what they compile (`bpf`) and install (`crds`), and its chart.
+    /// The folder with its programs, their source (`bpf`), the objects that they install (`crds`), and the chart.
     fn sources(self) -> PathBuf {
         programs::find(&self.program("cilium-agent")).with_file_name("sources")
     }
 
-    /// Its version, which the chart has.
+    /// The version, from the chart.
     #[track_caller]
     pub fn version(self) -> String {
         let chart =
@@ -82,7 +82,7 @@ impl Release {
     }
 }
 
-/// A control group whose sockets Cilium sees, and in which threads of this process can be.
+/// A control group whose sockets Cilium sees, for threads of this process.
 pub struct Inside(PathBuf);
 
 impl Inside {
@@ -96,7 +96,7 @@ impl Inside {
         Self(path)
     }
 
-    /// Moves the calling thread in here; threads that it starts from now on are here too.
+    /// Moves the calling thread into the group; threads that it starts from now on are in the group too.
     #[track_caller]
     pub fn join(path: &Path) {
         fs::write(path.join("cgroup.threads"), gettid().to_string()).expect("a thread can join");
@@ -126,7 +126,7 @@ impl Drop for Inside {
 
 /// The agent of node `n1`, which must be the calling thread's namespace.
 pub struct Cilium {
-    /// Its settings, as in the ConfigMap `cilium-config`.
+    /// The settings, as in the ConfigMap `cilium-config`.
     pub settings: Map<String, Value>,
     release: Release,
     process: Process,
@@ -152,7 +152,7 @@ impl Cilium {
         cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cilium-secrets"}}));
     }
 
-    /// Starts it in a control group with further settings, and waits until it has attached its programs.
+    /// Starts the agent in a control group with further settings, and waits until it has attached its programs.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, release: Release, inside: &Inside, settings: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -164,7 +164,7 @@ impl Cilium {
             "data": settings,
         });
         cluster.api().create(&config);
-        // What only this machine has is in the folder alone.
+        // The folder has the files that only this machine has.
         let folder = directory.path().join("config");
         fs::create_dir(&folder).expect("a folder");
         let local = json!({
@@ -242,7 +242,7 @@ impl Cilium {
     }
 }
 
-/// The chart's settings, the lab's, and further ones, of which an empty one leaves out what the lab has.
+/// The settings of the chart, of the lab, and further settings. An empty value removes a setting of the lab.
 #[track_caller]
 fn all_settings(release: Release, further: &[(&str, &str)]) -> Map<String, Value> {
     let output = Command::new(programs::find("helm"))

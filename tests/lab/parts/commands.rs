@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{control_plane::ControlPlane, directory::Directory, programs};
 
-/// What a program prints, or its complaint.
+/// The output of a program, or its error.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -51,13 +51,13 @@ impl<'a> Person<'a> {
         Self { folder: folder.to_owned(), ..self }
     }
 
-    /// What a command line prints that begins with a program and has no quotes.
+    /// The output of a command line that begins with a program and has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
     }
 
-    /// The same, or the complaint.
+    /// The output, or the error.
     #[track_caller]
     pub fn tries(&self, line: &str) -> Result<String, String> {
         let mut words = line.split_whitespace();

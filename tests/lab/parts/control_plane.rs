@@ -21,14 +21,14 @@ use super::{
 
 /// The key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
-/// Why something cannot be done to it in a guest.
+/// The reason why an action is not possible in a guest.
 const LENT: &str = "programs of its own: a guest borrows what the machine runs";
-/// Names of users; each one's token is its name. The first may do everything, the others what they are granted.
+/// Names of users; the token of a user is the name. The first user has all rights, the others have granted rights.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback of the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// Its programs; nothing in a guest, which has borrowed it.
+    /// Its programs; none in a guest, which borrows the API server.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,
@@ -45,8 +45,7 @@ impl ControlPlane {
     /// The default address of an API server.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
-    /// One with the defaults that matter here, dual-stack and RBAC; ready to be written to. A guest borrows it, and its
-    /// programs are not the guest's to stop.
+    /// An API server with the necessary defaults, dual-stack and RBAC, ready for writes. A guest borrows it, and cannot stop its programs.
     #[track_caller]
     pub fn start() -> Self {
         match lent::borrow() {
@@ -61,7 +60,7 @@ impl ControlPlane {
         Self::on("127.0.0.1", flags)
     }
 
-    /// The same on another address of the namespace, which others may reach.
+    /// An API server on another address of the namespace, which other hosts may reach.
     #[track_caller]
     pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
@@ -118,13 +117,13 @@ impl ControlPlane {
         *self.server() = None;
     }
 
-    /// Stops the API server at once: connections stay open without an answer.
+    /// Freezes the API server: connections stay open without an answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Continues the API server.
     #[track_caller]
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
@@ -140,7 +139,7 @@ impl ControlPlane {
     }
 
     /// The same with a serving certificate of a new authority, and another key for the tokens of service accounts:
-    /// what clients hold is good for nothing any more.
+    /// the clients' certificates and tokens are not valid any more.
     #[track_caller]
     pub fn restart_rotated(&mut self) {
         self.kill();
@@ -149,7 +148,7 @@ impl ControlPlane {
         self.restart();
     }
 
-    /// Ends the API server, and starts one that hangs as soon as it accepts connections; [`Self::thaw`] ends that.
+    /// Ends the API server, and starts one that accepts connections and hangs; [`Self::thaw`] continues it.
     #[track_caller]
     pub fn restart_hung(&mut self) {
         self.kill();
@@ -170,7 +169,7 @@ impl ControlPlane {
         ask("/v3/kv/compaction", &json!({"revision": now, "physical": true}));
     }
 
-    /// Writes a Service past the API server, as a backup that was put together wrongly restores it.
+    /// Writes a Service directly into etcd, as the restore of a wrong backup does.
     #[track_caller]
     pub fn restore_service(&self, service: &Value) {
         let name = service["metadata"]["name"].as_str().expect("a name");
@@ -181,21 +180,20 @@ impl ControlPlane {
         self.etcd().post("/v3/kv/put", &put).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 
-    /// A client of etcd, for what the API server has no word in.
+    /// A client of etcd, for changes that the API server would not allow.
     #[track_caller]
     pub fn etcd(&self) -> Api {
         assert!(self.programs.is_some(), "{LENT}");
         Api::at(&format!("http://{}", etcd::PLACE))
     }
 
-    /// Its etcd, to do something to it.
+    /// Its etcd, for faults.
     #[track_caller]
     pub fn store(&mut self) -> &mut Etcd {
         &mut self.programs.as_mut().expect(LENT).etcd
     }
 
-    /// Writes what a pod of a service account of `default` is given into a directory: a new token, the authority and
-    /// the namespace.
+    /// Writes the files of a pod's service account in `default` into a directory: a new token, the authority and the namespace.
     #[track_caller]
     pub fn write_service_account(&self, account: &str, directory: &Path) {
         self.write_authority(directory);
@@ -263,7 +261,7 @@ fn start_server(directory: &Directory, flags: &[String]) -> Process {
     let key = directory.path().join(KEY).display().to_string();
     let ours = [
         "--etcd-servers=http://127.0.0.1:2379",
-        // Without a default route there is no address to guess.
+        // Without a default route, kube-apiserver cannot guess an address.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
         "--cert-dir=certificates",

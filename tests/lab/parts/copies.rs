@@ -14,7 +14,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 /// The report of the nodes that differ from all others.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
-/// A server that has the metrics of every node at the path of its name, until it is dropped.
+/// A server with the metrics of every node, at the path with the node's name, until it is dropped.
 pub struct Copies {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
@@ -25,7 +25,7 @@ impl Copies {
     /// The address of the copies.
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// A copy that reports for each node the findings of `original`.
+    /// Copies that report for each node the findings of `original`.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -43,7 +43,7 @@ impl Copies {
         Self { listener, thread: Some(thread), others }
     }
 
-    /// These nodes report this from now on.
+    /// These nodes have this report from now on.
     pub fn say(&self, nodes: &[String], text: &str) {
         let text: Arc<str> = text.into();
         self.others.lock().expect("the texts").extend(nodes.iter().map(|node| (node.clone(), Arc::clone(&text))));

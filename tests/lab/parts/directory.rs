@@ -1,4 +1,4 @@
-//! A directory that outlives a test only when the test fails.
+//! A directory that is kept only if the test fails.
 
 use std::{fs, path::Path, thread};
 
@@ -23,7 +23,7 @@ impl Directory {
         path.to_str().expect("the path of a temporary directory is UTF-8").to_owned()
     }
 
-    /// Keeps it, and names it.
+    /// Keeps the directory, and prints its name.
     pub fn keep(mut self) {
         self.leave();
     }

@@ -1,4 +1,4 @@
-//! etcd, which can hang, die, and come back with what it had at another time.
+//! etcd, which can hang, die, and start again with an older content.
 
 use std::{
     path::{Path, PathBuf},
@@ -21,11 +21,11 @@ pub struct Etcd {
     logs: PathBuf,
 }
 
-/// What an etcd had at one time.
+/// The content of an etcd at one time.
 pub struct Saved(TempDir);
 
 impl Etcd {
-    /// One without anything, which may not answer yet; its log goes to a directory.
+    /// An empty etcd, which may not answer yet; its log is in a directory.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
         let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };
@@ -38,13 +38,13 @@ impl Etcd {
         self.process.as_mut().expect("it runs").wait_for("etcd", || http_get(PLACE, "/readyz"));
     }
 
-    /// Stops it in the middle of whatever it does.
+    /// Freezes it at any moment.
     #[track_caller]
     pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Continues it.
     #[track_caller]
     pub fn thaw(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
@@ -55,7 +55,7 @@ impl Etcd {
         self.process = None;
     }
 
-    /// Starts it again, with what it has.
+    /// Starts it again, with its content.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -73,7 +73,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// Ends it, and starts it with what it had then; nothing is nothing at all.
+    /// Ends it, and starts it with this older content; none means empty.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

@@ -1,8 +1,8 @@
 //! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
 //!
-//! QEMU emulates every instruction, and the guest's clock counts them: whatever else the machine does, a second in there
-//! has as many as on a slow machine that is all its own. Only while it waits for the machine's files its clock goes with
-//! the machine's, so that it must not be starved. Each test has a guest to itself, with one processor.
+//! QEMU emulates every instruction, and the guest's clock counts them: with any load of the machine, a second in the guest has as many
+//! instructions as on a slow idle machine. Only while the guest waits for the machine's files, its clock follows the machine's clock, so it
+//! needs processor time. Each test has a guest to itself, with one processor.
 
 use std::{
     any::type_name,
@@ -19,31 +19,30 @@ use super::{directory::Directory, lent::Lender, patience::FACTOR, process::Proce
 const INIT: &str = include_str!("../guest/init");
 const START: &str = include_str!("../guest/start");
 
-/// What `init` calls; all of it is busybox.
+/// The commands that `init` calls; all of them are busybox.
 const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
-/// What `init` needs before it has the machine's tree; everything else is loaded from there.
+/// The modules that `init` needs before it has the machine's tree; other modules are loaded from the tree.
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
 /// Variables by which tests find things.
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
 /// A guest that boots is never silent for longer.
 const SILENCE: Duration = Duration::from_secs(120);
-/// How many boots that fall silent are one too many.
+/// The largest number of boots without output.
 const BOOTS: usize = 3;
 /// The longest that a command may take.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// How much longer than on the machine everything may take in there.
+/// The factor of time limits in the guest.
 const SLOWNESS: &str = "2";
 
-/// What a command in a guest came to.
+/// The result of a command in a guest.
 struct Finished {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-/// Runs a test's body, a closure in it, where there is IPVS: here, or as the same test of the same program in a guest of
-/// its own.
+/// Runs a test's body, a closure, with IPVS: on this machine, or as the same test of the same program in its own guest.
 ///
 /// # Panics
 /// When it panics there; with what it printed.
@@ -72,8 +71,8 @@ pub fn pass_in_a_guest(program: &str) {
 }
 
 /// Runs a command as root in a guest, in this process's working directory, with loopback up, `ip_vs` loaded and all
-/// that the machine's file system holds. What it writes to the package stays, everything else is forgotten where it
-/// succeeds. API servers are the machine's.
+/// that the machine's file system holds. Files that it writes to the package stay; all other changes are dropped if it succeeds. API
+/// servers are the machine's.
 ///
 /// # Panics
 /// When there is no guest.
@@ -105,7 +104,7 @@ fn run(command: &[&str]) -> Finished {
     Finished { code, stdout, stderr }
 }
 
-/// What `make nightly` unpacked: the directory of a kernel.
+/// The directory of a kernel that `make nightly` unpacked.
 fn kernel() -> PathBuf {
     let kernels = programs::cache().join("guest");
     let unpacked = fs::read_dir(&kernels).into_iter().flatten().map(|entry| entry.expect("an entry").path());
@@ -155,7 +154,7 @@ fn in_order(kernel: &Path) -> Vec<PathBuf> {
     modules
 }
 
-/// The directory in which a guest finds its command, and leaves what came of it.
+/// The directory with the guest's command and its result.
 fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]) {
     let share = directory.join("share");
     fs::create_dir(&share).expect("a folder");
@@ -168,7 +167,7 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots, up to the first moment of the command; nothing where the guest falls silent before.
+/// Boots until the command starts; none if the guest stops printing before.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");

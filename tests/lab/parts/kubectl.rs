@@ -1,10 +1,10 @@
-//! kubectl, as a person types it.
+//! kubectl, as a user types it.
 
 use std::{env, ffi::OsString, os::unix::fs::symlink, path::Path, process::Command};
 
 use super::{control_plane::ControlPlane, directory::Directory, programs};
 
-/// What kubectl prints for `admin`.
+/// The output of kubectl for `admin`.
 #[track_caller]
 pub fn kubectl(cluster: &ControlPlane, words: &[&str]) -> String {
     let cache = Directory::new();

@@ -21,7 +21,7 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresse
         // The API server passes `kubectl exec` on without a user.
         "authentication": {"anonymous": {"enabled": true}},
         "authorization": {"mode": "AlwaysAllow"},
-        // How full the machine's disk is has nothing to do with a test.
+        // The use of the machine's disk must not affect a test.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     });

@@ -38,7 +38,7 @@ pub struct Lender {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How to use what is lent.
+/// The connection data of a lent control plane.
 #[derive(Serialize, Deserialize)]
 struct Terms {
     /// The port of the machine's loopback on which the API server answers.
@@ -95,7 +95,7 @@ fn lend(mut guest: TcpStream) {
     let authority = fs::read_to_string(control_plane.authority()).expect("certificates");
     let terms = serde_json::to_string(&Terms { port: port(&listener), authority }).expect("JSON");
     let _relay = namespace.run(move || Relay::between(listener, ControlPlane::SERVER.into()));
-    // A guest that has ended meanwhile needs nothing more; one that has not says nothing more.
+    // A guest that has ended needs no answer; a guest that still runs sends no more requests.
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 

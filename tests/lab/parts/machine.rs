@@ -1,4 +1,4 @@
-//! A machine of its own, as far as processes, mounts and control groups go: whatever starts in it ends with it.
+//! A machine with its own processes, mounts and control groups: all its programs end with it.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use super::{directory::Directory, namespace::Namespace, process::Process};
 
-/// How long the kernel may take to forget processes that were killed.
+/// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Its first process. Like systemd's in a container it has the control group `init.scope`, by which a reader of `/proc`
@@ -65,7 +65,7 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// What runs a program in here, given the program and its arguments. The program ends with the command.
+    /// The command that runs a program in the machine, followed by the program and its arguments. The program ends with the command.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
@@ -177,7 +177,7 @@ impl Drop for ControlGroup {
 /// The directories below one, each before those in it.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // One that has gone since has none.
+    // A directory that was removed has none.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let path = entry.path();

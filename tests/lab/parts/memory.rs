@@ -1,15 +1,15 @@
-//! What the kernel says of the memory of a process.
+//! The memory of a process, from the kernel.
 
 use std::{fmt, fs};
 
 /// Memory of a process, in MiB.
 pub struct Memory {
     pub resident: f64,
-    /// Its share of what several processes have mapped.
+    /// Its share of memory that several processes have mapped.
     proportional: f64,
     /// Memory that is no page of a file: heap and stacks.
     pub anonymous: f64,
-    /// The most that was ever resident.
+    /// The peak of resident memory.
     peak: f64,
 }
 

@@ -64,12 +64,12 @@ impl Namespace {
         Self { jobs: Some(jobs), thread: Some(thread), path }
     }
 
-    /// The file that stands for it.
+    /// The file of the namespace.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Runs something in there, and waits for it. Threads that it starts are in there too.
+    /// Runs a closure in the namespace, and waits for it. Threads that it starts are in there too.
     #[track_caller]
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();

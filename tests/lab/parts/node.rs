@@ -27,7 +27,7 @@ pub fn enter_alone() {
     ip(&addresses("eth0", [PRIMARY[0], "192.0.2.2", PRIMARY[1], "2001:db8::2"]));
 }
 
-/// A node with everybody who may ask it. The calling thread is the node.
+/// A node with all its clients. The calling thread is the node.
 ///
 /// ```text
 /// client --- eth0 node pod0 --- pod      asks
@@ -35,9 +35,9 @@ pub fn enter_alone() {
 /// ```
 pub struct Wired {
     _server: Server,
-    /// Elsewhere.
+    /// A client on another machine.
     pub client: Namespace,
-    /// A pod of this node that serves nothing.
+    /// A pod of this node that is no endpoint.
     pub pod: Namespace,
     /// The pod that serves, as [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,
@@ -76,7 +76,7 @@ impl Wired {
         Self { _server: server, client, pod, backend }
     }
 
-    /// One more pod of the node; when it is dropped nothing of it is left that the kernel knows.
+    /// One more pod of the node; when it is dropped, the kernel has no state of it left.
     #[track_caller]
     pub fn another() -> Namespace {
         let pod = Namespace::new();

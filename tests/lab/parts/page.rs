@@ -1,10 +1,10 @@
-//! Commands in a document, with what the document says that they print.
+//! Commands in a document, with their documented output.
 
 use std::{env, fs, path::Path, process::Command};
 
 use super::{commands::run, control_plane::ControlPlane, directory::Directory, programs};
 
-/// What `docs/runbooks/README.md` has people type first.
+/// The commands that users type first, from `docs/runbooks/README.md`.
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 
@@ -25,8 +25,8 @@ impl<'a> Reader<'a> {
         Self { cluster, home: Directory::new() }
     }
 
-    /// Types everything that a page has behind a `$`, and compares what is printed with the page: words have to be the same,
-    /// numbers, times and the random ends of names are not.
+    /// Types every command of a page after a `$`, and compares the output with the page: words must be equal; numbers, times and the random
+    /// ends of names may differ.
     ///
     /// # Panics
     /// At the first difference, with what was printed.
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         let mut shell = Command::new("bash");
         shell.args(["-c", &command]).env("PATH", path).current_dir(self.home.path());
         shell.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
-        // What there is to find makes some of them fail.
+        // Some commands fail because of their findings.
         run(&mut shell).unwrap_or_else(|said| said)
     }
 }
@@ -79,7 +79,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether lines are what a page says.
+/// Whether lines match a page.
 fn is_told(said: &[String], found: &[String]) -> bool {
     match said.split_first() {
         None => found.is_empty(),
@@ -88,7 +88,7 @@ fn is_told(said: &[String], found: &[String]) -> bool {
     }
 }
 
-/// A line without what is different each time.
+/// A line without its varying parts.
 fn steady(line: &str) -> String {
     let word = |word: &str| {
         let name = word.strip_prefix("portreeve-").or(word.strip_prefix("pod/portreeve-")).filter(|end| end.len() == 5);

@@ -1,4 +1,4 @@
-//! How long is too long, here.
+//! Time limits for this machine.
 
 use std::{env, time::Duration};
 
@@ -10,7 +10,7 @@ pub fn patience(usual: Duration) -> Duration {
     usual * slowness()
 }
 
-/// By how much everything takes longer here.
+/// The factor of all times on this machine.
 pub fn slowness() -> u32 {
     env::var(FACTOR).map_or(1, |text| text.parse().expect("a factor"))
 }

@@ -17,7 +17,7 @@ use nix::{
 
 use super::{patience::patience, programs};
 
-/// The longest that a part may take for anything.
+/// The time limit of any step of a part.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A program in the network namespace of the thread that started it, and in a cgroup of its own: attribution by cgroup
@@ -43,7 +43,7 @@ impl Process {
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
         let cgroup = own_cgroup(program);
-        // It joins before it is what it is: a socket belongs to the control group in which it was opened.
+        // The process joins the group before it starts the program, because a socket belongs to the control group in which it was opened.
         let child = Command::new("sh")
             .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
             .arg(&cgroup)
@@ -69,7 +69,7 @@ impl Process {
         kill(pid, signal).expect("a child can be signalled");
     }
 
-    /// Whether it has ended by itself.
+    /// Whether the program has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be asked").is_some()
     }
@@ -83,7 +83,7 @@ impl Process {
         self.wait_within(PATIENCE, what, probe)
     }
 
-    /// The same for what may take longer.
+    /// Waits longer.
     #[track_caller]
     pub fn wait_within<T>(&mut self, usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + patience(usual);

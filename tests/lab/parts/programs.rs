@@ -30,7 +30,7 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// What installs a program that is nowhere. The verbs install other sets each, and a test is also run without a verb.
+/// The command that installs a missing program. Each verb installs another set, and a test may run without a verb.
 fn advice(program: &str) -> String {
     match row(program) {
         Some(row) => format!("run `tools/install {}`", row[0]),

@@ -32,7 +32,7 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// One in a mode, with further settings of its configuration; every Service there is has been programmed.
+    /// A kube-proxy in a mode, with further settings, after it has applied every Service.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         Self::start_by(&[], cluster, mode, settings)
@@ -65,7 +65,7 @@ impl Proxy {
         proxy
     }
 
-    /// What one says that ends by itself.
+    /// The output of a kube-proxy that ends by itself.
     #[track_caller]
     pub fn end(cluster: &ControlPlane, mode: &str, settings: &Value) -> String {
         let directory = Directory::new();
@@ -84,7 +84,7 @@ impl Proxy {
         Self { process, mode: mode.to_owned(), place: place.to_owned(), _directory: directory }
     }
 
-    /// Starts the program with a configuration of its own.
+    /// Starts the program with its own configuration.
     #[track_caller]
     fn process(
         directory: &Directory,
@@ -129,13 +129,13 @@ impl Proxy {
         self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
-    /// Freezes it: it keeps its sockets and rules, and does not answer.
+    /// Freezes the proxy: it keeps its sockets and rules, and does not answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Lets it go on.
+    /// Continues the proxy.
     #[track_caller]
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
@@ -146,7 +146,7 @@ impl Proxy {
         kill(Pid::from_raw(self.pid().try_into().expect("a pid")), signal).expect("it is ours");
     }
 
-    /// Ends it, and lets it take its rules away.
+    /// Ends the proxy, and runs its cleanup.
     ///
     /// After ipvs mode a first run may come to chains while others still lead to them, and fail.
     pub fn clean_up(self) {

@@ -1,4 +1,4 @@
-//! A connection path that a test can cut, slow down, or make lose everything, while both ends go on.
+//! A connection path that a test can cut, slow down, or let lose all data, while both ends still run.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -30,7 +30,7 @@ pub struct Relay {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How connections fare.
+/// The state of the path.
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ impl Relay {
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
-            // One that has ended by itself is as good as cut.
+            // A connection that has ended by itself counts as cut.
             stream.shutdown(Shutdown::Both).ok();
         }
     }
@@ -92,7 +92,7 @@ impl Relay {
         *self.passed.lock().expect("the connections") = Some(Vec::new());
     }
 
-    /// Makes the way slow, or as fast as it was: some 25 KiB a second for each connection and direction.
+    /// Makes the path slow, or fast again: some 25 KiB a second for each connection and direction.
     pub fn set_slow(&self, is_slow: bool) {
         self.weather.is_slow.store(is_slow, Ordering::Relaxed);
     }

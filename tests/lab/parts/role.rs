@@ -6,7 +6,7 @@ use super::{api::Api, control_plane::ControlPlane};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
-/// What an agent may do in a cluster: nothing beyond it is granted to anybody but `admin`.
+/// The rights of an agent in a cluster: only `admin` has more rights.
 pub struct Role(Vec<Value>);
 
 impl Role {
@@ -17,7 +17,7 @@ impl Role {
         Self(objects.into_iter().filter(is_role).collect())
     }
 
-    /// The same without one resource, or path.
+    /// The rights without one resource or path.
     #[track_caller]
     pub fn without(mut self, what: &str) -> Self {
         let mut taken = 0;
@@ -59,7 +59,7 @@ fn places(rule: &Value) -> Vec<&str> {
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the current user may do what a rule grants, as questions to the API server.
+/// Whether the current user has the rights of a rule, by requests to the API server.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

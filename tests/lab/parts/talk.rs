@@ -1,4 +1,4 @@
-//! Real TCP connections: who answers, and servers that say who they are.
+//! Real TCP connections: who answers, and servers that send their name.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -42,12 +42,12 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Who says this of itself.
+    /// The answerer with this name.
     pub fn said(words: &[u8]) -> Option<Self> {
         [Self::Process, Self::Pod, Self::OtherPod].into_iter().find(|answer| answer.banner() == words)
     }
 
-    /// What a server says of itself.
+    /// The name that a server sends.
     pub fn banner(self) -> &'static [u8] {
         match self {
             Self::Process => b"process",
@@ -148,7 +148,7 @@ fn exchange(mut stream: impl Read + Write, path: &str, headers: &str) -> Option<
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Accepts connections, says who it is, and hangs up, until it is dropped.
+/// Accepts connections, sends its name, and closes them, until it is dropped.
 pub struct Server {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
@@ -162,7 +162,7 @@ impl Server {
         let accepting = listener.try_clone().expect("a second handle");
         let thread = thread::spawn(move || {
             while let Ok((mut stream, _)) = accepting.accept() {
-                // A client that has gone away is its own affair.
+                // A client may have closed the connection.
                 stream.write_all(identity.banner()).and_then(|()| stream.shutdown(Shutdown::Write)).ok();
             }
         });

@@ -19,7 +19,7 @@ use super::{
     talk::http_get_with,
 };
 
-/// What an agent lets read it.
+/// The rights to read an agent.
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
 /// `kubernetes.default` leads to the API server, which resolves no names to find a kubelet.
@@ -34,7 +34,7 @@ pub struct WholeNode {
     proxy: Option<Proxy>,
     _controllers: [Process; 2],
     pub cluster: ControlPlane,
-    /// Who else may ask the node.
+    /// The other clients of the node.
     pub wired: Wired,
     token: OnceCell<String>,
 }
@@ -94,7 +94,7 @@ impl WholeNode {
         });
     }
 
-    /// What the API server has there.
+    /// The object at a path of the API server.
     pub fn read(&self, path: &str) -> Option<Value> {
         let text = self.cluster.api().text(path)?;
         Some(serde_json::from_str(&text).expect("JSON"))

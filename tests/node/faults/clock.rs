@@ -68,7 +68,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     assert!(!after_scans(4).contains(SQUATTED));
 }
 
-/// Fault (clock): it is set an hour ahead, and back
+/// Fault (clock): the clock is set an hour ahead, and back
 /// Does: scans as often as before; every finding stays
 /// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
@@ -77,7 +77,7 @@ fn an_hour_ahead_and_back_changes_no_finding_and_delays_none() {
     survives("+3600", |before, now| now > before + 3500.0);
 }
 
-/// Fault (clock): it is set an hour back, and forward again
+/// Fault (clock): the clock is set an hour back, and forward again
 /// Does: scans as often as before; every finding stays
 /// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
@@ -86,7 +86,7 @@ fn an_hour_back_and_forth_changes_no_finding_and_delays_none() {
     survives("-3600", |before, now| now < before - 3500.0);
 }
 
-/// Fault (clock): it is set to 1970
+/// Fault (clock): the clock is set to 1970
 /// Does: scans as often as before; every finding stays
 /// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing
@@ -95,7 +95,7 @@ fn the_year_1970_changes_no_finding_and_delays_none() {
     survives("@1970-01-01 00:00:10", |_, now| now < 1e6);
 }
 
-/// Fault (clock): it is set 150 years ahead
+/// Fault (clock): the clock is set 150 years ahead
 /// Does: scans as often as before; every finding stays
 /// Right again: a change is found within four scans, at any time of the clock
 /// Lost: nothing

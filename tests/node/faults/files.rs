@@ -93,7 +93,7 @@ fn a_file_of_services_that_is_cut_off_keeps_known_findings() {
 
 /// Fault (disk): the file with the Services has other content
 /// Does: `portreeve_source_up` is 0; known findings are held
-/// Right again: when it has Services
+/// Right again: when the file has Services
 /// Lost: nothing
 #[test]
 fn a_file_of_services_with_other_content_keeps_known_findings() {
@@ -102,7 +102,7 @@ fn a_file_of_services_with_other_content_keeps_known_findings() {
 
 /// Fault (disk): the file with the Services is removed
 /// Does: `portreeve_source_up` is 0; known findings are held
-/// Right again: when it is back
+/// Right again: when the file is back
 /// Lost: nothing
 #[test]
 fn a_missing_file_of_services_keeps_known_findings() {
@@ -146,7 +146,7 @@ fn a_repaired_config_map_is_read_without_a_signal() {
 
 /// Fault (disk): its configuration is removed while it runs, and comes back
 /// Does: logs that the file cannot be read, and keeps its settings
-/// Right again: when it is back
+/// Right again: when the file is back
 /// Lost: nothing
 #[test]
 fn a_configuration_that_is_gone_stays_in_force_until_it_is_back() {

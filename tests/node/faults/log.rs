@@ -5,7 +5,7 @@ use nix::sys::signal::Signal;
 use super::{Incident, SQUATTED, after_scans, finds_it, is_alive};
 use crate::agent::wait_for;
 
-/// Fault (disk): the reader of its log is gone
+/// Fault (disk): no program reads the log, and the pipe is closed
 /// Does: runs without a log
 /// Right again: always
 /// Lost: the log
@@ -19,7 +19,7 @@ fn a_log_without_a_reader_does_not_end_the_agent() {
     assert!(!finds_it() && is_alive());
 }
 
-/// Fault (disk): no program reads its log, and the pipe is full
+/// Fault (disk): no program reads the log, and the pipe is full
 /// Does: scans and answers; ends when it gets a signal
 /// Right again: always
 /// Lost: lines of the log

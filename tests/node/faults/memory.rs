@@ -13,7 +13,7 @@ use crate::agent::{Agent, wait_for};
 /// A program that takes memory until there is no more.
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
-/// Fault (node): a neighbour in its control group takes all memory, and is killed by the kernel
+/// Fault (node): a neighbour in its control group uses all memory, and the kernel kills it
 /// Does: continues
 /// Right again: always
 /// Lost: nothing
@@ -34,7 +34,7 @@ fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
     drop(incident.agent);
 }
 
-/// Fault (node): it reaches its own memory limit, and the kernel kills it
+/// Fault (node): the agent reaches its own memory limit, and the kernel kills it
 /// Does: ends; leaves nothing behind, and a new agent finds the same
 /// Right again: within two scans of the next start
 /// Lost: the age of open findings

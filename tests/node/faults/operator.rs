@@ -8,10 +8,10 @@ use crate::{
     proxy::Squatter,
 };
 
-/// Fault (operator): SIGTERM while a scan hangs
+/// Fault (operator): the agent gets SIGTERM while a scan hangs
 /// Does: ends with exit code 0, without waiting for the scan
 /// Right again: at once
-/// Lost: that scan
+/// Lost: this scan
 #[test]
 fn it_ends_in_the_middle_of_a_scan() {
     let Incident { mut agent, squatter: _squatter, stage: _stage } = Incident::start(&[]);
@@ -23,7 +23,7 @@ fn it_ends_in_the_middle_of_a_scan() {
     assert!(ended.success(), "{ended:?}");
 }
 
-/// Fault (operator): SIGHUP and SIGUSR1, a thousand times
+/// Fault (operator): the agent gets SIGHUP and SIGUSR1 a thousand times
 /// Does: runs as before
 /// Right again: always
 /// Lost: nothing
@@ -37,10 +37,10 @@ fn a_thousand_signals_change_nothing() {
     assert!(finds_it() && is_alive());
 }
 
-/// Fault (operator): two agents on one node at one address
-/// Does: the second names the owner of its port (`host-network-port-taken/agent`), and both continue to scan
-/// Right again: when the first ended, the second answers
-/// Lost: scrapes of the second
+/// Fault (operator): two agents run on one node with one address
+/// Does: the second agent names the owner of its port (`host-network-port-taken/agent`), and both continue to scan
+/// Right again: when the first agent has ended, the second answers
+/// Lost: scrapes of the second agent
 #[test]
 fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
     let Incident { agent: first, squatter: _squatter, stage } = Incident::start(&[]);
@@ -55,8 +55,8 @@ fn a_second_agent_names_the_owner_of_its_port_and_uses_the_port_later() {
     });
 }
 
-/// Fault (operator): two agents on one node at two addresses
-/// Does: each finds the same
+/// Fault (operator): two agents run on one node with two addresses
+/// Does: each agent has the same findings
 /// Right again: always
 /// Lost: nothing
 #[test]

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::agent::{Agent, ask, probe, socket, until, wait_for};
 
-/// Fault (node): it is stopped for a while (SIGSTOP), and continued
+/// Fault (node): the agent is stopped for a while (SIGSTOP), and continued
 /// Does: scans once, and not once for each missed interval
 /// Right again: within two scans
 /// Lost: changes that began and ended meanwhile

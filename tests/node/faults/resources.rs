@@ -28,7 +28,7 @@ fn state(agent: &mut Agent) -> Value {
     serde_json::from_str(&agent.says("\"state\"")).expect("a line of JSON")
 }
 
-/// Fault (node): it runs out of file descriptors
+/// Fault (node): the agent runs out of file descriptors
 /// Does: cannot read or answer; each source is unread, and known findings are held
 /// Right again: within two scans of the first free descriptor
 /// Lost: scrapes, and probes
@@ -76,7 +76,7 @@ fn it_finds_and_clears_without_another_thread() {
     drop(incident.agent);
 }
 
-/// Fault (node): it may not start a single thread
+/// Fault (node): the agent may not start a single thread
 /// Does: ends, and names the missing resource
 /// Right again: with the next start that may start threads
 /// Lost: scans meanwhile

@@ -112,7 +112,7 @@ impl FindingEvents {
         self.is_over && self.step(at).is_none()
     }
 
-    /// The loss if this were forgotten. The least comes first.
+    /// The loss if this finding were forgotten. The smallest loss is first.
     pub(super) fn worth(&self, at: Timestamp) -> (bool, bool, Severity, bool) {
         (!self.is_done(at), !self.is_over, self.severity, self.hour.is_some())
     }
@@ -165,7 +165,7 @@ impl FindingEvents {
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// Takes the answer. The Event may have been replaced meanwhile.
+    /// Notes the answer. The Event may have been replaced in the meantime.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
@@ -258,9 +258,10 @@ impl FindingEvents {
             (Reply::Written, Request::Repeat(times, _)) if !is_end => {
                 (reported.times, reported.at, reported.is_over) = (*times, at, false);
             }
-            // It has expired or was deleted, so it is created anew.
+            // The Event has expired or was deleted, so it is created anew.
             (Reply::Missing, Request::Repeat(..)) if is_end => reported.times = 1,
-            // From before a restart, or of a lost answer. It may be older than the last report, so its count goes up.
+            // The Event is from before a restart, or its answer was lost. The Event may be older than the last report, so its count
+            // increases.
             (Reply::Exists, Request::Create(_)) if is_end => reported.times = 2,
             (Reply::Missing, Request::Repeat(..)) => (self.reported, self.hour) = (None, None),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => reported.is_over = is_end,

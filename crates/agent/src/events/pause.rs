@@ -23,7 +23,7 @@ impl Pause {
         Self { until: Timestamp::MIN, unanswered: 0 }
     }
 
-    /// Takes a reply. In a large cluster each agent delays its requests by up to `spread`. After a failure they keep at least this
+    /// Notes a reply. In a large cluster each agent delays its requests by up to `spread`. After a failure they keep at least this
     /// delay, so that they do not come back together.
     pub(super) fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
         let Reply::Unavailable(wanted) = reply else {

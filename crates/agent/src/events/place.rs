@@ -25,7 +25,7 @@ impl Place {
         Self {
             node: snapshot.node_name().to_owned(),
             node_uid: snapshot.own_node().and_then(|node| node.uid.clone()),
-            kubernetes_uid: kubernetes.and_then(|service| service.uid.clone()),
+            kubernetes_uid: kubernetes.and_then(|service| service.uid.as_ref().map(ToString::to_string)),
             nodes: snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len),
             agents: agents.map(str::to_owned),
         }

@@ -62,7 +62,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Takes a change of a round.
+    /// Adds a change of a round.
     pub(super) fn offer(&mut self, at: Timestamp, change: &Change, place: &Place) {
         self.forget(at);
         self.know(place);
@@ -84,7 +84,7 @@ impl Plan {
         }
     }
 
-    /// Takes the number of Nodes. A request that waited because the number was unknown now waits only as long as needed.
+    /// Sets the number of Nodes. A request that waited because the number was unknown then waits only as long as needed.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }
@@ -94,7 +94,7 @@ impl Plan {
         self.spread.is_known()
     }
 
-    /// The next request, if one is due and the budget allows it. Its answer goes to [`Plan::answer`].
+    /// The next request, if one is due and the budget allows it. Pass its answer to [`Plan::answer`].
     pub(super) fn next(&mut self, at: Timestamp) -> Option<Write> {
         self.forget(at);
         if self.pause.end(at) > at || self.budget.ready(at) > at {
@@ -114,7 +114,7 @@ impl Plan {
         Some(due.max(self.budget.ready(at)).max(self.pause.end(at)))
     }
 
-    /// Takes the answer to a request.
+    /// Notes the answer to a request.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count(write, &reply);
         self.pause.after(at, &reply, self.spread.longest());
@@ -148,8 +148,8 @@ impl Plan {
         }
     }
 
-    /// Whether one more finding can have Events. An ended finding gives way first. Then the least important finding gives way to a
-    /// worse one.
+    /// Whether one more finding can have Events. If there is no space, an ended finding is forgotten first, then the least important
+    /// finding if the new finding is worse.
     fn make_room(&mut self, at: Timestamp, severity: Severity) -> bool {
         if self.findings.len() < OPEN {
             return true;

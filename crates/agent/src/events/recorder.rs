@@ -38,7 +38,7 @@ const ANSWER: usize = 256 << 10;
 const MESSAGE: usize = 256;
 /// Agents that failed at the same moment spread their next requests over at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// The longest sleep, because the clock may be set meanwhile.
+/// The longest sleep, because someone may set the clock during the sleep.
 const NAP: Duration = Duration::from_secs(60);
 
 /// The writer of Events. It ends when it is dropped. The next writer writes what is left.
@@ -96,7 +96,7 @@ impl Recorder {
         self
     }
 
-    /// Takes the changes of a scan.
+    /// Adds the changes of a scan.
     pub fn round(&self, snapshot: &Snapshot, changes: &[Change]) {
         let counts_nodes = snapshot.cluster.nodes.gap().is_none() && !self.shared.plan().knows_nodes();
         if counts_nodes || !changes.is_empty() {
@@ -104,7 +104,7 @@ impl Recorder {
         }
     }
 
-    /// Takes the changes of a round. Never waits for the API server.
+    /// Adds the changes of a round. Never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
         plan.know(place);
@@ -234,7 +234,7 @@ impl Writer {
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
             (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
-            // For example two writers to one quota.
+            // An example: two writers use one quota.
             | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
             (status, _) if status.is_client_error() => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),

@@ -46,11 +46,11 @@ pub(super) enum Request {
 /// The answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// It is written.
+    /// The Event is written.
     Written,
     /// An Event of this name exists.
     Exists,
-    /// It exists. Its reporting instance, if it has one.
+    /// The Event exists. The value is its reporting instance, if it has one.
     Current(Option<String>),
     /// No Event of this name exists, or no such namespace.
     Missing,
@@ -60,6 +60,6 @@ pub(super) enum Reply {
     Stuck,
     /// The server refuses it for good.
     Refused,
-    /// No answer now. The wait that the server wants, if it gives one.
+    /// The server gave no answer now. The value is the wait that the server wants, if it names a wait.
     Unavailable(Option<SignedDuration>),
 }

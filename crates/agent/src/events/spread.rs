@@ -6,7 +6,7 @@ use super::hash::hash;
 
 /// The greatest number of Nodes that may write at once.
 const FEW: usize = 200;
-/// In a larger cluster, the number of Nodes that write in a second.
+/// The number of Nodes that write in one second in a larger cluster.
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds.
 const LONGEST: usize = 30_000;

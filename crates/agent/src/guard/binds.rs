@@ -86,7 +86,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
                 // While the group of such a pod is unknown, its own server could be refused.
                 let is_certain = is_served == Ok(true) && own.iter().all(Option::is_some);
                 exempt.extend(own.into_iter().flatten().map(|it| Exempt { who: Who::Cgroup(it), claim: Some(id) }));
-                for family in &service.families {
+                for family in service.families {
                     let claim = |ip, is_refused| Claim { protocol, at: SocketAddr::new(ip, number), id, is_refused };
                     claims.extend(answering[family].iter().map(|ip| claim(*ip, is_certain)));
                     claims.push(claim(every(*family), false));
@@ -335,8 +335,7 @@ mod tests {
         let all = at(&claims(&primary, &Groups::default()));
         assert!(all.contains(&("192.0.2.1:30080".to_owned(), true)), "{all:?}");
         assert!(all.contains(&("0.0.0.0:30080".to_owned(), false)), "a bind elsewhere is reported only: {all:?}");
-        let one =
-            Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = vec![Family::V4]));
+        let one = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = &[Family::V4]));
         let every = "0.0.0.0:30080".to_owned();
         assert_eq!(at(&claims(&one, &Groups::default())), [(every.clone(), true), (every, false)], "the first counts");
     }

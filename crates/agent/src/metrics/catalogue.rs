@@ -5,7 +5,7 @@ use prometheus_client::registry::Unit;
 /// One metric family.
 #[derive(Debug)]
 pub(crate) struct Metric {
-    /// Its name, without the `_total` of counters.
+    /// The metric's name, without the `_total` of counters.
     pub(crate) name: &'static str,
     pub(super) kind: Kind,
     pub(super) labels: &'static [&'static str],
@@ -71,11 +71,11 @@ pub(super) static METRICS: &[Metric] = &[
         ],
         "1 for each open finding, worst first. At most 100, or fewer to keep all series of the agent at 300. The scope is node, or cluster if every node reports the same",
     ),
-    gauge("portreeve_findings_truncated", &[], "Open findings that portreeve_finding_info leaves out"),
+    gauge("portreeve_findings_truncated", &[], "Open findings that are not in portreeve_finding_info"),
     gauge(
         "portreeve_unknown",
         &["rule", "source", "why"],
-        "Verdicts that a rule could not give, by the unread source and the reason",
+        "Subjects that a rule could not judge, by the unread source and the reason",
     ),
     gauge(
         "portreeve_source_up",
@@ -97,14 +97,14 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_last_connections_timestamp_seconds",
         &[],
-        "Beginning of the last scan that read connections. If that costs much, scans without connections come in between",
+        "Beginning of the last scan that read connections. If connections take long, some scans do not read them",
     ),
     counter("portreeve_scans", &[], "Judged scans"),
     counter("portreeve_panics", &["part"], "Caught panics of rules and of the reader"),
     gauge(
         "portreeve_node_ports",
         &["state", "band"],
-        "Ports of the NodePort range by state and band. fixed: a person chose it. automatic: the API server chose it. unknown: allocated, but the object does not show who chose it. free: no Service that was read has it",
+        "Ports of the NodePort range by state and band. fixed: a person chose the port. automatic: the API server chose the port. unknown: allocated, but the object does not show who chose the port. free: no Service that was read has the port",
     ),
     gauge("portreeve_node_port_range_first", &[], "The lowest port of the NodePort range"),
     gauge("portreeve_node_port_range_last", &[], "The highest port of the NodePort range"),
@@ -116,12 +116,12 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
-        "Ephemeral ports that the busiest destination uses, counted. Absent if it uses less than half of the ports",
+        "Ephemeral ports that connections to the busiest destination use, counted. Absent if they use less than half of the ports",
     ),
     gauge(
         "portreeve_ephemeral_ports_used_at_most",
         &["scope"],
-        "Upper bound of the ephemeral ports that a destination uses. Far from the limit the ports are not counted one by one",
+        "Upper bound of the ephemeral ports that connections to one destination use. Far from the limit the ports are not counted one by one",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
@@ -141,7 +141,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_kube_ipvs_addresses",
         &["state"],
-        "Addresses on the link of an ipvs proxy. service: of a Service. foreign: of another node. stale: of neither",
+        "Addresses on the link of an ipvs proxy. service: a Service has the address. foreign: another node has the address. stale: no Service and no node has the address",
     ),
     counter(
         "portreeve_events",
@@ -158,12 +158,12 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_config_last_reload_successful",
         &[],
-        "1 if the last reading of the configuration was valid, otherwise 0: the earlier configuration stays in force",
+        "1 if the last reading of the configuration was valid, otherwise 0: the earlier configuration stays in use",
     ),
     gauge(
         "portreeve_config_last_reload_success_timestamp_seconds",
         &[],
-        "Time at which the agent read the configuration in force: at the start, after a change, or on SIGHUP",
+        "Time at which the agent read the configuration in use: at the start, after a change, or on SIGHUP",
     ),
     gauge("portreeve_build_info", &["version"], "1, with the version"),
     counter("process_cpu_seconds", &[], "User and system time of this process"),

@@ -1,4 +1,4 @@
-//! The metrics of an agent. One collector makes all series anew for each scrape, so that no series goes stale.
+//! The metrics of an agent. One collector makes all series again for each scrape, so that no series is stale.
 
 mod catalogue;
 mod families;
@@ -166,9 +166,9 @@ pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<Str
 
 /// The page `docs/metrics.md`.
 pub fn metrics_page() -> String {
-    let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The \
-                  header `Accept` selects the form.\n\n";
-    let guards = "\n## Metrics of the guard\n\n`portreeve guard` has these at `/metrics`, in the same forms.\n\n";
+    let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The header `Accept` selects the format.\n\n";
+    let guards =
+        "\n## Metrics of the guard\n\n`portreeve guard` has these metrics at `/metrics`, in the same formats.\n\n";
     format!("{agents}{}{guards}{}", table(METRICS), table(&GUARD_METRICS))
 }
 

@@ -68,7 +68,7 @@ impl Found {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
         };
-        // Only its templates need rendering: other manifests may stand beside a `Chart.yaml`.
+        // Only the templates of a chart need rendering: the folder of `Chart.yaml` may have other manifests.
         if entries.iter().any(|entry| entry.file_name() == "Chart.yaml") {
             let (templates, others): (Vec<_>, Vec<_>) =
                 entries.into_iter().partition(|entry| entry.file_name() == "templates");
@@ -84,11 +84,18 @@ impl Found {
                 _ if self.files.len() + self.failures.len() > MOST => return,
                 Ok(it) if it.is_dir() => match depth.checked_sub(1) {
                     Some(below) => self.collect(&path, below),
-                    None => self.fail(&path, format_args!("is not read: it is more than {DEEPEST} folders deep")),
+                    None => {
+                        self.fail(&path, format_args!("is not read, because it is more than {DEEPEST} folders deep"))
+                    }
                 },
                 Ok(it) if !is_manifest(&path) || (it.is_symlink() && path.is_dir()) => {}
                 Ok(_) if self.files.len() == MOST => {
-                    self.fail(&path, format_args!("is not read, like all later files: {MOST} files come before it"));
+                    self.fail(
+                        &path,
+                        format_args!(
+                            "is not read, because {MOST} files come before it; later files are not read either"
+                        ),
+                    );
                 }
                 Ok(_) => self.files.push(Input::File(short(&path))),
                 Err(error) => self.fail(&path, format_args!("cannot be read: {error}")),

@@ -47,8 +47,7 @@ const MOST_ERRORS: usize = 16;
 /// The greatest number of kinds whose skipped objects are counted by name.
 const MOST_KINDS: usize = 1_000;
 /// The wanted content of a file.
-const WANTED: &str =
-    "Kubernetes objects in YAML or JSON; a chart has to be rendered first: helm template . | portreeve lint -";
+const WANTED: &str = "Kubernetes objects in YAML or JSON; render a chart first: helm template . | portreeve lint -";
 
 /// The result of reading files.
 #[derive(Clone, Debug)]
@@ -82,7 +81,7 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
         let named = Input::from(path.clone()).to_string();
         let Found { files, failures, charts: found, origin } = folder::files(path);
         if files.is_empty() && failures.is_empty() && found.is_empty() {
-            reader.fail(format!("{named}: holds no file *.yaml, *.yml or *.json"));
+            reader.fail(format!("{named}: has no file *.yaml, *.yml or *.json"));
         }
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
@@ -197,7 +196,7 @@ impl Reader<'_> {
             // As in kubectl: a file in which all lines are comments is there on purpose.
             self.skip("empty file");
         } else if found == 0 {
-            self.fail(format!("{file}: holds nothing, wanted {WANTED}"));
+            self.fail(format!("{file}: is empty, wanted {WANTED}"));
         }
     }
 
@@ -234,7 +233,7 @@ impl Reader<'_> {
                 self.objects += 1;
                 self.refuse(
                     Source::Services,
-                    format!("{place}: is no Kubernetes object, wanted {WANTED}"),
+                    format!("{place}: is not a Kubernetes object, wanted {WANTED}"),
                     Some(place),
                 );
                 1

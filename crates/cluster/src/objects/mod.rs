@@ -33,11 +33,11 @@ use portreeve_facts::{Source, WorkloadKind, names};
 
 /// A kind of object that gives facts.
 pub trait Object: DeserializeOwned {
-    /// Its name.
+    /// The object's name.
     const KIND: &'static str;
     /// The path of its group, for example `/api/v1`.
     const GROUP: &'static str;
-    /// Its name in a path, for example `pods`.
+    /// The object's name in a path, for example `pods`.
     const PLURAL: &'static str;
     /// The fact that is incomplete if an object of this kind is refused.
     const SOURCE: Source;
@@ -117,7 +117,7 @@ impl fmt::Display for FieldError {
 pub struct Identity {
     /// `namespace/name`, or `name`; empty without a name. A text that is not a valid name is in quotes.
     pub(crate) title: String,
-    /// Its resource version.
+    /// The object's resource version.
     pub(crate) version: Option<String>,
 }
 

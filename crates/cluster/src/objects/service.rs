@@ -134,13 +134,13 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // With the label of headless Services no proxy serves it, whatever else it has (kubernetes
+            // If a Service has the label of headless Services, no proxy serves it, regardless of its other fields (kubernetes
             // cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),
                 name => name.map(|Text(name)| name),
             },
-            uid: metadata.uid(),
+            uid: metadata.uid().map(Into::into),
             namespace,
             name,
             kind,
@@ -164,12 +164,12 @@ fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     addresses
 }
 
-fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> Vec<Family> {
+fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] {
     if !listed.is_empty() {
         return Family::each_once(listed.into_iter().map(|IpFamily(family)| family));
     }
     let families = Family::each_once(cluster_ips.iter().copied().map(Family::of));
-    if families.is_empty() { vec![Family::V4] } else { families }
+    if families.is_empty() { &[Family::V4] } else { families }
 }
 
 /// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and an

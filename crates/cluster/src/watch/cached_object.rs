@@ -93,7 +93,7 @@ impl fmt::Debug for KnownObjects {
 /// Everything of a selection, by `namespace/name`.
 #[derive(Debug, Default)]
 pub struct ObjectBatch {
-    pub(crate) objects: BTreeMap<String, CachedObject>,
+    pub(crate) objects: BTreeMap<Box<str>, CachedObject>,
     /// Objects outside the selection are dropped as soon as they are read: a cluster has far more EndpointSlices than
     /// are needed.
     selection: Selection,
@@ -109,16 +109,16 @@ impl ObjectBatch {
 
     /// One object that has no name.
     pub fn of_one(object: CachedObject) -> Self {
-        Self { objects: [(String::new(), object)].into(), ..Self::default() }
+        Self { objects: [(Box::default(), object)].into(), ..Self::default() }
     }
 
     /// Adds an object, or its new state.
     pub fn put(&mut self, title: String, object: Option<CachedObject>) {
         match object.filter(|object| object.is_within(&self.selection)) {
-            None => drop(self.objects.remove(&title)),
+            None => drop(self.objects.remove(&*title)),
             Some(object) => {
                 let same = self.known.as_ref().and_then(|known| (known.0)(&title, &object));
-                self.objects.insert(title, same.unwrap_or(object));
+                self.objects.insert(title.into(), same.unwrap_or(object));
             }
         }
     }

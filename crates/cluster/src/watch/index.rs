@@ -34,7 +34,7 @@ pub struct Index {
 /// The objects of one resource.
 #[derive(Debug, Default)]
 struct ResourceCache {
-    objects: BTreeMap<String, CachedObject>,
+    objects: BTreeMap<Box<str>, CachedObject>,
     /// The objects of the last complete read; `None` before the first.
     selection: Option<Selection>,
     status: ResourceStatus,
@@ -106,7 +106,8 @@ impl Index {
             let source = resource.source();
             match (resource, &node) {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
-                    let detail = format!("no Node is called {}; set the name of this node with --node", self.hostname);
+                    let detail =
+                        format!("no Node has the name {}; set the name of this node with --node", self.hostname);
                     all.mark_missing(Gap::new(source, Why::NotAsked, detail));
                     continue;
                 }
@@ -213,11 +214,13 @@ impl ResourceCache {
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
-        for (title, object) in new.objects {
+        // Collected at once, the nodes of the tree are full: a tree that grows in order has half empty ones.
+        let kept = new.objects.into_iter().map(|(title, object)| {
             let known = before.remove(&title).filter(|known| *known == object);
             changed |= known.is_none();
-            self.objects.insert(title, known.unwrap_or(object));
-        }
+            (title, known.unwrap_or(object))
+        });
+        self.objects = kept.collect();
         changed || !before.is_empty()
     }
 
@@ -226,12 +229,12 @@ impl ResourceCache {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
         let object = object.filter(within);
-        if self.objects.get(&title) == object.as_ref() {
+        if self.objects.get(&*title) == object.as_ref() {
             return false;
         }
         match object {
-            None => drop(self.objects.remove(&title)),
-            Some(object) => drop(self.objects.insert(title, object)),
+            None => drop(self.objects.remove(&*title)),
+            Some(object) => drop(self.objects.insert(title.into(), object)),
         }
         true
     }

@@ -21,7 +21,7 @@ pub(super) struct WatchPosition {
     pub(super) version: Option<String>,
     /// The last version that was read. No LIST may be older, from any server.
     seen: Option<String>,
-    /// The server was unreachable meanwhile. The next answer may come from an older state.
+    /// The server was unreachable since the last answer. The next answer may come from an older state.
     pub(super) doubted: bool,
     /// The number of objects at the last complete read.
     pub(super) objects: usize,

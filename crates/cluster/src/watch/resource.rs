@@ -28,7 +28,7 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
-    /// Its name in metrics and logs, for example `endpointslices`.
+    /// The resource's name in metrics and logs, for example `endpointslices`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Services => "services",

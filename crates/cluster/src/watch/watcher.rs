@@ -79,7 +79,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
     }
 }
 
-/// From the connection to the first failure.
+/// The time from the connection to the first failure.
 async fn session<K: Object>(
     feed: &ResourceFeed,
     selection: &Selection,
@@ -165,7 +165,7 @@ impl OpenWatch<'_> {
                     position.patience.succeeded(Instant::now());
                     return Ok(true);
                 }
-                WatchEvent::Bookmark(true, None) => return Err(self.wrong("its state has no resource version")),
+                WatchEvent::Bookmark(true, None) => return Err(self.wrong("the state has no resource version")),
                 WatchEvent::Bookmark(false, _) => {}
                 WatchEvent::Refused(code, message) => return Err(self.refused(code, &message)),
             }

@@ -108,7 +108,7 @@ fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mod
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
 
-/// What kube-proxy turned on may be off again, and an old one takes other addresses.
+/// kube-proxy turned route_localnet on, but it may be off again. An old kube-proxy serves other addresses.
 #[test]
 fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };

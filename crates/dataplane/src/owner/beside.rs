@@ -1,4 +1,4 @@
-//! What else has the number of a port, and takes no new connection to this node.
+//! Other users of the number of a port, which get no new connections to this node.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -10,19 +10,19 @@ use super::super::{
 };
 use portreeve_facts::{Service, Socket, State, Unread, asked};
 
-/// Something with the number of a port that takes no new connection to it.
+/// A user of the number of a port that gets no new connections to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BesideKind {
     /// The local port of an outgoing connection.
     Connection,
     /// A port of a Service at its cluster IP.
     ClusterIp,
-    /// In a pod: a server of its own wants the port.
+    /// The claim is in a pod: one of its own servers needs the port.
     Need,
 }
 
 impl BesideKind {
-    /// Its word in JSON.
+    /// The kind's word in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connection => "connection",
@@ -32,18 +32,18 @@ impl BesideKind {
     }
 }
 
-/// The same in words.
+/// The kind in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Beside {
     /// The kind.
     pub kind: BesideKind,
-    /// The holder of the number, for people.
+    /// The user of the number, as text.
     pub name: String,
-    /// What that means for a server or a Service that wants the port.
+    /// The effect on a server or a Service that wants the port.
     pub detail: String,
 }
 
-/// The most of one kind that are named.
+/// The largest number of listed users of one kind.
 const MOST: usize = 4;
 
 /// The users of this number beside the claims: connections, unless a listener on the port may have accepted them; and
@@ -56,7 +56,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
         kind: BesideKind::Connection,
         name: "perhaps an outgoing connection".to_owned(),
-        detail: format!("not known, and a server could not listen there: {}", gap.detail),
+        detail: format!("not known; if it is outgoing, a server cannot listen there: {}", gap.detail),
     });
     let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
@@ -89,11 +89,11 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 /// A connection with this local port, on a port without a listener.
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
-        State::TimeWait => "ended, and keeps a server from the port for up to a minute",
+        State::TimeWait => "ended; for up to a minute, a server cannot listen there",
         _ if is_bound(socket) => {
-            "it neither listens nor connects; while it lasts, a server may not be able to listen there"
+            "a socket that neither listens nor connects; while it is open, a server may not be able to listen there"
         }
-        _ => "while it lasts, a server cannot listen there: bind gives EADDRINUSE",
+        _ => "while it is open, a server cannot listen there: bind fails with EADDRINUSE",
     };
     Beside {
         kind: BesideKind::Connection,

@@ -1,4 +1,4 @@
-//! What claims a port, and each claim in words.
+//! The claims to a port, and their words.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -19,11 +19,11 @@ use super::{
 };
 use portreeve_facts::{Gap, Mode, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Unread};
 
-/// Every claim, in the order in which a new connection meets them: external IPs, NodePorts, hostPorts, then sockets, of
-/// which one that is bound to the address comes before a wildcard.
+/// Every claim, in the order in which the kernel checks them for a new connection: external IPs, NodePorts, hostPorts, then sockets. A
+/// socket that is bound to the address comes before a wildcard socket.
 ///
 /// # Errors
-/// When listeners were not read. What else was not read claims nothing here; the answer names it.
+/// When listeners were not read. Other unread inputs add no claims; the answer names them.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external().into_iter().flat_map(|it| it.at(port));
     let external = external.map(|(address, port)| Claim::External(*address, port));
@@ -46,7 +46,7 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
 }
 
 impl Claim<'_> {
-    /// The same in words.
+    /// The claim in words.
     pub(super) fn claimant(&self, round: &Round<'_>) -> Claimant {
         let (snapshot, endpoints, proxy) = (round.now, round.endpoints(), round.proxy());
         let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
@@ -71,7 +71,7 @@ impl Claim<'_> {
                     && cilium::cilium_range(snapshot)
                         .is_ok_and(|range| host.host_port.is_some_and(|it| range.contains(it)));
                 let left_out =
-                    if left_out { "; Cilium does not serve it: the NodePort range has its number" } else { "" };
+                    if left_out { "; Cilium does not serve it: the number is in the NodePort range" } else { "" };
                 Claimant {
                     claim: ClaimKind::HostPort,
                     name: format!("pod {}/{}", pod.namespace, pod.name),
@@ -85,7 +85,7 @@ impl Claim<'_> {
             Self::Redirection(redirection) => Claimant {
                 claim: ClaimKind::Redirection,
                 name: format!(
-                    "a hostPort that was left behind, to {}",
+                    "a leftover redirection of a hostPort, to {}",
                     SocketAddr::new(redirection.to, redirection.to_port)
                 ),
                 detail: round.redirections().map_or_else(|gap| gap.detail, |it| it.whose(redirection)),
@@ -103,7 +103,7 @@ impl Claim<'_> {
     }
 }
 
-/// Whether Cilium serves NodePorts, and no list says on which addresses.
+/// Whether Cilium serves NodePorts without a list of addresses.
 fn serves_by_device(snapshot: &Snapshot) -> bool {
     let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
     snapshot.is_in(Mode::Cilium) && !listed

@@ -13,9 +13,9 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
-/// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; beside them the needs for
-/// the port, and, without a listener, the connections that have it. It does not name who answers. `was_asked` means that
-/// the scan was for this port; else the scan has the ports of servers of a failing pod.
+/// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; the needs for the port, and, without a
+/// listener, the connections that use it. The answer does not name who answers. `was_asked` means that the scan was for this port;
+/// otherwise the scan has the ports of a failing pod's servers.
 ///
 /// # Errors
 ///
@@ -41,11 +41,13 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_as
         kind: BesideKind::Need,
         name: format!("a server of pod {}/{}", pod.namespace, pod.name),
         detail: match claimants.is_empty() {
-            true => "one of its containers declares the port, or a probe asks it, and nobody listens there".to_owned(),
-            false => "one of its containers declares the port, or a probe asks it".to_owned(),
+            true => {
+                "one of its containers declares the port, or a probe uses it, and no process listens there".to_owned()
+            }
+            false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
     });
-    // A listener may have accepted them, and another one still could listen beside them.
+    // A listener may have accepted the connections, and another process could still listen.
     let connections =
         connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(&process_in_words(&it.owner), it));
     let beside = need.into_iter().chain(connections).collect();
@@ -57,7 +59,7 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_as
 /// The pod of this node with this name, if it has a network of its own.
 ///
 /// # Errors
-/// When it is not known, or its network is the node's.
+/// When the pod is not known, or is on the node's network.
 pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap> {
     let missing = |why, detail: &str| Gap::new(Source::Pods, why, format!("pod {pod} {detail}"));
     let pods = snapshot.cluster.pods.get()?;
@@ -66,10 +68,10 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
     match found {
         None => Err(missing(Why::NotSupported, &format!("is not on node {}", snapshot.node_name()))),
         Some(found) if found.host_network => {
-            Err(missing(Why::NotSupported, "is on the host's network: ask without --pod"))
+            Err(missing(Why::NotSupported, "is on the host's network: leave out --pod"))
         }
         Some(found) if found.uid.is_none() => {
-            Err(missing(Why::NotSupported, "has no uid, by which its processes are found"))
+            Err(missing(Why::NotSupported, "has no uid: Portreeve finds its processes by the uid"))
         }
         Some(found) => Ok(found),
     }
@@ -82,14 +84,14 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a
         |why, detail: &str| Gap::new(Source::PodNamespaces, why, format!("of pod {namespace}/{name}, {detail}"));
     let namespaces = snapshot.kernel.pod_namespaces.get()?;
     let Some(own) = namespaces.iter().find(|it| pod.uids_of_cgroups().any(|uid| uid == it.pod_uid)) else {
-        return Err(unread(Why::NotSupported, "no process was found: it has no network yet, or no more"));
+        return Err(unread(Why::NotSupported, "no process was found: the pod does not run yet, or has ended"));
     };
     match &own.needed {
         Reading::Seen(sockets) if was_asked => Ok(sockets),
         Reading::Gap(gap) if gap.why != Why::NotAsked => Err(gap.clone()),
         _ => Err(unread(
             Why::NotAsked,
-            "this look did not ask for sockets on the port: `owner PORT --pod` on its node does",
+            "this scan did not read the sockets on the port: `owner PORT --pod` on the pod's node reads them",
         )),
     }
 }
@@ -115,7 +117,7 @@ mod tests {
         all.rfind(|it| it.owner == owner).expect("it is there").clone()
     }
 
-    /// Pod `cart` of which a container declares 8000, and these sockets of its network.
+    /// Pod `cart` with a container that declares 8000, and these sockets in its network.
     fn world(sockets: Vec<Socket>) -> Snapshot {
         let declared = ContainerPort { port: 8000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
         let mut world = Snapshot::healthy().pod("cart", |pod| pod.own_ports = vec![declared]);
@@ -145,7 +147,7 @@ mod tests {
         let found = ask(&world(vec![sidecars, other]), PORT, true).expect("it is known");
         assert!(found.claimants.is_empty() && found.answers.is_empty());
         assert_eq!(kinds(&found), [BesideKind::Need, BesideKind::Connection]);
-        assert!(found.beside[0].detail.ends_with("nobody listens there"), "{:?}", found.beside);
+        assert!(found.beside[0].detail.ends_with("no process listens there"), "{:?}", found.beside);
         assert!(found.beside[1].name.starts_with("process envoy"), "{:?}", found.beside);
         assert_eq!(kinds(&ask(&world(Vec::new()), (Protocol::Tcp, 8002), true).expect("it is known")), []);
     }
@@ -190,7 +192,7 @@ mod tests {
         };
         assert_eq!(detail(|pod| pod.name = "other".to_owned()), "pod default/cart is not on node n1");
         assert!(detail(|pod| pod.node = Some("n2".to_owned())).contains("not on node n1"));
-        assert!(detail(|pod| pod.host_network = true).ends_with("ask without --pod"));
+        assert!(detail(|pod| pod.host_network = true).ends_with("leave out --pod"));
         assert!(detail(|pod| pod.uid = None).contains("has no uid"));
     }
 }

@@ -1,4 +1,4 @@
-//! Who would answer on a port of this node: every claimant in the order in which a new connection meets them, who
+//! Who would answer on a port of this node: every claimant in the order in which the kernel checks them for a new connection, who
 //! answers from each vantage point, and which listener loses.
 
 mod beside;
@@ -67,9 +67,9 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 /// The result of a case, and the common result of all cases.
 #[derive(Clone, PartialEq)]
 struct Told {
-    /// Who gets the connection; nothing where the cases differ.
+    /// Who gets the connection; none if the cases differ.
     answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
-    /// The listener that loses it. It may in each case, though what becomes of the connection differs.
+    /// The listener that loses the connection in each case, even if the outcomes differ.
     loser: Option<usize>,
 }
 
@@ -85,7 +85,7 @@ impl Loss for Told {
     }
 }
 
-/// What every case agrees on.
+/// The common result of every case.
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (told, assumed) = addressed.over(true, |assumption, case| {
         Ok(Some(match contest.who(assumption, case, (from, to)) {
@@ -97,7 +97,7 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
     let (Told { answer, loser }, gap) = match told {
         Judged::Certain(told, gap) => (told, gap),
         Judged::Depends { on, .. } => (Told { answer: Err(on), loser: None }, None),
-        Judged::Never => unreachable!("each case tells something"),
+        Judged::Never => unreachable!("each case has a result"),
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
     let (outcome, by) = match answer.and_then(|it| it.ok_or_else(differs)) {

@@ -1,4 +1,4 @@
-//! The answer: what claims a port, and who answers there.
+//! The answer: the claims to a port, and who answers.
 
 use std::net::IpAddr;
 
@@ -15,29 +15,29 @@ pub struct Ownership {
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// Everything that claims it, in the order in which a new connection meets them.
+    /// All claims, in the order in which the kernel checks them for a new connection.
     pub claimants: Vec<Claimant>,
-    /// What else has the number, and takes no new connection.
+    /// Other users of the number, which get no new connections.
     pub beside: Vec<Beside>,
-    /// Who answers on each address from each vantage point. A loopback address of IPv4 that is not listed is answered like
-    /// 127.0.0.1, unless it is claimed alone.
+    /// Who answers on each address from each vantage point. For an unlisted loopback address of IPv4, the answer of 127.0.0.1 is true,
+    /// unless the address has its own claim.
     pub answers: Vec<Answered>,
     /// The proxy's mode, if known.
     pub proxy_mode: Option<Mode>,
-    /// The proxy's mode and how it is known, in words.
+    /// The proxy's mode and its source, in words.
     pub mode: String,
-    /// Services or Pods that were not read or left out, and that this Node is not known: they may claim the port too.
+    /// Unread inputs that may also have a claim to the port: Services, Pods, or this Node's object.
     pub unread: Vec<Gap>,
-    /// Why redirections of hostPorts are not among the claims, where pods of this node have hostPorts: none is assumed to be left behind.
+    /// If pods of this node have hostPorts: the reason why redirections were not read. No leftover redirection is assumed.
     pub redirections: Option<Gap>,
 }
 
 /// A Service, pod or socket that claims a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
-    /// By what right.
+    /// The kind of the claim.
     pub claim: ClaimKind,
-    /// Who: `Service default/web port http`, `pod default/web`, `process nginx`.
+    /// The claimant: `Service default/web port http`, `pod default/web`, `process nginx`.
     pub name: String,
     /// The place and the means: an address, a socket, endpoints.
     pub detail: String,
@@ -50,12 +50,12 @@ pub struct Answered {
     pub from: Vantage,
     /// The destination.
     pub to: IpAddr,
-    /// What becomes of it, or why that is not known.
+    /// The outcome, or the reason why it is not known.
     pub outcome: Result<Outcome, Gap>,
-    /// The claimant that decides it: an index into [`Ownership::claimants`]. `None` where the port is not claimed there.
+    /// The claimant that decides it: an index into [`Ownership::claimants`]. `None` if the port has no claim at this address.
     pub by: Option<usize>,
-    /// The listener that would answer there if no other claim stood before it.
+    /// The listener that would answer if no other claim came first.
     pub loser: Option<usize>,
-    /// The settings for which this holds, if it does not hold for all.
+    /// The settings for which the answer is true, if it is not true for all settings.
     pub assumed: Stratum,
 }

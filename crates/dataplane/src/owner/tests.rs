@@ -198,7 +198,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list without an address of this node is taken for a mistake, not an intention.
+    // A list without an address of this node counts as a mistake, not as an intention.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");
@@ -311,7 +311,7 @@ fn in_ipvs_mode_a_node_loses_its_own_link_local_address() {
     assert_eq!(ask(&bound, Vantage::Node, "fe80::1"), process);
 }
 
-/// A pod at 10.1.0.8 with hostPort 30080, and redirections of it, in this order: to which address, in which table.
+/// A pod at 10.1.0.8 with hostPort 30080, and its redirections in this order: the target address and the table.
 fn redirected(redirections: &[(&str, &str)]) -> Snapshot {
     let world = Snapshot::healthy().pod("edge", |pod| {
         pod.host_port(80, 30080);
@@ -358,7 +358,7 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
     cilium.cluster.range_claims.push(RangeClaim { by, ranges, place: String::new() });
     assert_eq!(ask(&cilium, Vantage::Remote, PRIMARY[0]), pod);
     let in_two_tables = redirected(&[("10.1.0.7", "ip cni_hostport"), ALIVE]);
-    assert!(ask(&in_two_tables, Vantage::Remote, PRIMARY[0]).0.is_err(), "which is asked first was not read");
+    assert!(ask(&in_two_tables, Vantage::Remote, PRIMARY[0]).0.is_err(), "the order of the tables was not read");
 }
 
 #[test]

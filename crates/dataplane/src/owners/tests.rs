@@ -4,7 +4,7 @@ use portreeve_facts::{
     healthy::{PRIMARY, daemon, gap, held, seen},
 };
 
-/// The same socket, with another holder.
+/// The same socket, with another owner.
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");
@@ -49,7 +49,7 @@ fn a_holder_has_the_best_name_that_is_known() {
         name(&owner)
     };
     assert_eq!(unnamed(daemon("sshd", 7), false), "systemd unit sshd.service");
-    assert_eq!(unnamed(daemon("sshd", 7), true), "a process that could not be named");
+    assert_eq!(unnamed(daemon("sshd", 7), true), "a process whose name could not be read");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_pod_is_gone_where_the_pods_are_newer_than_its_process_and_it_is_not_among_t
     let name = |world: &Snapshot| {
         owner_name(world, &world.kernel.listeners.seen().expect("listeners").last().expect("one").owner)
     };
-    let gone = format!("a pod that is gone (uid {UID})");
+    let gone = format!("a deleted pod (uid {UID})");
     assert_eq!(name(&world), gone);
     let with = |change: Change<'_>| {
         let mut world = world.clone();

@@ -21,7 +21,7 @@ fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_th
     let world = |local: &str, owner: Owner, gate| {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as(local, owner);
         let mut world = world.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = gate);
-        // What holds it cannot be compared with the proxy.
+        // The owner of the socket cannot be compared with the proxy.
         world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         owns(&world)
@@ -43,7 +43,7 @@ fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
     assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);
 }
 
-/// No proxy answers, and Services have 30080 up to here.
+/// No proxy answers, and Services have the ports from 30080 up to this port.
 fn without_proxy(last: u16) -> Snapshot {
     (30080..=last).fold(Snapshot::healthy().without_proxy(), |world, port| {
         world.service(&format!("s{port}"), |it| it.node_port(port))
@@ -145,7 +145,7 @@ fn the_only_node_port_is_no_sign_of_a_proxy_where_its_holder_is_in_no_pod() {
     assert_eq!(owns(&holds(without_proxy(30081), &[30080, 30081], &daemon("python3", 9))), Own::Unknown);
 }
 
-/// As OVN-Kubernetes runs.
+/// A process like OVN-Kubernetes.
 fn in_a_pod() -> Owner {
     held("/kubepods/burstable/poduid-ovn/c1", Some("uid-ovn"), "ovnkube", 9)
 }
@@ -162,7 +162,7 @@ fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
     }
 }
 
-/// The same socket, with another holder.
+/// The same socket, with another owner.
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");

@@ -5,11 +5,11 @@ use super::{
     ip,
 };
 
-/// A Service and its EndpointSlices, in the making.
+/// Builds a Service and its EndpointSlices.
 pub struct World {
     /// The Service.
     pub service: Service,
-    /// Its slices, one a family.
+    /// The slices, one for each family.
     pub slices: Vec<EndpointSlice>,
 }
 
@@ -18,10 +18,10 @@ impl World {
         let service = Service {
             namespace: "default".to_owned(),
             name: name.to_owned(),
-            uid: Some(format!("uid-{name}")),
+            uid: Some(format!("uid-{name}").into()),
             kind: ServiceKind::NodePort,
             cluster_ips: vec![ip("10.96.0.10"), ip("fd00:96::10")],
-            families: Family::BOTH.to_vec(),
+            families: &Family::BOTH,
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
             external_local: false,

@@ -59,7 +59,7 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Takes the first message from `bytes`.
+    /// Removes the first message from `bytes`, and returns it.
     pub(crate) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
         let length = usize::try_from(u32::from_ne_bytes(bytes_at(bytes, 0)?)).unwrap_or(usize::MAX);
         let answer = Self {

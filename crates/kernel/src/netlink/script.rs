@@ -1,4 +1,4 @@
-//! For tests: a kernel with scripted answers.
+//! A kernel with scripted answers, for tests.
 
 use std::{collections::VecDeque, io};
 

@@ -43,7 +43,7 @@ fn a_process_with_too_many_descriptors_may_be_the_owner() {
     assert_eq!(processes.overlooked().map(|gap| gap.why), Some(Why::TooMuch));
     processes.denied = 1;
     let both = processes.overlooked().expect("a gap").detail;
-    assert!(both.contains("CAP_SYS_PTRACE") && both.ends_with("too many descriptors to read all of them"), "{both}");
+    assert!(both.contains("CAP_SYS_PTRACE") && both.ends_with("too many descriptors to read them all"), "{both}");
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn holder(
 ) -> Result<Holder, Gap> {
     let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
     let Some(place) = place else {
-        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "no place was queried"));
+        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "no address was queried"));
         return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;

@@ -1,4 +1,4 @@
-//! Many nodes as a document, and as the names of the objects that are in trouble.
+//! Many nodes as a document, and as the names of the objects with findings.
 
 use std::{
     collections::HashSet,
@@ -35,7 +35,7 @@ impl Fleet {
         self.document().write_yaml(out)
     }
 
-    /// Writes whom findings are about as kubectl names objects, `service/web`: each once, worst first.
+    /// Writes the subjects of findings as kubectl names objects, `service/web`: each once, worst first.
     ///
     /// # Errors
     /// When the writer fails.

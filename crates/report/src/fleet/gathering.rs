@@ -1,4 +1,4 @@
-//! A fleet in the making: answers are taken in one by one and are gone then, and what is kept is what they have in common.
+//! Gathers the answers of a fleet one by one. Only the common incidents are kept, and each answer is dropped.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,30 +20,30 @@ use portreeve_rules::{
     ids::Named,
 };
 
-/// The most incidents that are counted without being kept.
+/// The largest number of incidents that are counted but not kept.
 const MOST_HIDDEN: usize = 1_000_000;
 
-/// Why findings of an agent are not there.
+/// The reason why findings of an agent are not included.
 fn not_kept(count: usize) -> Gap {
-    let detail = format!("{count} of its findings were left out: at most {MOST} incidents are kept");
+    let detail = format!("{count} findings of this node are not included: the report has at most {MOST} incidents");
     Gap::new(Source::Agent, Why::TooMuch, detail)
 }
 
-/// What one agent answered, or why nothing.
+/// The answer of one agent, or the reason why there is none.
 #[derive(Clone, Debug)]
 pub struct AgentAnswer {
-    /// The node of the agent's pod; empty if it has none.
+    /// The node of the agent's pod; empty if the pod has none.
     pub node: String,
     /// The agent's pod.
     pub pod: String,
-    /// Its `/findings` as it came.
+    /// The agent's `/findings` as received.
     pub answer: Result<Vec<u8>, Gap>,
 }
 
 /// Which findings are reported and counted.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Only those whose subject is in this namespace.
+    /// Only findings whose subject is in this namespace.
     pub namespace: Option<String>,
     /// Only findings of these rules or variants; of all rules if none is named.
     pub rules: Vec<Named>,
@@ -54,7 +54,7 @@ pub struct Wanted {
     pub document: bool,
 }
 
-/// A fleet whose answers are still coming.
+/// A fleet whose answers are still arriving.
 #[derive(Debug)]
 pub struct Gathering {
     agent_namespace: String,
@@ -68,12 +68,12 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// The incidents outside of the choice, each once.
+    /// The unchosen incidents, each once.
     hidden: BTreeSet<u64>,
 }
 
 impl Gathering {
-    /// Nothing yet, of the agents that are listed in a namespace.
+    /// The start, for the agents that are listed in a namespace.
     pub fn new(agent_namespace: &str, wanted: Wanted) -> Self {
         Self {
             agent_namespace: tidy(agent_namespace),
@@ -91,7 +91,7 @@ impl Gathering {
         }
     }
 
-    /// Takes in what an agent answered just now.
+    /// Adds the answer of an agent.
     pub fn take(&mut self, AgentAnswer { node, pod, answer }: AgentAnswer, now: Timestamp) {
         let report = answer.and_then(|answer| NodeReport::read(&node, &answer, now));
         let (node, pod): (Arc<str>, Arc<str>) = (tidy(&node).into(), tidy(&pod).into());
@@ -130,7 +130,7 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding, unless it is not wanted, or there are too many. A finding of the cluster may be worse on
+    /// Keeps a finding if it is wanted and there is space for it. A finding of the cluster may be worse on
     /// another node.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
@@ -200,7 +200,7 @@ impl Gathering {
 }
 
 impl Fleet {
-    /// Of all answers at once, as they were given just now.
+    /// The result of all answers at once.
     pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
         let mut gathering = Gathering::new(agent_namespace, wanted.clone());
         answers.into_iter().for_each(|answer| gathering.take(answer, now));
@@ -219,7 +219,7 @@ impl Wanted {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether what is not known could hide a finding that is wanted and counts.
+    /// Whether an unknown result could hide a finding that is wanted and counts.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));

@@ -1,5 +1,5 @@
-//! One mistake on many nodes is one incident: the same rule, variant, subject, port, protocol, severity and outcome, in the words of
-//! the first of these nodes.
+//! One mistake on many nodes is one incident: the same rule, variant, subject, port, protocol, severity and outcome, in the words of the
+//! first node by name.
 
 use std::{
     cmp::Ordering,
@@ -19,41 +19,41 @@ use crate::{
 use portreeve_facts::Protocol;
 use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 
-/// The most incidents that are kept. People do not read as many, and a hostile agent can report others without end.
+/// The largest number of kept incidents. People do not read more, and a hostile agent can report incidents without end.
 pub(crate) const MOST: usize = 20_000;
-/// How many differences between nodes are named.
+/// The largest number of named differences between nodes.
 const DIFFERENCES: usize = 20;
 
-/// A problem, and every node that has it.
+/// A problem with all its nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
-    /// The finding as the first of the nodes reports it, but for what holds of all of them: `since` is the earliest, and
-    /// `affects` has everybody.
+    /// The finding as the first node reports it, with two fields for all nodes: `since` is the earliest time, and `affects` has all
+    /// affected clients.
     #[serde(flatten)]
     pub(crate) problem: Problem,
-    /// The node whose words these are; absent in what one node reports.
+    /// The node with these words; absent in a report of one node.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub words_of: Arc<str>,
-    /// The node that has it since then; absent in what one node reports.
+    /// The node on which the problem began; absent in a report of one node.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub since_of: Arc<str>,
-    /// All nodes whose agents report it.
+    /// All nodes whose agents report the problem.
     pub nodes: Vec<Arc<str>>,
-    /// Whom it is about, where that is another one on other nodes: each Node itself, or pods of one controller.
+    /// The subject, if nodes have different subjects: each Node itself, or pods of one controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub subjects: Vec<Subject>,
-    /// What other nodes report differently, beyond names and addresses of nodes and pods: `summary`, `affects`, `remedy`, or
+    /// The values that differ on other nodes, besides names and addresses of nodes and pods: `summary`, `affects`, `remedy`, or
     /// the name of a piece of evidence.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differs: Vec<String>,
-    /// Whether all nodes report the very same sentence.
+    /// Whether all nodes report the same sentence.
     #[serde(skip)]
     pub same_words: bool,
 }
 
-/// What makes findings of several nodes the same incident. Of the cluster there is one finding, however bad it seems from a
-/// node.
+/// The identity of an incident: findings of several nodes with one key are the same incident. A finding about the cluster is one incident,
+/// with any severity.
 type Key = (
     Scope,
     String,
@@ -66,16 +66,16 @@ type Key = (
     Option<(Severity, String)>,
 );
 
-/// Incidents in the making.
+/// Incidents while answers arrive.
 #[derive(Debug, Default)]
 pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 
-/// One of them.
+/// One incident.
 #[derive(Debug)]
 struct Gathered {
     problem: Arc<Problem>,
     words_of: Arc<str>,
-    /// As the agent that answered first reports it: what all others are compared with.
+    /// The finding of the agent that answered first, with which all other findings are compared.
     reference: Arc<Problem>,
     reference_of: Arc<str>,
     since: String,
@@ -88,7 +88,7 @@ struct Gathered {
 }
 
 impl Incidents {
-    /// Takes in what a node reports, unless it is one incident more than [`MOST`]; returns whether it did.
+    /// Adds the finding of a node, unless this would be one incident more than [`MOST`]; returns whether it was added.
     pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let is_full = self.0.len() >= MOST;
         match self.0.entry(key(problem)) {
@@ -99,7 +99,7 @@ impl Incidents {
         true
     }
 
-    /// All of them, worst first.
+    /// All incidents, worst first.
     pub(super) fn finish(self) -> Vec<Incident> {
         let mut incidents: Vec<Incident> = self.0.into_values().map(Gathered::finish).collect();
         incidents.sort_by(|a, b| worst_first(&a.problem, &b.problem));
@@ -127,7 +127,7 @@ impl Gathered {
 
     fn add(&mut self, node: &Arc<str>, problem: &Problem) {
         self.compare(node, problem);
-        // A sentence goes with its own severity.
+        // The sentence must have the severity of its own finding.
         let worse = problem.severity > self.problem.severity;
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
             (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));
@@ -142,7 +142,7 @@ impl Gathered {
         }
     }
 
-    /// Notes in what this node's report differs.
+    /// Notes the differences of this node's report.
     fn compare(&mut self, node: &str, problem: &Problem) {
         let Self { reference, reference_of, differs, same_words, .. } = self;
         *same_words &= reference.summary == problem.summary;
@@ -203,7 +203,7 @@ impl Gathered {
 }
 
 impl Incident {
-    /// Of one node.
+    /// The incidents of one node.
     pub(crate) fn on(node: &Arc<str>, problem: Problem) -> Self {
         let nobody: Arc<str> = "".into();
         Self {
@@ -218,22 +218,22 @@ impl Incident {
     }
 }
 
-/// A text that is no time counts as later than every time.
+/// A text that is not a time counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }
 
-/// A number for the incident that a finding is of.
+/// A number for the incident of a finding.
 pub(super) fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
     key(problem).hash(&mut hasher);
     hasher.finish()
 }
 
-/// What the name of a subject has in common on all nodes.
+/// The common part of a subject's names on all nodes.
 pub(crate) fn common_name(subject: &Subject) -> &str {
     match subject.kind {
-        // An agent reports no other Node but its own.
+        // An agent reports only its own Node.
         SubjectKind::Node => "",
         SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
         _ => &subject.name,

@@ -1,4 +1,4 @@
-//! What one agent reports at `/findings`, read with suspicion: its node may have been taken over.
+//! The answer of one agent at `/findings`. It is not trusted: an attacker may control the node.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -15,23 +15,23 @@ use crate::{
 use portreeve_facts::{Gap, Source, Why, text};
 use portreeve_rules::findings::SubjectKind;
 
-/// The longest description of what is wrong with an answer, in bytes.
+/// The longest description of a wrong answer, in bytes.
 const DETAIL: usize = 256;
-/// The most findings, and the most unknowns, that are taken from one agent.
+/// The largest number of findings, and of unknown results, that are read from one agent.
 const ENTRIES: usize = 10_000;
 
-/// What an agent reports of its own node.
+/// The report of an agent about its own node.
 #[derive(Debug)]
 pub(super) struct NodeReport {
-    /// The version of the agent, if it says so.
+    /// The version of the agent, if the answer has it.
     pub(super) version: Option<String>,
-    /// When it looked.
+    /// The time of the scan.
     pub(super) at: Timestamp,
     /// The age of the scan, by the clock of the agent, in whole seconds.
     pub(super) age: u64,
-    /// What is wrong.
+    /// The findings.
     pub(super) findings: Vec<Problem>,
-    /// The unjudged rules, and the parts of the answer that could not be trusted or understood.
+    /// The unjudged rules, and the parts of the answer that could not be used.
     pub(super) unknown: Vec<Unknown>,
 }
 
@@ -58,10 +58,10 @@ struct WireNode {
 }
 
 impl NodeReport {
-    /// Reads what the agent on `node` answered just now.
+    /// Reads the answer of the agent on `node`.
     ///
     /// # Errors
-    /// When it is no such document, or one about another node: an agent speaks for its own.
+    /// When the answer is not such a document, or is about another node: an agent may report only its own node.
     pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {
@@ -70,7 +70,7 @@ impl NodeReport {
                 return wrong(&format!("its answer has the schema {other:?}, wanted {SCHEMA:?}"));
             }
             Ok(Header { schema: None }) => return wrong(&format!("its answer has no schema, wanted {SCHEMA:?}")),
-            Err(error) => return wrong(&format!("its answer is no JSON object: {error}")),
+            Err(error) => return wrong(&format!("its answer is not a JSON object: {error}")),
         }
         let Wire { findings, unknown, nodes: [wire] } = match serde_json::from_slice::<Wire>(answer) {
             Ok(wire) => wire,
@@ -78,7 +78,7 @@ impl NodeReport {
         };
         if wire.node != node {
             return wrong(&format!(
-                "it runs on {node} and reports about the node {:?}",
+                "the agent runs on {node} but reports about the node {:?}",
                 text::clean(&wire.node, text::NAME)
             ));
         }
@@ -88,9 +88,9 @@ impl NodeReport {
             findings.known.into_iter().map(Problem::tidied).partition(|it| is_of_this_node(it, node));
         let mut unknown: Vec<Unknown> = unknown.known.into_iter().map(Unknown::tidied).collect();
         let remarks = [
-            (too_many, "of its entries were left out: its answer has too many"),
-            (odd, "of its entries were not understood: it is of another version"),
-            (foreign.len(), "of its findings are about other nodes, and were not taken from it"),
+            (too_many, "of its entries are not included: its answer has too many"),
+            (odd, "of its entries were not understood: the agent has another version"),
+            (foreign.len(), "of its findings are about other nodes, and are not included"),
         ];
         for (count, what) in remarks.into_iter().filter(|(count, _)| *count > 0) {
             unknown.push(Unknown::of(&Gap::new(Source::Agent, Why::Malformed, format!("{count} {what}"))));
@@ -106,12 +106,12 @@ impl NodeReport {
     }
 }
 
-/// Whether a finding is one that the agent of this node may report.
+/// Whether the agent of this node may report a finding.
 fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
-/// A list, of which those entries are kept that have the known shape; the others are counted, and what is beyond [`ENTRIES`].
+/// A list: entries with the known fields are kept; other entries, and entries beyond [`ENTRIES`], are counted.
 struct Entries<T> {
     known: Vec<T>,
     odd: usize,
@@ -200,7 +200,7 @@ mod tests {
         let error = read("n2", &answer(&[], &[])).expect_err("another node");
         assert_eq!(
             (error.why, error.detail.as_str()),
-            (Why::Malformed, "it runs on n2 and reports about the node \"n1\"")
+            (Why::Malformed, "the agent runs on n2 but reports about the node \"n1\"")
         );
         let findings = ["n1", "n2"].map(|name| finding(&json!({"kind": "Node", "name": name})));
         let report = read("n1", &answer(&findings, &[])).expect("a report");
@@ -220,7 +220,7 @@ mod tests {
         let report = read("n1", &answer(&[newer, odd], &[known, of_unknown_source, json!(7)])).expect("a report");
         assert_eq!(report.findings.len(), 1);
         let details: Vec<&str> = report.unknown.iter().map(|it| it.detail.as_str()).collect();
-        assert_eq!(details, ["x", "3 of its entries were not understood: it is of another version"]);
+        assert_eq!(details, ["x", "3 of its entries were not understood: the agent has another version"]);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest results, in bytes of JSON. etcd takes requests of at most 1.5 MiB.
 const LONGEST: usize = 1 << 20;
-/// The most names of nodes, and the most objects, in one result.
+/// The largest number of node names, and of objects, in one result.
 const NAMES: usize = 100;
 
 /// One finding, or one input that a node could not read.
@@ -50,7 +50,7 @@ enum Outcome {
 
 impl Fleet {
     /// Writes the findings as one `ClusterReport` in JSON, worst first, and then the inputs that could hide a finding as results
-    /// `error`. The report counts all of them, and has as many as the API server takes.
+    /// `error`. The report counts all of them, and contains as many as the API server accepts.
     ///
     /// # Errors
     /// When the writer fails.

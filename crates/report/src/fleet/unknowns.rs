@@ -1,27 +1,26 @@
-//! The unknowns of many nodes, by reason: agents that could not be queried, and inputs that the others could not
-//! read.
+//! The unknown results of many nodes, by reason: agents that could not be queried, and inputs that other agents could not read.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{findings_document::Unknown, likeness::likeness};
 use portreeve_facts::Why;
 
-/// A reason, and the nodes of which it is one.
+/// A reason and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     pub why: Why,
-    /// What happened on the first of these nodes.
+    /// The details from the first of these nodes.
     pub detail: String,
     /// The agent's pod on that node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
-    /// Whether it could hide a finding that counts.
+    /// Whether this could hide a finding that counts.
     pub is_failure: bool,
-    /// How often it was reported.
+    /// How often this was reported.
     pub count: usize,
 }
 
-/// Reasons in the making. Those in which only nodes, pods and addresses differ are one.
+/// Reasons while answers arrive. If only nodes, pods and addresses differ, it is one reason.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
@@ -36,7 +35,7 @@ impl Reasons {
             is_failure,
             count: 0,
         };
-        // A pod that no controller made up a name for is replaced by its own.
+        // A pod whose name no controller generated keeps its own name.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;
@@ -49,7 +48,7 @@ impl Reasons {
         reason.nodes.push(Arc::clone(node));
     }
 
-    /// All of them, the most frequent first.
+    /// All reasons, the most frequent first.
     pub(crate) fn finish(self) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = self.0.into_values().collect();
         for reason in &mut reasons {

@@ -23,7 +23,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // A finding without a file is shown at the run, without its place. The place of a rendered template is not
+        // A finding without a file is shown for the whole run. The place of a rendered template is not
         // known.
         let said = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
@@ -38,7 +38,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column; of what was rendered the template alone, as the line is none of it.
+/// The file, line and column. For rendered input only the template, because the line is not a line of the template.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
@@ -52,17 +52,17 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// A line of a log in which nothing is a command of a runner, neither of today (`::`) nor of before (`##[`).
+/// A line of a log without commands to a runner, in the current form (`::`) and in the old form (`##[`).
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }
 
-/// As `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
+/// Escapes like `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// As `escapeProperty` there.
+/// Escapes like `escapeProperty` of GitHub's toolkit.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

@@ -1,4 +1,4 @@
-//! Findings in manifests as one document, `portreeve.lint/v1`: JSON and YAML. Within v1 fields are only ever added.
+//! Findings in manifests as one document, `portreeve.lint/v1`: JSON and YAML. Later versions of v1 only add fields.
 
 use std::{
     collections::BTreeMap,
@@ -32,23 +32,23 @@ struct LintDocument {
     schema: &'static str,
     /// The version of the program that wrote the document.
     version: &'static str,
-    /// The result: `findings` of at least `--min-severity` (`warning`), else `not-checked`, else `clear`; the exit code says the same.
+    /// The result: `findings` of at least `--min-severity` (`warning`), otherwise `not-checked`, otherwise `clear`. The exit code agrees.
     result: CheckResult,
     /// How many files were read.
     files: usize,
-    /// How many objects there were, of whatever kind, read or not.
+    /// How many objects there were, of any kind, read or not.
     objects: usize,
-    /// How many of them were judged.
+    /// How many objects were judged.
     judged: usize,
-    /// How many objects had the kind, the namespace and the name of one that was there already.
+    /// How many objects had the kind, the namespace and the name of an earlier object.
     again: usize,
-    /// How many others there were, by kind and group; a document without a kind has the empty one.
+    /// How many objects of other kinds there were, by kind and group; a document without a kind has the empty kind.
     skipped: BTreeMap<String, usize>,
     /// The folders of Helm charts whose templates were not read: they are manifests only after rendering.
     unread_charts: Vec<String>,
     /// The NodePort range.
     node_port_range: Range,
-    /// What the manifests were compared with.
+    /// The cluster or file with which the manifests were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
     /// The findings, by file and line.
@@ -57,20 +57,20 @@ struct LintDocument {
     accepted: usize,
     /// Rules that could not judge some object.
     unknown: Vec<Unknown>,
-    /// Rules that lack what they compare with.
+    /// Rules without the input for their comparison.
     not_asked: Vec<NotAsked>,
-    /// What could not be read.
+    /// The unread input.
     failures: Vec<Unknown>,
 }
 
 /// A rule that was not run.
 #[derive(Debug, Serialize, JsonSchema)]
 struct NotAsked {
-    /// Its name.
+    /// The name.
     rule: String,
-    /// Which of its variants were not judged.
+    /// The variants that were not judged.
     variants: Vec<String>,
-    /// The input that it lacks.
+    /// The missing input.
     detail: String,
 }
 
@@ -80,38 +80,38 @@ struct NotAsked {
 struct PlacedProblem {
     /// The file, as it was named; `standard input`.
     file: String,
-    /// The line of the very field, from 1.
+    /// The line of the field, from 1.
     line: u64,
-    /// Its column in characters, from 1.
+    /// The column in characters, from 1.
     column: u64,
-    /// The template that helm rendered this part of standard input from; the line is none of the template.
+    /// The template from which helm rendered this part of standard input; the line is not a line of the template.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
-    /// The way to the field.
+    /// The path of the field.
     field: String,
     /// The rule's id.
     rule: String,
-    /// Which of its cases it is, in a word of the rule's page.
+    /// The variant: a word on the rule's page.
     variant: String,
-    /// How bad it is.
+    /// The severity.
     severity: Severity,
-    /// Whom it is about, `Service shop/web`.
+    /// The object of the finding, `Service shop/web`.
     object: String,
-    /// The port it is about.
+    /// The port of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
-    /// The protocol it is about.
+    /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
     protocol: Option<Protocol>,
     /// The problem in one stable sentence.
     summary: String,
-    /// The compared values, in reading order; a name may come more than once.
+    /// The compared values, in reading order; a name may occur several times.
     evidence: Vec<Value>,
-    /// What to change, in words: `then` leads to a further step, `or` to another remedy.
+    /// The remedies in words: `then` begins the next step, `or` another remedy.
     remedy: Vec<String>,
-    /// The same as data, most direct first; each remedy is enough.
+    /// The remedies as data, the most direct remedy first; each remedy is enough.
     remedies: Vec<Remedy>,
-    /// Fields of other objects that have a part in it.
+    /// Fields of other objects with a part in the problem.
     related: Vec<Related>,
 }
 
@@ -119,16 +119,16 @@ struct PlacedProblem {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct Related {
-    /// Its file.
+    /// The file.
     file: String,
-    /// Its line.
+    /// The line.
     line: u64,
-    /// Its column.
+    /// The column.
     column: u64,
-    /// Its template, as above.
+    /// The template, as above.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
-    /// Its object.
+    /// The object.
     object: String,
 }
 

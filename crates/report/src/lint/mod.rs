@@ -17,20 +17,20 @@ use super::{
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// The result, and the exit code. Unread input is no success, and a rule that could not compare everything is none.
-/// Input without a judged manifest is none, unless that was expected.
+/// The result, and the exit code. These are not a success: unread input, a rule that could not compare all objects, and input without a
+/// judged manifest, unless the user allows it.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
     outcome(worst, report.counts_from(), || is_undecided(report))
 }
 
-/// Whether something could hide a finding that counts: nothing is clear then.
+/// Whether an unread input could hide a finding that counts: then the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
     let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
     !report.failures.is_empty() || report.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 
-/// What to do, a line a step.
+/// The remedies, one line for each step.
 fn remedy(finding: &PlacedFinding) -> Vec<String> {
     lines(&finding.evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text))).collect()
 }

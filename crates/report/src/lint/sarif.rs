@@ -81,7 +81,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // A line that moves makes no other problem. GitHub reads the second name alone.
+        // A moved line is still the same problem. GitHub reads only the second name.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "variant": evidence.variant,
@@ -91,7 +91,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The field. Code scanning wants a line; of a template none is known, so the first is given.
+/// The field. Code scanning needs a line; for a template no line is known, so the first line is used.
 fn physical(place: &Place) -> Value {
     let Place { line, column, width, .. } = place;
     let region = match place.template {
@@ -101,7 +101,7 @@ fn physical(place: &Place) -> Value {
     json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
-/// A path as a reference of RFC 3986. A relative one stays relative: services find the file from the root of the repository.
+/// A path as a reference of RFC 3986. A relative path stays relative: services find the file from the root of the repository.
 fn uri(path: &[u8]) -> String {
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });

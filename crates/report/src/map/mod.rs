@@ -14,8 +14,8 @@ use super::outcome::{CheckResult, is_excused, is_failure};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{Choice, PortUsage};
 
-/// Whether the picture has everything it needs. Input that a profile may not read, and Pods that were not given, may
-/// be missing.
+/// Whether the picture has all necessary input. Input that a profile has no right to read, and Pods that were not requested, may be
+/// missing.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
     let has_to_be = |gap: &Gap| {
         let unread_services = gap.source == Source::Services;
@@ -25,13 +25,13 @@ pub fn map_result(usage: &PortUsage) -> CheckResult {
     if usage.unread.iter().any(has_to_be) { CheckResult::NotChecked } else { CheckResult::Clear }
 }
 
-/// What one port is drawn as, worst first.
+/// The state in which a port is drawn, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum PortState {
-    /// Allocated, and a stranger listens on it or a pod has it as hostPort.
+    /// Allocated, and another program listens on the port or a pod has it as hostPort.
     Contested,
-    /// Not allocated, and a stranger listens on it or a pod has it as hostPort.
+    /// Not allocated, and another program listens on the port or a pod has it as hostPort.
     Listener,
     /// Allocated to a Service that names the port.
     Fixed,
@@ -39,9 +39,9 @@ pub(super) enum PortState {
     Automatic,
     /// Allocated; the object does not show how.
     Allocated,
-    /// Free for a Service, and the kernel may give it to an outgoing connection.
+    /// Free for a Service, but the kernel may give the port to an outgoing connection.
     Ephemeral,
-    /// Free for a Service, and reserved from the kernel's own choice.
+    /// Free for a Service, and reserved, so that the kernel does not choose the port.
     Reserved,
     /// Free in the static band.
     FreeStatic,
@@ -78,7 +78,7 @@ impl PortState {
         }
     }
 
-    /// For the legend.
+    /// The words for the legend.
     fn legend(self) -> &'static str {
         match self {
             Self::Contested => "allocated, but a program listens on it or a pod has it as hostPort",
@@ -87,14 +87,14 @@ impl PortState {
             Self::Automatic => "allocated, chosen by the API server",
             Self::Allocated => "allocated",
             Self::Ephemeral => "free, but the kernel may use it for an outgoing connection",
-            Self::Reserved => "free, reserved from the kernel's own choice",
-            Self::FreeStatic => "free, static band: best for ports written by hand",
+            Self::Reserved => "free, reserved: the kernel does not choose it",
+            Self::FreeStatic => "free, static band: best for numbers that a person chooses",
             Self::Free => "free",
         }
     }
 }
 
-/// How many ports are drawn as each state; those that occur, worst first.
+/// How many ports each state has; only states that occur, worst first.
 fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
@@ -103,13 +103,13 @@ fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The first port of every row of so many ports.
+/// The first port of every row with this number of ports.
 fn rows(census: &PortUsage, ports: u16) -> impl Iterator<Item = u16> {
     let range = census.range.range;
     (range.first / ports..=range.last / ports).map(move |row| row * ports)
 }
 
-/// What a person should know beside the picture, one sentence each.
+/// Notes for the reader of the picture, one sentence each.
 fn remarks(census: &PortUsage) -> Vec<String> {
     let mut remarks = Vec::new();
     let at_risk =
@@ -117,13 +117,13 @@ fn remarks(census: &PortUsage) -> Vec<String> {
     if at_risk > 0 {
         let ports = if at_risk == 1 { "port lies" } else { "ports lie" };
         remarks.push(format!(
-            "{at_risk} allocated {ports} in ip_local_port_range unreserved: an outgoing connection may take what a Service owns."
+            "{at_risk} allocated {ports} in ip_local_port_range unreserved: an outgoing connection may use a port of a Service."
         ));
     }
     if let Some(band) = census.static_band {
         let dynamic = census.range.range.last - band.last;
         remarks.push(format!(
-            "The static band is {band}; the API server chooses from the {dynamic} ports above it first."
+            "The static band is {band}; the API server first chooses from the {dynamic} ports above this band."
         ));
     }
     remarks.extend(census.unread.iter().map(|gap| format!("Not in the picture: {}", gap.detail)));

@@ -13,9 +13,9 @@ const ROW: u16 = 100;
 const BLOCK: u16 = 20;
 /// Pixels from one square to the next.
 const PITCH: usize = 10;
-/// Pixels left of the first column. The number of the row's first port is there.
+/// Pixels left of the first column, for the number of the row's first port.
 const LEFT: usize = 56;
-/// Pixels above the first row. The title is there.
+/// Pixels above the first row, for the title.
 const TOP: usize = 44;
 /// Pixels of a line of text.
 const LINE: usize = 18;
@@ -112,7 +112,7 @@ pub(crate) fn legend(census: &PortUsage) -> Legend {
     Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
 }
 
-/// A line of squares. Free ports of one state are one path. Each used port is a square of its own, with a tooltip.
+/// A line of squares. Free ports of one state are one path. Each used port is a separate square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;

@@ -14,7 +14,7 @@ use portreeve_rules::{PortUsage, findings::Severity};
 /// The columns of a row's label.
 const LABEL: usize = 7;
 
-/// The most ports a row that fit into a terminal: a hundred, fifty, or 25.
+/// The largest number of ports in a row that fits into a terminal: 100, 50, or 25.
 fn ports_in_row(width: usize) -> u16 {
     [100, 50].into_iter().find(|ports| LABEL + usize::from(*ports) <= width).unwrap_or(25)
 }
@@ -64,7 +64,7 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     Ok(())
 }
 
-/// How many listeners are named.
+/// The largest number of named listeners.
 const NAMED: usize = 10;
 
 fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -87,7 +87,7 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     Ok(())
 }
 
-/// Allocated ports that the kernel may give away are underlined; their own symbol stays.
+/// Allocated ports that the kernel may give to connections are underlined, and keep their symbol.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let state = PortState::of(census, port);
     let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)

@@ -1,16 +1,16 @@
-//! The list of ports in the words of each platform. Lists are digits, commas and hyphens, which no form has to quote.
+//! The list of ports in the format of each platform. Lists are digits, commas and hyphens, which no format must quote.
 
 use serde_json::json;
 
 use super::ReservationReport;
 use crate::terminal::tidy;
 
-/// The setting everything is about.
+/// The setting for reserved ports.
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// Of all files of /etc/sysctl.d the last of the alphabet counts.
+/// The file in /etc/sysctl.d: the last file in alphabetical order counts.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
-/// Whose words.
+/// The platform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of platforms")]
 pub enum ReservationForm {
@@ -24,10 +24,10 @@ pub enum ReservationForm {
     Kops,
 }
 
-/// The file that a person gives to a platform.
+/// The file for a platform.
 ///
 /// # Errors
-/// When the platform has no such setting that would help: why, for people.
+/// When the platform has no setting that helps: the reason, as text.
 pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -> Result<String, String> {
     let ports = report.list.ports.to_string();
     let file = match form {
@@ -40,19 +40,19 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    // They are in the file, because the file lives longer than the terminal.
+    // The notes are in the file, because the file is kept longer than the output of the terminal.
     let remarks = missing(report).into_iter().chain(report.fleet.doubts());
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
 
-/// What a list of these nodes may lack.
+/// The possible missing ports of a list for these nodes.
 fn missing(report: &ReservationReport<'_>) -> Option<String> {
     let missing = match (report.partial, report.unread.len()) {
-        (Some(partial), _) => Some(format!("{}. What the others reserve is not in it.", tidy(partial))),
+        (Some(partial), _) => Some(format!("{}. The list lacks the reserved ports of the other nodes.", tidy(partial))),
         (None, 0) => None,
         (None, unread) => {
             let nodes = if unread == 1 { "1 node reserves" } else { &format!("{unread} nodes reserve") };
-            Some(format!("what {nodes} is not known, and not in it."))
+            Some(format!("the ports that {nodes} are not known, and are not in the list."))
         }
     };
     missing.map(|words| format!("Incomplete: {words}"))
@@ -72,8 +72,9 @@ fn talos(ports: &str) -> String {
     )
 }
 
-/// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has one profile: each of
-/// ours includes the one it would have otherwise (cluster-node-tuning-operator, assets/tuned/manifests/default-cr-tuned.yaml). The default ones have priority 30 and more, and lower numbers go first.
+/// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has only one profile, so each
+/// of these profiles includes the node's default profile (cluster-node-tuning-operator, assets/tuned/manifests/default-cr-tuned.yaml). The
+/// default profiles have priority 30 and more, and lower numbers come first.
 fn openshift(ports: &str) -> String {
     let profile = |parent: &str| {
         format!(
@@ -82,7 +83,7 @@ fn openshift(ports: &str) -> String {
         )
     };
     format!(
-        "# oc apply -f FILE. Where nodes have a profile of your own, add its [sysctl] to that one instead.\n\
+        "# oc apply -f FILE. If nodes have a profile of your own, add this [sysctl] part to your profile instead.\n\
          apiVersion: tuned.openshift.io/v1\nkind: Tuned\nmetadata:\n  name: node-ports\n  \
          namespace: openshift-cluster-node-tuning-operator\nspec:\n  profile:\n{}{}  recommend:\n  \
          - match:\n    - label: node-role.kubernetes.io/master\n    - label: node-role.kubernetes.io/infra\n    priority: 20\n    profile: node-ports-openshift-control-plane\n  \
@@ -95,7 +96,7 @@ fn openshift(ports: &str) -> String {
 /// <https://bottlerocket.dev/en/os/latest/api/settings/kernel/>, `settings.kernel.sysctl`.
 fn bottlerocket(ports: &str) -> String {
     format!(
-        "# User data; on a node that runs: apiclient apply < FILE\n[settings.kernel.sysctl]\n\"{SYSCTL}\" = \"{ports}\"\n"
+        "# User data of new nodes; on a running node: apiclient apply < FILE\n[settings.kernel.sysctl]\n\"{SYSCTL}\" = \"{ports}\"\n"
     )
 }
 
@@ -103,29 +104,29 @@ fn bottlerocket(ports: &str) -> String {
 /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). Its first line is its type.
 fn al2023(ports: &str) -> String {
     format!(
-        "#cloud-config\n# A part of the user data, beside that of the NodeConfig: Content-Type: text/cloud-config\n\
+        "#cloud-config\n# A part of the user data, beside the part of the NodeConfig: Content-Type: text/cloud-config\n\
          write_files:\n- path: {FILE}\n  content: |\n    {SYSCTL} = {ports}\nruncmd:\n- [sysctl, --system]\n"
     )
 }
 
-/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: there is no setting for reserved ports, and one for the range.
-/// It is JSON, which has no comments.
+/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: there is no setting for reserved ports, but one for the range. The
+/// format is JSON, which has no comments.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     if let Some(words) = missing(report) {
-        return Err(format!("AKS' form is JSON, which has no comments. {words}"));
+        return Err(format!("The format of AKS is JSON, which has no comments. {words}"));
     }
     let range = report.fleet.range_above().ok_or(
-        "AKS has no setting for reserved ports, and above the NodePorts there is no room for outgoing connections: make the NodePort range narrower",
+        "AKS has no setting for reserved ports, and too few ports above the NodePorts are left for outgoing connections: make the NodePort range narrower",
     )?;
     let config = json!({"sysctls": {"netIpv4IpLocalPortRange": format!("{} {}", range.first, range.last)}});
     Ok(format!("{config:#}\n"))
 }
 
-/// <https://github.com/kubernetes-sigs/kubespray>, roles/kubernetes/node/tasks/main.yml, *Ensure nodePort range is reserved*: it
-/// writes the NodePort range, and nothing else, over what `additional_sysctl` wrote. So this comes after it.
+/// <https://github.com/kubernetes-sigs/kubespray>, roles/kubernetes/node/tasks/main.yml, *Ensure nodePort range is reserved*: it replaces
+/// the value of `additional_sysctl` with the NodePort range. So the playbook runs after it.
 fn kubespray(ports: &str) -> String {
     format!(
-        "# A playbook for after each run of cluster.yml, which reserves the NodePort range alone:\n\
+        "# A playbook to run after each run of cluster.yml, because cluster.yml reserves only the NodePort range:\n\
          # ansible-playbook -i INVENTORY FILE\n\
          - hosts: k8s_cluster\n  become: true\n  tasks:\n  - name: Keep NodePorts from outgoing connections\n    \
          ansible.posix.sysctl:\n      name: {SYSCTL}\n      value: \"{ports}\"\n      sysctl_file: {FILE}\n      \
@@ -133,10 +134,10 @@ fn kubespray(ports: &str) -> String {
     )
 }
 
-/// <https://kops.sigs.k8s.io/cluster_spec/>, `sysctlParameters`: these are written last, after its own.
+/// <https://kops.sigs.k8s.io/cluster_spec/>, `sysctlParameters`: kops writes these last, after its own settings.
 fn kops(ports: &str) -> String {
     format!(
-        "# Of the Cluster: kops edit cluster. Then kops update cluster --yes, and kops rolling-update cluster --yes\n\
+        "# A part of the Cluster object: kops edit cluster. Then kops update cluster --yes, and kops rolling-update cluster --yes\n\
          spec:\n  sysctlParameters:\n  - {SYSCTL}={ports}\n"
     )
 }
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_list_without_the_node_ports_that_no_service_has_covers_a_node_in_part_only() {
-        // All of them would leave two thousand ports to outgoing connections.
+        // With all of them, two thousand ports would be left for outgoing connections.
         let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
         let world = world.service("web", |it| it.node_port(30080));
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world).expect("all was read")] };
@@ -214,7 +215,7 @@ mod tests {
         let config: Value = serde_json::from_str(&file(ReservationForm::Aks)).expect("JSON");
         assert_eq!(config["sysctls"]["netIpv4IpLocalPortRange"], "32768 60999");
         let refused = written(ReservationForm::Aks, "30000-60000", &[]).expect_err("no room");
-        assert!(refused.contains("no room"), "{refused}");
+        assert!(refused.contains("too few ports above the NodePorts"), "{refused}");
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         };
         assert!(doubt(&[&nodes[0]]).starts_with(SYSCTL));
         assert!(doubt(&[&nodes[0], &nodes[1]]).ends_with("different NodePort ranges: 20000-22767, 30000-32767."));
-        assert!(doubt(&[&assumed]).starts_with("# The NodePort range is assumed"));
+        assert!(doubt(&[&assumed]).starts_with("# No source names the NodePort range"));
     }
 
     #[test]
@@ -239,10 +240,15 @@ mod tests {
         let gap = Gap::new(Source::Agent, Why::TimedOut, "it hangs");
         for form in [ReservationForm::Sysctl, ReservationForm::Bottlerocket, ReservationForm::Kops] {
             let text = written(form, "30000-32767", &[("n2".to_owned(), gap.clone())]).expect("a file");
-            assert!(text.ends_with("\n# Incomplete: what 1 node reserves is not known, and not in it.\n"), "{text}");
+            assert!(
+                text.ends_with(
+                    "\n# Incomplete: the ports that 1 node reserves are not known, and are not in the list.\n"
+                ),
+                "{text}"
+            );
         }
         let refused =
             written(ReservationForm::Aks, "30000-32767", &[("n2".to_owned(), gap)]).expect_err("it cannot say so");
-        assert!(refused.contains("Incomplete: what 1 node"), "{refused}");
+        assert!(refused.contains("Incomplete: the ports that 1 node"), "{refused}");
     }
 }

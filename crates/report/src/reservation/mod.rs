@@ -1,4 +1,4 @@
-//! What the nodes of a cluster keep from outgoing connections: for people, in the form of a platform, and as a part of a JSON document.
+//! The ports that the nodes of a cluster reserve: as text, in the format of a platform, and as a part of a JSON document.
 
 mod forms;
 
@@ -23,32 +23,34 @@ use portreeve_rules::{
     {FleetReservation, NodeReservation, ReservedList},
 };
 
-/// What nodes keep from outgoing connections, and what of them is not known.
+/// The ports that nodes reserve, and the unknown nodes.
 #[derive(Debug)]
 pub struct ReservationReport<'a> {
-    /// The nodes that were looked at.
+    /// The scanned nodes.
     pub fleet: &'a FleetReservation,
-    /// What each of them is to reserve.
+    /// The list of ports to reserve on each node.
     pub list: &'a ReservedList,
-    /// Nodes of which it is not known, and why.
+    /// Nodes whose ports are not known, with the reason.
     pub unread: &'a [(String, Gap)],
     /// The missing part if not every agent was queried.
     pub partial: Option<&'a str>,
 }
 
-/// What the nodes of a cluster keep from outgoing connections, and one list of ports for all of them.
+/// The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry {
-    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: what any of them reserves, NodePorts, ports of servers.
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in it. Else those are that Services have: all would leave too few to outgoing connections.
+    /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
+    /// for outgoing connections.
     whole_node_port_range: bool,
-    /// Whether no node lacks anything of it, and all NodePorts that a node gives away are in it, as far as is known.
+    /// Whether every node reserves all ports of the list, and the list has all NodePorts that a node may give to connections, as far as is
+    /// known.
     covered: bool,
-    /// One entry for each agent. Of nodes without one nothing is known.
+    /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
-    /// The missing part if not every agent was queried, for people.
+    /// The missing part if not every agent was queried, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
 }
@@ -58,10 +60,10 @@ pub(super) struct ReserveEntry {
 struct NodeEntry {
     /// The node's name.
     node: String,
-    /// The ports it keeps from outgoing connections; absent if not known.
+    /// The reserved ports; absent if not known.
     #[serde(flatten)]
     known: Option<KnownEntry>,
-    /// The unknowns of it.
+    /// The unknown results of the node.
     unknown: Vec<Unknown>,
 }
 
@@ -70,15 +72,15 @@ struct NodeEntry {
 struct KnownEntry {
     /// The NodePort range.
     node_port_range: PortRange,
-    /// How it is known.
+    /// The source of the range.
     node_port_range_source: RangeSource,
     /// The range from which the kernel chooses ports of outgoing connections.
     ip_local_port_range: PortRange,
-    /// The ports it reserves now.
+    /// The currently reserved ports.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// The ports of the list for all nodes that it has to reserve too.
+    /// The ports of the list for all nodes that this node does not reserve yet.
     not_reserved: Vec<PortRange>,
-    /// How probable it is that an outgoing connection gets a NodePort, for people.
+    /// The chance that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
 }
 
@@ -116,7 +118,7 @@ pub fn write_reservation_json(
     write_indented_json(&PortsDocument::new(result, Part::Reserve(reserve)), out)
 }
 
-/// Writes for people which nodes are in which case, those that lack something first.
+/// Writes the nodes and their cases as text, nodes with unreserved ports first.
 ///
 /// # Errors
 /// When the writer fails.
@@ -145,7 +147,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether no node that was looked at lacks anything, and none gives NodePorts away that no Service has yet.
+    /// Whether every scanned node reserves all ports of the list, and no node may give other NodePorts to connections.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }
@@ -154,13 +156,13 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// Whether every node was looked at, and nothing more can be missing.
+    /// Whether every node was scanned, and no other port can be missing.
     pub fn is_whole(&self) -> bool {
         let is_whole = self.unread.is_empty() && self.partial.is_none() && !self.list.ranges_differ;
         is_whole && self.fleet.nodes.iter().all(|node| node.unread.is_none())
     }
 
-    /// Nodes that are alike, those that lack something first.
+    /// Groups of equal nodes, nodes with unreserved ports first.
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {
@@ -185,7 +187,10 @@ impl<'a> ReservationReport<'a> {
         }
         let left = node.left_exposed(self.list).len();
         if left > 0 {
-            values.push(("left out", format!("{left} NodePorts that no Service has: all would leave too few ports")));
+            values.push((
+                "left out",
+                format!("{left} NodePorts that no Service has: with all of them, too few ports would be left"),
+            ));
         }
         if !self.covers(node) {
             values.push(("chance of any NodePort", node.chance()));

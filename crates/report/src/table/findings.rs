@@ -1,4 +1,4 @@
-//! The findings: a row for each, and what each of the worst needs to be acted on: what, evidence, who is affected, what to do.
+//! The findings: a row for each, and details of the worst findings: the problem, the evidence, the affected clients, the remedies.
 
 use std::io;
 
@@ -19,15 +19,15 @@ use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
 /// How many findings the compact table explains; it lists all of them.
 const EXPLAINED: usize = 20;
-/// Columns of the labels at the left.
+/// The width of the labels at the left.
 const LABEL: usize = 8;
 /// How many values the compact table shows.
 const VALUES: usize = 6;
-/// The widest name that others are aligned with.
+/// The widest name with which others are aligned.
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
-    /// The list, and what each finding needs to be acted on.
+    /// The list, and the details of each finding.
     pub(super) fn write_list(&mut self, reported: &[ListedFinding<'_>]) -> io::Result<()> {
         if reported.is_empty() {
             return Ok(());
@@ -39,7 +39,7 @@ impl Page<'_> {
             self.write_finding(it)?;
         }
         if reported.len() > explained {
-            let more = format!("{} more findings are explained with -o wide.", reported.len() - explained);
+            let more = format!("-o wide explains {} more findings.", reported.len() - explained);
             self.blank()?;
             self.line(0, Ink::Faint, &more)?;
         }
@@ -53,7 +53,7 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            // Its row has all names if they are wanted.
+            // The row has all names if they are wanted.
             title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
@@ -80,7 +80,7 @@ impl Page<'_> {
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 
-    /// Since when it is there, and what is not the same on all nodes.
+    /// The start of the finding, and the values that differ between nodes.
     fn differences(&mut self, OnNodes { incident, .. }: &OnNodes<'_>) -> io::Result<()> {
         let Incident { problem, words_of, since_of, nodes, differs, .. } = incident;
         let since = match nodes.len() {
@@ -125,7 +125,7 @@ impl Page<'_> {
         self.labelled(2, "Evidence", LABEL, &lines)
     }
 
-    /// A command is a line of its own, to be copied; the words between are labels.
+    /// A command has its own line, so that a user can copy it; the words between are labels.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

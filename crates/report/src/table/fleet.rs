@@ -1,4 +1,4 @@
-//! Many nodes for a person: the findings and their nodes, the agents that could not be queried, and the scope.
+//! Many nodes as text: the findings and their nodes, the agents that could not be queried, and the scope.
 
 use std::{
     io::{self, Write},
@@ -17,7 +17,7 @@ use super::{
 };
 use portreeve_rules::findings::Severity;
 
-/// Columns of the names at the left.
+/// The width of the names at the left.
 const LABEL: usize = 20;
 /// How many reasons the compact table has.
 const REASONS: usize = 12;
@@ -30,7 +30,7 @@ pub fn write_fleet_table(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> i
     Page { style, wide: false, out }.fleet(fleet)
 }
 
-/// Writes the table with everything that is known.
+/// Writes the table with all details.
 ///
 /// # Errors
 /// When the writer fails.
@@ -38,7 +38,7 @@ pub fn write_fleet_wide(fleet: &Fleet, style: &Style, out: &mut dyn Write) -> io
     Page { style, wide: true, out }.fleet(fleet)
 }
 
-/// Writes the rows of the list alone, for scripts.
+/// Writes only the rows of the list, for scripts.
 ///
 /// # Errors
 /// When the writer fails.
@@ -59,7 +59,7 @@ impl Page<'_> {
         self.unseen(fleet)?;
         self.blank()?;
         let agents = listed(fleet.agents, &fleet.agent_namespace);
-        let scope = format!("This is about {agents}. Nodes without an agent are not known.");
+        let scope = format!("This report is about {agents}. Nodes without an agent are not included.");
         for (ink, line) in self.wrapped(Ink::Faint, &scope, 0) {
             self.line(0, ink, &line)?;
         }
@@ -84,7 +84,7 @@ impl Page<'_> {
         })
     }
 
-    /// What agents could not see themselves: all of it where everything is wanted, else what should not be.
+    /// The unread inputs of agents: all of them if all details are wanted, otherwise only failures.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
         let wide = self.wide;
         let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
@@ -93,7 +93,7 @@ impl Page<'_> {
             return Ok(());
         }
         self.blank()?;
-        self.line(0, Ink::Heading, "Not read there")?;
+        self.line(0, Ink::Heading, "Not read on these nodes")?;
         self.reasons_of(&reported, fleet.agents, |reason| format!("{}: {}", reason_words(reason.why), reason.detail))?;
         let others: usize = others.iter().map(|reason| reason.count).sum();
         let line = match others {
@@ -105,7 +105,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Nodes and the reason that they share, each in words that `words` chooses.
+    /// Nodes and their common reason, in the words from `words`.
     fn reasons_of(&mut self, reasons: &[&Reason], agents: usize, words: impl Fn(&Reason) -> String) -> io::Result<()> {
         let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
         for reason in &reasons[..shown] {
@@ -151,7 +151,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     match counts.first() {
         Some((worst, _)) => {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
-            let open = if fleet.is_whole() { "" } else { "; not all was judged" };
+            let open = if fleet.is_whole() { "" } else { "; some ports or rules not judged" };
             (format!("{}{hidden}; {asked}{open}", words.join(", ")), Ink::Bad(*worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
@@ -164,7 +164,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             (format!("Nothing is known: {agents}."), Ink::Bad(Severity::Critical))
         }
         None if !fleet.is_whole() => (
-            format!("not checked: no port conflicts found{hidden}, but not everything was judged; {asked}"),
+            format!("not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {asked}"),
             Ink::Bad(Severity::Critical),
         ),
         None => (format!("no port conflicts{hidden}; {asked}"), Ink::Good),

@@ -1,4 +1,4 @@
-//! Manifests for a person: the findings by line, what to write instead, and the unread input.
+//! Manifests as text: the findings by line, the remedies, and the unread input.
 
 use std::{
     collections::BTreeMap,
@@ -20,14 +20,14 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// Columns of the labels at the left.
+/// The width of the labels at the left.
 const LABEL: usize = 8;
-/// How many findings the compact table explains; it says how many more there are.
+/// How many findings the compact table explains; it reports the number of the others.
 const EXPLAINED: usize = 50;
 /// How many kinds of skipped objects are named.
 const KINDS: usize = 8;
 
-/// Writes what is wrong, worst place by place.
+/// Writes the findings, place by place.
 ///
 /// # Errors
 /// When the writer fails.
@@ -35,7 +35,7 @@ pub fn write_lint_table(report: &LintReport, style: &Style, out: &mut dyn Write)
     Page { style, wide: false, out }.lint(report)
 }
 
-/// Writes the same with all evidence.
+/// Writes the findings with all evidence.
 ///
 /// # Errors
 /// When the writer fails.
@@ -43,7 +43,7 @@ pub fn write_lint_wide(report: &LintReport, style: &Style, out: &mut dyn Write) 
     Page { style, wide: true, out }.lint(report)
 }
 
-/// Writes one line a finding, as compilers do: `file:line:column: severity: sentence [rule]`.
+/// Writes one line for each finding, as compilers do: `file:line:column: severity: sentence [rule]`.
 ///
 /// # Errors
 /// When the writer fails.
@@ -109,7 +109,7 @@ impl Page<'_> {
     /// The judged and the unjudged part.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
-        let mut rows = vec![("files", format!("{files}, with {judged} objects that were judged"))];
+        let mut rows = vec![("files", format!("{files}, with {judged} judged objects"))];
         if !skipped.is_empty() {
             rows.push(("skipped", kinds(skipped)));
         }
@@ -118,12 +118,12 @@ impl Page<'_> {
         }
         if *again > 0 {
             rows.push((
-                "the same again",
-                format!("{again} objects of a name that was there already; --namespace keeps them apart"),
+                "repeated",
+                format!("{again} objects have the name of an earlier object; --namespace separates them"),
             ));
         }
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
-        let alone = "nothing: --against compares them with a cluster, a file or a snapshot";
+        let alone = "nothing; --against compares the manifests with a cluster, a file or a snapshot";
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
         if !report.not_asked.is_empty() {
             let rules: Vec<String> = report.not_asked.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
@@ -173,7 +173,7 @@ fn headline(report: &LintReport) -> (String, Ink) {
     if let Some((worst, _)) = counts.first() {
         let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let part = if judged < objects { format!("; {of} judged") } else { String::new() };
-        let open = if is_undecided(report) { "; not all could be judged" } else { "" };
+        let open = if is_undecided(report) { "; some objects could not be judged" } else { "" };
         return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
     }
     let failed = report.failures.first().map(|(gap, _)| gap).or(report.unknown.first().map(|(_, gap)| gap));
@@ -183,18 +183,21 @@ fn headline(report: &LintReport) -> (String, Ink) {
         }
         (CheckResult::NotChecked, Some(_)) => {
             let part = if judged < objects { format!(", only {of}") } else { String::new() };
-            (format!("manifests: not all could be judged{part}; see below what failed."), Ink::Bad(Severity::Critical))
+            (
+                format!("manifests: some objects could not be judged{part}; the errors are below."),
+                Ink::Bad(Severity::Critical),
+            )
         }
         _ => (format!("manifests: no port conflicts in {of}."), Ink::Good),
     }
 }
 
-/// That nothing was judged, and what there was.
+/// The message if no object was judged, with the kinds of the objects.
 pub fn nothing_judged(report: &LintReport) -> String {
     let found = match report.skipped.is_empty() {
         true => format!("no object in {} {}", report.files, if report.files == 1 { "file" } else { "files" }),
         false => {
-            format!("{}; none is a Service, a Pod or has the template of one", kinds(&report.skipped))
+            format!("{}; no object is a Service or a Pod, or has a pod template", kinds(&report.skipped))
         }
     };
     format!("nothing was judged: {found}.")

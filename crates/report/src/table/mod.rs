@@ -1,4 +1,4 @@
-//! The table for a person: of one node, or of many.
+//! The table: of one node, or of many nodes.
 
 mod findings;
 mod fleet;

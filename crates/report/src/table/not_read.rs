@@ -1,4 +1,4 @@
-//! The unread input: grouped, in a person's words, with the remedy.
+//! The unread input: grouped, in words, with the remedy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +20,7 @@ use portreeve_rules::{findings::Severity, ids::Rows};
 
 const LABEL: usize = 21;
 
-/// Things unseen for one reason.
+/// Unread inputs with one reason.
 #[derive(Default)]
 pub(crate) struct GapGroup<'a> {
     pub details: Vec<&'a str>,
@@ -32,7 +32,7 @@ impl Page<'_> {
     pub(super) fn write_not_read(&mut self, report: &Report<'_>) -> io::Result<()> {
         let unseen = report.gaps();
         let mut groups = gap_groups(&unseen, &report.failures());
-        // A person acts on what failed. The rest is counted in one line.
+        // Failures are listed, because a user can act on them. Other unread inputs are counted in one line.
         groups.retain(|(_, group)| self.wide || group.failed);
         if groups.is_empty() {
             return Ok(());
@@ -43,7 +43,7 @@ impl Page<'_> {
             let mut lines = self.reasons(why, &group);
             if let Some(help) = help {
                 let (words, command) = help.split_once('\n').unwrap_or((help, ""));
-                lines.extend(self.wrapped(Ink::Plain, &format!("to see it: {words}"), LABEL + 4));
+                lines.extend(self.wrapped(Ink::Plain, &format!("to read it: {words}"), LABEL + 4));
                 lines.extend((!command.is_empty()).then(|| (Ink::Command, command.to_owned())));
             }
             if !group.rules.is_empty() {
@@ -54,7 +54,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// How many rules judged, which inputs the others lack, and the command that gets these inputs.
+    /// The number of rules that judged, the missing inputs of the other rules, and the command that reads these inputs.
     pub(super) fn write_judged(&mut self, report: &Report<'_>, apart: bool) -> io::Result<()> {
         let unseen = report.gaps();
         let JudgedRules { whole, asked } = JudgedRules::of(report);
@@ -73,7 +73,7 @@ impl Page<'_> {
         if apart {
             self.blank()?;
         }
-        let text = format!("{whole} of {asked} rules judged.{lacking} -o wide shows how.");
+        let text = format!("{whole} of {asked} rules judged.{lacking} -o wide shows the details.");
         for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
             self.line(0, ink, &line)?;
         }
@@ -127,7 +127,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
     groups
 }
 
-/// The one command that lets the other rules judge; nothing if no command does.
+/// The one command with which the other rules can judge; none if there is no such command.
 fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let lacks =
         |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
@@ -148,7 +148,7 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let sudo = if root { "sudo " } else { "" };
     Some(match (cluster, flags.is_empty()) {
         (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
-        // The typed flags stay.
+        // The command keeps the typed flags.
         (false, true) => "To judge the rest: the same command as root".to_owned(),
         (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
         (false, false) => format!("To judge the rest: the same command with{flags}"),

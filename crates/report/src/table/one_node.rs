@@ -1,4 +1,4 @@
-//! One node for a person: findings, affected clients, remedies, sources, and the unread input.
+//! One node as text: findings, affected clients, remedies, sources, and the unread input.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::{
 use portreeve_facts::{PortSet, Reading, Snapshot, Unread};
 use portreeve_rules::findings::Severity;
 
-/// Writes the compact table: a list, what each finding needs to be acted on, how many rules judged, and what failed.
+/// Writes the compact table: a list, the details of each finding, the number of rules that judged, and the failures.
 ///
 /// # Errors
 /// When the writer fails.
@@ -21,7 +21,7 @@ pub fn write_table(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> i
     Page { style, wide: false, out }.write(report)
 }
 
-/// Writes the table with everything that is known.
+/// Writes the table with all details.
 ///
 /// # Errors
 /// When the writer fails.
@@ -29,7 +29,7 @@ pub fn write_wide(report: &Report<'_>, style: &Style, out: &mut dyn Write) -> io
     Page { style, wide: true, out }.write(report)
 }
 
-/// Writes the rows of the list alone, for scripts.
+/// Writes only the rows of the list, for scripts.
 ///
 /// # Errors
 /// When the writer fails.
@@ -85,7 +85,10 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
         (_, Some(open)) => {
             let rules = rules.unwrap_or_default();
-            (format!("{node}: no port conflicts found, but not everything was judged; {open}{rules}"), Ink::Heading)
+            (
+                format!("{node}: no port conflicts found, but some ports or rules were not judged; {open}{rules}"),
+                Ink::Heading,
+            )
         }
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => {
@@ -101,14 +104,14 @@ impl Page<'_> {
     fn write_sources(&mut self, report: &Report<'_>) -> io::Result<()> {
         let snapshot = report.snapshot;
         self.blank()?;
-        self.line(0, Ink::Heading, "How we know")?;
+        self.line(0, Ink::Heading, "Sources")?;
         let rows = [
             ("proxy mode", proxy(snapshot)),
             ("NodePort range", range(snapshot)),
             ("ephemeral ports", ephemeral(snapshot)),
             ("cluster", cluster(snapshot)),
             ("sockets", sockets(snapshot)),
-            ("time", Some(format!("one scan, {:.0}: short events may be missed", snapshot.at))),
+            ("time", Some(format!("one scan, {:.0}: it may miss short events", snapshot.at))),
         ];
         for (label, text) in rows {
             let text = text.unwrap_or_else(|| "not known, see below".to_owned());
@@ -119,7 +122,7 @@ impl Page<'_> {
     }
 }
 
-/// The words for what was not read.
+/// The words for unread input.
 const NOT_KNOWN: Unread = Unread::Said("not known");
 
 pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
@@ -127,10 +130,10 @@ pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
     let config = snapshot.proxy_config().ok();
     let addresses = match config.map(|config| config.node_port_addresses.join(",")) {
         None if snapshot.overrides.proxy_mode.is_some() => {
-            "nodePortAddresses assumed to be at the mode's default".to_owned()
+            "nodePortAddresses not known: the mode's default is assumed".to_owned()
         }
         None => "nodePortAddresses not known".to_owned(),
-        Some(addresses) if addresses.is_empty() => "nodePortAddresses at the mode's default".to_owned(),
+        Some(addresses) if addresses.is_empty() => "nodePortAddresses: the mode's default".to_owned(),
         Some(addresses) => format!("nodePortAddresses {addresses}"),
     };
     Some(format!("{} ({}), {addresses}", mode.value, mode.place))
@@ -175,7 +178,7 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     let clients = match snapshot.kernel.clients.known(NOT_KNOWN) {
         None => "client sockets not known".to_owned(),
         Some(clients) if clients.passed_over => {
-            "client sockets cannot be on ports that matter unless bound to".to_owned()
+            "client sockets not read: the kernel chooses none of the ports that matter".to_owned()
         }
         Some(clients) => {
             let known = u64::try_from(clients.sockets.len()).unwrap_or(u64::MAX);
@@ -200,12 +203,13 @@ mod tests {
     #[test]
     fn the_defaults_of_a_configured_mode_are_said_to_be_assumed() {
         let mut world = Snapshot::healthy();
-        assert!(proxy(&world).is_some_and(|text| text.ends_with(", nodePortAddresses at the mode's default")));
+        assert!(proxy(&world).is_some_and(|text| text.ends_with(", nodePortAddresses: the mode's default")));
         world.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
         assert!(proxy(&world).is_some_and(|text| text.ends_with("nodePortAddresses not known")));
         world.overrides.proxy_mode = Some(Learned { value: Mode::Nftables, place: "--proxy-mode".to_owned() });
         assert!(
-            proxy(&world).is_some_and(|text| text.ends_with("nodePortAddresses assumed to be at the mode's default"))
+            proxy(&world)
+                .is_some_and(|text| text.ends_with("nodePortAddresses not known: the mode's default is assumed"))
         );
     }
 }

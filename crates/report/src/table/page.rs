@@ -1,4 +1,4 @@
-//! A page of text in the making: lines, labels, and text wrapped to the terminal.
+//! Builds a page of text: lines, labels, and text wrapped to the terminal.
 
 use std::io::{self, Write};
 
@@ -10,7 +10,7 @@ use super::super::{
     terminal::{Ink, tidy, wrap},
 };
 
-/// A page in the making.
+/// A page that is being built.
 pub(super) struct Page<'a> {
     pub(super) style: &'a Style,
     pub(super) wide: bool,
@@ -20,7 +20,7 @@ pub(super) struct Page<'a> {
 /// One finding of a list.
 pub(super) struct ListedFinding<'a> {
     pub(super) problem: &'a Problem,
-    /// The nodes that have it; nothing if the page is about one node.
+    /// The nodes with the finding; none if the page is about one node.
     pub(super) on: Option<OnNodes<'a>>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct OnNodes<'a> {
 }
 
 impl OnNodes<'_> {
-    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with so many names; of a single node, its name.
+    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with this number of names; for a single node, its name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
         let names = first_names(nodes, shown);
@@ -40,7 +40,7 @@ impl OnNodes<'_> {
 }
 
 impl Page<'_> {
-    /// How many names of nodes are shown: only some of many, unless everything is wanted.
+    /// The number of shown node names: a few, unless all details are wanted.
     pub(super) fn named(&self) -> usize {
         if self.wide { usize::MAX } else { NAMED }
     }
@@ -54,7 +54,7 @@ impl Page<'_> {
         writeln!(self.out)
     }
 
-    /// A label and the lines beside it, the label on the first one only.
+    /// A label, and the lines to the right of it. Only the first line has the label.
     pub(super) fn labelled(
         &mut self,
         indent: usize,
@@ -71,7 +71,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A stranger's text, wrapped to what is left beside `taken` columns; lines over 120 columns tire the eye.
+    /// Untrusted text, wrapped to the width that `taken` columns leave, and to at most 120 columns.
     pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
         let width = self.style.width.min(120).saturating_sub(taken).max(30);
         wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()

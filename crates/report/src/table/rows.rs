@@ -1,4 +1,4 @@
-//! The list: one line a finding.
+//! The list: one line for each finding.
 
 use std::io;
 
@@ -12,12 +12,12 @@ use portreeve_rules::findings::{Subject, SubjectKind, Vantage};
 
 const HEADINGS: [&str; 6] = ["SEVERITY", "RULE", "SUBJECT", "PORT", "AFFECTS", "NODES"];
 const SUBJECT: usize = 2;
-/// The narrowest a subject is made to keep a row in the terminal.
+/// The smallest width of a subject, so that a row fits into the terminal.
 const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
     pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
-        // Of one node the last column says nothing.
+        // For one node, the last column has no information.
         let columns = if reported.iter().any(|it| it.on.is_some()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
         let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns, headings)).collect();
         let widest = |column: usize| {
@@ -67,13 +67,13 @@ impl Page<'_> {
     }
 }
 
-/// Whom a finding is about. An incident is about each Node itself, or about the pods of one controller: `Pod shop/web-*`.
+/// The subject of a finding. An incident may be about each Node itself, or about the pods of one controller: `Pod shop/web-*`.
 pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
     let several = on.is_some_and(|OnNodes { incident: Incident { subjects, .. }, .. }| subjects.len() > 1);
     subject_in_words(&problem.subject, several)
 }
 
-/// The same of one subject, or of `several` that are one on many nodes.
+/// The words for one subject, or for `several` subjects of one incident.
 pub(super) fn subject_in_words(own: &Subject, several: bool) -> String {
     let text = match own {
         Subject { kind: SubjectKind::Node, .. } if several => "Node (each of them)".to_owned(),
@@ -86,7 +86,7 @@ pub(super) fn subject_in_words(own: &Subject, several: bool) -> String {
     tidy(&text)
 }
 
-/// `30080/tcp`, or as much of it as the finding is about.
+/// `30080/tcp`, or the part of it that the finding has.
 pub(crate) fn port(port: Option<u16>, protocol: Option<Protocol>) -> Option<String> {
     let port = port?;
     Some(match protocol {

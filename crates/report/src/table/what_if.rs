@@ -1,4 +1,4 @@
-//! What would change, for a person: in the order of work, each claim once. Ports whose answers change in the same way are one block.
+//! The predicted changes as text: in the order of work, each claim once. Ports whose answers change in the same way are one block.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,19 +16,19 @@ use crate::{
     terminal::{Ink, tidy},
     topic::topic,
     what_if::{
-        Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_FORETOLD, NotKnown, NotKnownOn, Place,
+        Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_PREDICTED, NotKnown, NotKnownOn, Place,
         WhatIfDocument,
     },
 };
 use portreeve_facts::{Mode, Source, Vantage, Why};
 use portreeve_rules::findings::{Subject, SubjectKind};
 
-/// How many claims with findings are explained; all are listed.
+/// How many claims with findings are explained; all claims are listed.
 const EXPLAINED: usize = 20;
-/// Columns of the labels at the left.
+/// The width of the labels at the left.
 const LABEL: usize = 8;
 
-/// Something that is not known, and what depends on it.
+/// An unknown input, and the ports that depend on it.
 #[derive(Default)]
 struct Reason {
     input: Option<(Source, Why)>,
@@ -41,7 +41,7 @@ struct Reason {
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
-    /// Writes it for people: first who would lose an answer, then what would begin, stay and end.
+    /// Writes the text: first the clients that would get no answer, then the findings that would begin, stay and end.
     ///
     /// # Errors
     /// When the writer fails.
@@ -59,14 +59,14 @@ impl Page<'_> {
             let words = match (unknown.is_empty() && judged == agents, *judged) {
                 (true, _) => "nothing would change",
                 (false, 0) => "nothing is known: no node could be judged",
-                (false, _) => "nothing would change, as far as it could be judged",
+                (false, _) => "nothing would change in the part that could be judged",
             };
             self.line(0, Ink::Plain, words)?;
         }
         let (lost, others): (Vec<&ClaimChange>, Vec<&ClaimChange>) = claims.iter().partition(|it| it.is_loss());
         let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
-            ("Would lose an answer: inform these clients first", lost),
+            ("Would get no answer any more: inform these clients first", lost),
             ("Would begin: fix these before the change", of(How::Begins)),
             ("Would stay, but different", of(How::Stays)),
             ("Would end", of(How::Ends)),
@@ -89,17 +89,17 @@ impl Page<'_> {
         if explained > EXPLAINED {
             self.blank()?;
             let more = explained - EXPLAINED;
-            self.line(0, Ink::Faint, &format!("{more} more claims are explained with -o json."))?;
+            self.line(0, Ink::Faint, &format!("-o json has {more} more claims."))?;
         }
         self.not_known(document)?;
         self.blank()?;
-        for (ink, line) in self.wrapped(Ink::Faint, NOT_FORETOLD, 0) {
+        for (ink, line) in self.wrapped(Ink::Faint, NOT_PREDICTED, 0) {
             self.line(0, ink, &line)?;
         }
         Ok(())
     }
 
-    /// Claims of which the same changes: whose they are, what changes, and where.
+    /// Claims with the same change: the claims, the change, and the nodes.
     fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
         let first = group[0];
         let ClaimChange { how, findings, nodes, .. } = first;
@@ -146,13 +146,11 @@ impl Page<'_> {
         }
     }
 
-    /// Why answers on other addresses of nodes would be lost, and what keeps them.
+    /// Why answers on other addresses of nodes would be lost, and the setting that keeps them.
     fn cure(&mut self, mode: Mode) -> io::Result<()> {
         let words = format!(
-            "Why of other addresses: in {mode} mode nodePortAddresses says on which addresses of a node NodePorts are served, and it lists \
-             none of these; by default nftables mode serves the primary address alone. To keep the others, set nodePortAddresses: \
-             [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Ask again with --set node_port_addresses=0.0.0.0/0,::/0 beside \
-             the rest: what is told then is lost all the same."
+            "Why other addresses change: nodePortAddresses lists the addresses of a node on which {mode} mode serves NodePorts, and these addresses are not in it; by default nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
+             [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Repeat the command with --set node_port_addresses=0.0.0.0/0,::/0 added: the answers that it still lists are lost in any case."
         );
         self.blank()?;
         for (ink, line) in self.wrapped(Ink::Plain, &words, 2) {
@@ -161,7 +159,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Each reason once, with the ports that it leaves open.
+    /// Each reason once, with its unjudged ports.
     fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {
         if unknown.is_empty() {
             return Ok(());
@@ -178,7 +176,7 @@ impl Page<'_> {
         for (detail, Reason { input, ports, nodes }) in reasons {
             let words = match input {
                 Some((Source::ProxyMode, _)) => format!(
-                    "the proxy mode is not known: {detail}; name it with --proxy-mode at the agent (config.proxy-mode of the chart)"
+                    "the proxy mode is not known: {detail}; set --proxy-mode of the agent (config.proxy-mode of the chart)"
                 ),
                 Some((source, why)) => format!("{}: {detail}", topic(source, why)),
                 None => detail.to_owned(),
@@ -245,7 +243,8 @@ fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
 }
 
-/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. A Service is named if the port is another one's.
+/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. A Service is named if the port belongs to another
+/// Service.
 fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
     let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
     match by {

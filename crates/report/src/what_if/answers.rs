@@ -1,4 +1,4 @@
-//! Who answers on a port, now and then.
+//! Who answers on a port, before and after the change.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -31,28 +31,28 @@ impl Place {
     }
 }
 
-/// Connections to a port that would have another answer.
+/// Connections to a port that would get another answer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Answer {
-    /// The place that a connection comes from.
+    /// The place of the client.
     pub(crate) from: Vantage,
-    /// Its target.
+    /// The target.
     pub(crate) to: Place,
     /// Who answers now: `process`, `pod`, `refused`, `timed-out`, `nowhere` or `unreachable`.
     pub(crate) now: &'static str,
-    /// Whose claim decides that, for people: a Service, a pod with a hostPort, a process; absent where the port is not claimed.
+    /// The deciding claim, as text: a Service, a pod with a hostPort, a process; absent without a claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) now_by: Option<String>,
-    /// Who would answer.
+    /// Who would answer after the change.
     pub(crate) then: &'static str,
-    /// Whose claim would decide that.
+    /// The deciding claim after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) then_by: Option<String>,
 }
 
 impl Answer {
-    /// Whether a client that is answered now would not be, or by another one.
+    /// Whether a client that gets an answer now would get none, or an answer from another program.
     pub(crate) fn is_loss(&self) -> bool {
         is_answer(self.now)
     }
@@ -77,7 +77,7 @@ pub(super) fn changes(
         let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
         let (now_by, then_by) = (by(now, before), by(then, after));
         let (was, is) = (word(before), word(after));
-        // Of two Services with one number another one may win.
+        // With two Services of one number, another Service may get the connections.
         if was == is && (now_by == then_by || !is_answer(was)) {
             continue;
         }
@@ -93,7 +93,7 @@ pub(super) fn lost_elsewhere<'a>(snapshot: &Snapshot, now: &'a Ownership, then: 
     now.answers.iter().filter(is_elsewhere).filter(|it| !is_answered(then, it)).collect()
 }
 
-/// Whether a connection from and to the same place is answered there.
+/// Whether a connection from and to the same place gets an answer.
 pub(super) fn is_answered(of: &Ownership, at: &Answered) -> bool {
     of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
 }

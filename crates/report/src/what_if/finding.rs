@@ -1,4 +1,4 @@
-//! Findings about one claim, now and then.
+//! Findings about one claim, before and after the change.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use crate::findings_document::Problem;
 use portreeve_facts::{Affected, Vantage};
 use portreeve_rules::findings::{Finding, Key, Severity};
 
-/// What becomes of a claim, or of a finding about it.
+/// The change of a claim, or of a finding about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum How {
-    /// Nothing is wrong now, and something would be.
+    /// There is no finding now, but there would be one.
     Begins,
-    /// Something is wrong now and would be, or nothing is in either.
+    /// Both states have a finding, or neither state has one.
     Stays,
-    /// Something is wrong now, and nothing would be.
+    /// There is a finding now, but there would be none.
     Ends,
 }
 
 impl How {
-    /// Of whether there is a finding now and then.
+    /// The change, from whether there is a finding before and after.
     pub(super) fn of(is_wrong: bool, would_be: bool) -> Self {
         match (is_wrong, would_be) {
             (false, true) => Self::Begins,
@@ -31,7 +31,7 @@ impl How {
         }
     }
 
-    /// Its word.
+    /// The word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Begins => "begins",
@@ -45,48 +45,48 @@ impl How {
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct FindingChange {
-    /// How it changes. It stays also if its variant changes, or if its state after the change could not be judged.
+    /// How it changes. A finding also stays if its variant changes, or if its state after the change could not be judged.
     pub(crate) how: How,
     /// The difference, in words.
     pub(crate) difference: String,
-    /// Whether it was judged in both states of the node. If not, a finding that begins may exist already, and a
+    /// Whether the finding was judged in both states of the node. If not, a finding that begins may exist already, and a
     /// finding that stays may end.
     judged: bool,
-    /// The finding as it is.
+    /// The finding before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) now: Option<Problem>,
-    /// The finding as it would be.
+    /// The finding after the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) then: Option<Problem>,
 }
 
 impl FindingChange {
-    /// Its severity, where something would be worse than it is.
+    /// The severity, if the finding would be worse than now.
     pub(super) fn worse(&self) -> Option<Severity> {
         let [now, then] = [&self.now, &self.then].map(|it| it.as_ref().map(|it| it.severity));
         then.filter(|_| then > now)
     }
 
-    /// Whether it was judged in both states of the node, or would not count.
+    /// Whether the finding was judged in both states of the node, or would not count.
     pub(super) fn is_judged(&self) -> bool {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// As it would be, else as it is.
+    /// The finding after the change, otherwise before it.
     pub(crate) fn shown(&self) -> Option<&Problem> {
         self.then.as_ref().or(self.now.as_ref())
     }
 }
 
-/// The findings about one claim that differ. `held` has the findings that could not be judged in the other state. If
-/// `is_open` for a place, its answers are not known in one state, and the affected clients there are not compared.
+/// The findings about one claim that differ. `held` has the findings that could not be judged in the other state. If `is_open` is true for
+/// a place, its answers are not known in one state, and the affected clients at this place are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],
     is_open: impl Fn(Vantage) -> bool,
 ) -> Vec<FindingChange> {
     let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
-    // The same variant first: what is left of an id is another variant of the same.
+    // Equal variants are paired first: the remaining findings of an id have different variants.
     let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
     let mut others = then.clone();
     for is_same in is_same {
@@ -121,12 +121,17 @@ fn change(
         [None, Some(then)] if held[0].contains(&then.key) => (
             How::Begins,
             false,
-            format!("{}; it is not judged now, and may be there already", alone(then, &affects(then))),
+            format!(
+                "{}; the current state was not judged, so the finding may exist already",
+                alone(then, &affects(then))
+            ),
         ),
         [None, Some(then)] => (How::Begins, true, alone(then, &affects(then))),
-        [Some(now), None] if held[1].contains(&now.key) => {
-            (How::Stays, false, format!("{}; it is not judged then, and may end", alone(now, &affects(now))))
-        }
+        [Some(now), None] if held[1].contains(&now.key) => (
+            How::Stays,
+            false,
+            format!("{}; the new state cannot be judged, so the finding may end", alone(now, &affects(now))),
+        ),
         [Some(now), None] => (How::Ends, true, alone(now, &affects(now))),
         [None, None] => return None,
     };

@@ -1,4 +1,4 @@
-//! Claims over two worlds and many nodes.
+//! Claims in two states and on many nodes.
 
 use std::collections::BTreeSet;
 
@@ -24,19 +24,19 @@ fn finding(named: &str, subject: Subject, severity: Severity, affects: &[Vantage
     Finding { key, evidence, since: Snapshot::healthy().at }
 }
 
-/// One about the NodePort of `web`.
+/// A finding about the NodePort of `web`.
 fn of_web(named: &str, severity: Severity) -> Finding {
     finding(named, service("web"), severity, &[])
 }
 
 type World = (Vec<Finding>, Vec<Finding>);
 
-/// What is found in a world, and what of the other one could not be judged there.
+/// The findings in one state, and the findings of the other state that could not be judged in it.
 fn judged((findings, held): World) -> (Board, BTreeSet<Key>) {
     (Board { findings, unknown: Vec::new() }, held.into_iter().map(|it| it.key).collect())
 }
 
-/// Who answers on 30080/tcp from loopback: a pod of `web`, a process, or why that is not known.
+/// Who answers on 30080/tcp from loopback: a pod of `web`, a process, or the reason why this is not known.
 fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
     let by = |outcome: &Outcome| usize::from(*outcome == Outcome::Listener);
     let claimant = |claim, name: &str| Claimant { claim, name: name.to_owned(), detail: String::new() };
@@ -80,7 +80,7 @@ fn document(what_if: WhatIf) -> (WhatIfDocument, Value) {
     (document, json)
 }
 
-/// Of one node.
+/// The changes of one node.
 fn difference(now: World, then: World, ports: &[(Subject, [Ownership; 2])]) -> (WhatIfDocument, Value) {
     let mut what_if = WhatIf::default();
     take(&mut what_if, "n1", [now, then], ports);
@@ -157,7 +157,7 @@ fn what_could_not_be_judged_neither_ends_nor_surely_begins() {
     let (document, json) = difference((vec![], one()), (one(), vec![]), &[]);
     let row = &json["claims"][0];
     assert_eq!((&row["how"], &row["findings"][0]["judged"]), (&json!("begins"), &json!(false)), "{json:#}");
-    assert!(row["findings"][0]["difference"].as_str().expect("words").ends_with("may be there already"), "{json:#}");
+    assert!(row["findings"][0]["difference"].as_str().expect("words").ends_with("may exist already"), "{json:#}");
     assert_eq!(document.result(), CheckResult::Findings);
 }
 
@@ -214,5 +214,5 @@ fn more_claims_than_are_kept_are_counted() {
     let (document, json) = document(what_if);
     assert_eq!((document.claims.len(), document.result()), (MOST, CheckResult::NotChecked));
     let detail = json["unknown"][0]["detail"].as_str().expect("words");
-    assert!(detail.starts_with("2 of its claims were left out"), "{detail}");
+    assert!(detail.starts_with("2 claims of this node are not included"), "{detail}");
 }

@@ -44,7 +44,7 @@ fn an_address_that_another_node_announces_is_a_warning_and_deleted_after_a_look(
     assert_eq!(evidence.severity, Severity::Warning);
     assert_eq!(
         evidence.summary,
-        "eth0 has 192.0.2.50 of Service default/front, and kube-vip announces the address on Node n2: clients reach either node."
+        "eth0 has 192.0.2.50 of Service default/front, and kube-vip announces the address on Node n2: clients reach one of the two nodes."
     );
     assert_eq!(evidence.affects, [Vantage::Remote].into());
     assert_eq!(value(&evidence, "not known"), "whether Node n2 has 192.0.2.50: only the links of that node show");
@@ -68,8 +68,7 @@ fn several_addresses_are_one_problem_with_each_node() {
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(
         evidence.summary,
-        "eth0 has addresses that kube-vip announces elsewhere, 192.0.2.50 on Node n2, 192.0.2.51 on Node n2: clients reach \
-         either node."
+        "eth0 has addresses that kube-vip announces elsewhere, 192.0.2.50 on Node n2, 192.0.2.51 on Node n2: clients reach one of the two nodes."
     );
     assert_eq!(deletes(&evidence).len(), 2);
 }
@@ -79,12 +78,12 @@ fn what_this_node_announces_and_what_is_on_no_link_is_silent() {
     expect_healthy(&RULE, &Snapshot::healthy(), &subject());
     expect_healthy(&RULE, &held("eth0", VIP, "n1"), &subject());
     expect_healthy(&RULE, &announced(Snapshot::healthy(), "front", VIP, "n2"), &subject());
-    // One of two Services that share the address is announced here.
+    // Two Services share the address, and this node announces one of them.
     expect_healthy(&RULE, &announced(held("eth0", VIP, "n2"), "shared", VIP, "n1"), &subject());
     let both = announced(held("eth0", VIP, "n2"), "shared", VIP, "n2");
     let evidence = expect_problem(&RULE, &both, &subject());
     assert!(evidence.summary.contains("Service default/front, default/shared"), "{}", evidence.summary);
-    // An annotation is left, and the Service has another address, or none.
+    // A leftover annotation: the Service has another address or no address.
     let mut other = held("eth0", VIP, "n2");
     objects(&mut other.cluster.services)[0].load_balancer_ips = Vec::new();
     expect_healthy(&RULE, &other, &subject());
@@ -147,7 +146,7 @@ fn the_name_of_a_host_is_a_nodes_with_a_domain_or_without() {
     expect_healthy(&RULE, &held("eth0", VIP, "n1.example.com"), &subject());
     let evidence = expect_problem(&RULE, &held("eth0", VIP, "n2.example.com"), &subject());
     assert_eq!(value(&evidence, "kube-vip.io/vipHost"), "Node n2");
-    // Of two that it may be, the one with this very name.
+    // Two Nodes are possible; the Node with exactly this name counts.
     let mut both = held("eth0", VIP, "n2.example.com");
     let mut full = Node::clone(&seen(&mut both.cluster.nodes)[1]);
     full.name += ".example.com";
@@ -193,7 +192,7 @@ fn unread_is_unknown_where_an_address_is_at_stake() {
     assert_eq!(unread(|it| objects(&mut it.cluster.nodes)[0].name = "another".to_owned()), Source::Nodes);
     let rejected = |it: &mut Snapshot| it.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "one"));
     assert_eq!(unread(rejected), Source::Services, "it may have the address");
-    // Without such an address nothing is asked of them.
+    // Without such an address, no fact about them is needed.
     let mut world = held("eth0", VIP, "n1");
     rejected(&mut world);
     expect_healthy(&RULE, &world, &subject());

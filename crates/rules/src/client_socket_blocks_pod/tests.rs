@@ -8,7 +8,7 @@ use portreeve_facts::{
     healthy::{gap, held, objects, seen},
 };
 
-/// Pod `api` of which a container fails that declares 46580, with these connections: local port, remote, state.
+/// Pod `api` with these connections (local port, remote, state). Its failing container declares 46580.
 fn world(sockets: &[(u16, &str, State)]) -> Snapshot {
     let at = |service: &mut Service| {
         service.cluster_ips = vec![[10, 96, 0, 77].into()];
@@ -57,8 +57,7 @@ fn a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port() {
     let world = world(&[TO_A_SERVER]);
     let evidence = expect_problem(&RULE, &world, &subject(&world));
     assert_eq!(evidence.variant, "blocks-in-pod");
-    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which no process listens: the \
-                    server of the pod cannot have it.";
+    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which no process listens: the server of the pod cannot listen there.";
     assert_eq!((evidence.summary.as_str(), evidence.severity), (sentence, Severity::Warning));
     let steps = &evidence.remedies[0].steps;
     let reserved = "46580-46581".parse().expect("ports");
@@ -154,7 +153,7 @@ fn what_was_not_read_is_unknown_and_a_pod_without_a_network_is_not() {
     assert_eq!(expect_unknown(&RULE, &pods, &subject(&world(&[]))).source, Source::Pods);
 }
 
-/// The same where container `id` of the pod holds its one connection, and container `server` needs 46580.
+/// The same pod: container `id` has its only connection, and container `server` needs 46580.
 fn held_by(id: &str, remote: &str) -> Snapshot {
     let mut world = change(world(&[(46580, remote, State::Established)]), |pod| {
         let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };

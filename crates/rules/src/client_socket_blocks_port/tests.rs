@@ -14,7 +14,7 @@ fn balanced(it: World) -> World {
     })
 }
 
-/// A Service whose health check needs 30999, and a connection from there.
+/// A Service whose health check needs 30999, and a connection from port 30999.
 fn checked() -> Snapshot {
     Snapshot::healthy().service("lb", balanced).connects(State::Established, "192.0.2.1:30999", REMOTE)
 }
@@ -23,7 +23,7 @@ fn service() -> Subject {
     Subject::service(&checked().cluster.services.seen().expect("services")[0])
 }
 
-/// A hostNetwork pod that needs 8443, and a connection from there.
+/// A hostNetwork pod that needs 8443, and a connection from port 8443.
 fn unready(change: impl FnOnce(&mut Pod)) -> (Snapshot, Subject) {
     let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
         (pod.host_network, pod.ready) = (true, false);
@@ -43,7 +43,7 @@ fn a_health_check_cannot_listen_where_a_connection_is() {
     assert!(found.contains("tcp ESTAB 192.0.2.1:30999 -> 192.0.2.9:443") && found.contains("pid 4242"), "{found}");
     let steps = &evidence.remedies[0].steps;
     assert_eq!(steps[0].text, "sysctl -w net.ipv4.ip_local_reserved_ports=\"30999\"");
-    assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or let it reconnect")));
+    assert_eq!(steps.last(), Some(&Step::advice("restart process nginx, or make it reconnect")));
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn time_wait_has_no_owner_and_ends_by_itself() {
         world.socket(Protocol::Tcp, State::TimeWait, "192.0.2.1:30999", REMOTE, |it| it.owner = Owner::TimeWait);
     let found = format!("{:?}", expect_problem(&RULE, &world, &service()));
     assert!(
-        found.contains("A connection in TIME_WAIT, which has no owner") && found.contains("wait a minute"),
+        found.contains("A connection in TIME_WAIT has port 30999/tcp") && found.contains("wait a minute"),
         "{found}"
     );
 }
@@ -62,7 +62,7 @@ fn time_wait_has_no_owner_and_ends_by_itself() {
 fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     let (world, subject) = unready(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot have it"), "{}", evidence.summary);
+    assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot listen there"), "{}", evidence.summary);
     assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
 }
 
@@ -166,7 +166,7 @@ fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
         world
     };
     let evidence = expect_problem(&RULE, &blocked(10256), &node);
-    assert!(evidence.summary.contains("kube-proxy cannot have it"), "{}", evidence.summary);
+    assert!(evidence.summary.contains("kube-proxy cannot listen there"), "{}", evidence.summary);
     expect_healthy(&RULE, &blocked(10249), &node);
     let configured = |port: u16, at: &str| {
         let mut world = blocked(port);
@@ -230,8 +230,8 @@ fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
 
 const CLIENT: &str = "198.51.100.7:51811";
 
-/// The unready pod's world where the kernel may choose its port, a container of it fails, and process `app` of a pod has a connection
-/// from there to a client's port.
+/// The node with the unready pod: the kernel may choose the pod's port, a container of the pod fails, and process `app` of another pod has
+/// a connection from this port to a client's port.
 fn undecided(uid: &str, container: Option<&str>) -> (Snapshot, Subject) {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |it| it.owner = of_pod(uid, container));
     let mut world = world.ephemeral("1024 65535", "");
@@ -280,8 +280,7 @@ fn a_pod_that_needs_no_server_there_has_accepted_nothing() {
     };
     let (world, subject) = with(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which no process listens: hostNetwork pod \
-                    default/ingress cannot have it.";
+    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which no process listens: hostNetwork pod default/ingress cannot listen there.";
     assert_eq!(evidence.summary, sentence);
     let mut not_failing = world;
     objects(&mut not_failing.cluster.pods)[0].failing = false;
@@ -339,8 +338,7 @@ fn a_listener_whose_address_was_not_read_may_be_the_peer_of_a_server() {
 fn what_stays_open_is_said_with_both_answers() {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |_| ());
     let gap = expect_unknown(&RULE, &world.ephemeral("1024 65535", ""), &subject);
-    let both = "process nginx has a connection on port 8443/tcp: if it was opened here, hostNetwork pod default/ingress cannot have \
-                the port; if an old server accepted the connection and has ended, the port is free";
+    let both = "process nginx has a connection on port 8443/tcp: if this node opened the connection, hostNetwork pod default/ingress cannot listen; if an old server accepted the connection and has ended, the port is free";
     assert_eq!(gap.detail, both);
 }
 
@@ -356,8 +354,7 @@ fn a_process_that_is_bound_and_does_not_listen_is_in_the_way_of_a_pod_that_fails
     };
     let (world, subject) = bound(held("/system.slice/app.service", None, "app", 9));
     let evidence = expect_problem(&RULE, &world, &subject);
-    let sentence =
-        "Process app is bound to port 8443/tcp, and does not listen: hostNetwork pod default/ingress cannot have it.";
+    let sentence = "Process app is bound to port 8443/tcp, and does not listen: hostNetwork pod default/ingress cannot listen there.";
     assert_eq!(evidence.summary, sentence);
     assert!(evidence.values.contains(&("socket", "tcp BOUND 0.0.0.0:8443".to_owned())), "{evidence:#?}");
     expect_healthy(&RULE, &world.clone().listens("0.0.0.0:8443"), &subject);
@@ -387,6 +384,6 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     let (mut declared, subject) = unready(|pod| pod.said_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
     objects(&mut declared.cluster.pods)[0].failing = true;
     let evidence = expect_problem(&RULE, &declared, &subject);
-    assert!(evidence.summary.ends_with("cannot have it."), "what is declared is a claim: {}", evidence.summary);
+    assert!(evidence.summary.ends_with("cannot listen there."), "what is declared is a claim: {}", evidence.summary);
     assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
 }

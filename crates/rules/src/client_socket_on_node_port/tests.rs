@@ -16,7 +16,7 @@ fn subject() -> Subject {
     Subject::service(&web().cluster.services.seen().expect("services")[0])
 }
 
-/// A connection that waits for its first answer and has asked again.
+/// A connection that waits for its first answer and has sent its request again.
 fn hanging() -> Snapshot {
     web().socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 2)
 }
@@ -187,7 +187,7 @@ fn loopback_other_families_protocols_and_finished_connections_are_silent() {
     expect_healthy(&RULE, &connects("192.0.2.1:30081", REMOTE).with_mode(Mode::Ipvs), &subject());
     let mut v4_only = connects("[2001:db8::1]:30080", "[2001:db8::9]:8080").with_mode(Mode::Ipvs);
     assert_eq!(severity(&v4_only), Severity::Warning);
-    objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+    objects(&mut v4_only.cluster.services)[0].families = &[Family::V4];
     expect_healthy(&RULE, &v4_only, &subject());
 }
 
@@ -268,8 +268,7 @@ fn a_load_balancers_address_is_an_external_one_too() {
 
 #[test]
 fn a_wildcard_client_meets_a_service_of_either_family() {
-    let v4 =
-        |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = vec![Family::V4]);
+    let v4 = |it: World| it.node_port(30080).protocol(Protocol::Udp).with(|service| service.families = &[Family::V4]);
     let world = Snapshot::healthy().service("web", v4).ephemeral("1024 65535", "");
     assert_eq!(severity(&world.listens_udp("[::]:30080")), Severity::Info);
 }
@@ -284,7 +283,7 @@ fn in_cilium_mode_answers_from_outside_do_not_arrive() {
     let udp = Snapshot::healthy().service("web", |it| it.node_port(30080).protocol(Protocol::Udp));
     let udp = udp.socket(Protocol::Udp, State::Established, LOCAL, REMOTE, |_| ());
     assert_eq!(severity(&udp.with_mode(Mode::Cilium)), Severity::Warning);
-    for (retransmits, ends) in [(0, "answers from outside this node do not arrive"), (2, "it hangs")] {
+    for (retransmits, ends) in [(0, "answers from outside this node do not arrive"), (2, "the connection hangs")] {
         let change = |socket: &mut Socket| socket.retransmits = retransmits;
         let world = web().socket(Protocol::Tcp, State::Established, LOCAL, REMOTE, change).with_mode(Mode::Cilium);
         let summary = expect_problem(&RULE, &world, &subject()).summary;
@@ -318,7 +317,7 @@ fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
 }
 
-/// `service.cilium.io/type` leaves one part of a Service, and external IPs always.
+/// With `service.cilium.io/type`, one part of a Service is served, and external IPs always.
 #[test]
 fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves() {
     let world = |only: ServiceKind, change: fn(World) -> World, port: u16| {

@@ -210,5 +210,5 @@ fn unread_is_unknown() {
 fn the_sentence_says_what_it_leads_to() {
     let world = web().ephemeral("1024 65535", "");
     assert!(problem(&world.with_mode(Mode::Ipvs)).summary.contains("some new connections of this node hang"));
-    assert!(problem(&world).summary.contains("an outgoing connection may take a NodePort"));
+    assert!(problem(&world).summary.contains("an outgoing connection may use a NodePort"));
 }

@@ -36,8 +36,7 @@ fn in_ipvs_mode_a_cluster_ip_service_takes_another_node_down() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert_eq!(
         evidence.summary,
-        "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP: every other node in ipvs \
-         mode treats it as local and cannot reach that Node."
+        "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP: every other node in ipvs mode treats the address as local and cannot reach that Node."
     );
     assert!(evidence.affects.contains(&Vantage::Remote));
     assert_eq!(value(&evidence, "service"), "default/trap type ClusterIP, ports 6666/tcp");
@@ -82,7 +81,11 @@ fn outside_ipvs_it_is_information_as_long_as_nothing_listens_there() {
         for address in [PEER, PRIMARY[0]] {
             let evidence = expect_problem(&RULE, &trap(address).with_mode(mode), &subject());
             assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0), "{mode} {address}");
-            assert!(evidence.summary.ends_with("ports of that address, and no other ports."), "{}", evidence.summary);
+            assert!(
+                evidence.summary.ends_with("redirects only the Service's ports of that address."),
+                "{}",
+                evidence.summary
+            );
         }
     }
 }
@@ -100,7 +103,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
         assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
-    // A cloud's address is on no link: what arrives from outside has another one by then.
+    // A cloud's address is on no link: packets from outside arrive with another destination address.
     let mut behind_nat = ssh("203.0.113.1");
     let mut nodes = objects(&mut behind_nat.cluster.nodes);
     nodes[0].addresses.push(NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("203.0.113.1") });
@@ -108,7 +111,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     let mut unread = ssh(PRIMARY[0]);
     unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
-    // Who listens on IPv6 may listen on IPv4 too.
+    // A socket on IPv6 may also listen on IPv4.
     let mut untold = ssh(PRIMARY[0]);
     for socket in seen(&mut untold.kernel.listeners).iter_mut().filter(|socket| socket.local_port == 22) {
         (socket.local, socket.v6only) = (ip("::"), None);
@@ -131,7 +134,7 @@ fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address(
         assert_eq!(severity(&ssh(mode)), Severity::Info, "{mode}");
         assert_eq!(expect_unknown(&RULE, &ssh(mode), &subject()).source, Source::Addresses, "{mode}");
     }
-    // A proxy that was ipvs may have left the peer's address on this node.
+    // A former proxy in ipvs mode may have left the peer's address on this node.
     let mut left = trap(PEER).address("kube-ipvs0", PEER).with_mode(Mode::Iptables);
     assert_eq!(severity(&left), Severity::Critical);
     left.kernel.interfaces = gap(Source::Addresses, Why::Torn);
@@ -142,7 +145,7 @@ fn without_the_nodes_addresses_it_is_unknown_who_loses_and_who_holds_an_address(
 #[test]
 fn an_address_of_a_family_that_the_service_has_not_is_left_out_by_kube_proxy() {
     let single = |mode| {
-        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = vec![Family::V4]);
+        let it = |it: World| it.external_ip(PRIMARY[1]).with(|service| service.families = &[Family::V4]);
         Snapshot::healthy().service("trap", it).listens("[::]:6666").with_mode(mode)
     };
     for mode in Mode::KUBE_PROXY {
@@ -163,7 +166,7 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
     };
     let mine = Snapshot::healthy().service("trap", endpoint);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
-    // It is one at each address that it has, whichever is claimed.
+    // The process is one at each address that it has, whichever address is claimed.
     let elsewhere = |it: World| endpoint(it).with(|service| service.external_ips = vec![ip(SECOND[0])]);
     let mine = Snapshot::healthy().service("trap", elsewhere);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
@@ -212,7 +215,7 @@ fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
 }
 
-/// sshd on an address, and Service `trap` with port 22 on one that no Node's status names, which a link has.
+/// sshd listens on an address. Service `trap` has port 22 on an address that a link has, but no Node's status.
 fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
     let claim = |it: World| {
         it.external_ip("198.51.100.7").with(|service| {
@@ -304,7 +307,11 @@ fn an_address_that_nobody_else_could_lose_is_told_as_such() {
     let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
     assert!(!summary(&alone).contains("no other Node"), "{}", summary(&alone));
     seen(&mut alone.cluster.nodes).truncate(1);
-    assert!(summary(&alone).contains("the cluster has no other Node that could lose it"), "{}", summary(&alone));
+    assert!(
+        summary(&alone).contains("the cluster has no other Node, so no Node loses its address"),
+        "{}",
+        summary(&alone)
+    );
 }
 
 #[test]
@@ -401,12 +408,15 @@ fn a_controller_that_announces_the_address_of_a_node_is_a_warning_in_any_mode() 
             "Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as load balancer address, and MetalLB \
              announces the address: traffic to that Node may reach another node."
         );
-        assert_eq!(value(&evidence, "not known"), "which node announces it: MetalLB names none on the Service");
+        assert_eq!(
+            value(&evidence, "not known"),
+            "which node announces it: MetalLB does not write the node on the Service"
+        );
         let steps: Vec<&str> = evidence.remedies.iter().flat_map(|it| &it.steps).map(|step| &*step.text).collect();
         assert_eq!(
             steps,
             [
-                "take the addresses of Nodes out of MetalLB's pool lan",
+                "remove the addresses of Nodes from MetalLB's pool lan",
                 "give Service default/trap a load balancer address that no Node has"
             ]
         );
@@ -438,7 +448,7 @@ fn an_address_that_nobody_announces_or_by_which_no_node_is_known_is_no_pools_mis
     let mut alone = balanced(PRIMARY[0], None, Some("lan"));
     seen(&mut alone.cluster.nodes).truncate(1);
     expect_healthy(&RULE, &alone, &subject());
-    // An external IP is written by a person, and announced by nobody.
+    // A person writes an external IP, and no controller announces it.
     let mut typed = balanced(PEER, None, Some("lan"));
     for service in objects(&mut typed.cluster.services) {
         service.external_ips = std::mem::take(&mut service.load_balancer_ips);

@@ -12,7 +12,7 @@ pub type PodRef = (String, String);
 /// The change after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// `net.ipv4.ip_local_reserved_ports` holds these ports and no others.
+    /// `net.ipv4.ip_local_reserved_ports` has exactly these ports.
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),

@@ -1,8 +1,9 @@
-//! The evidence of a problem, built once by the rule that measured it.
+//! The evidence of a problem. The rule that finds the problem builds it once.
 
 use std::fmt;
 
 use super::{Remedy, Scope, Severity, remedy};
+use crate::wording::MOST_LISTED;
 use portreeve_facts::{Affected, ClaimOf, Vantage};
 
 /// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
@@ -10,11 +11,11 @@ use portreeve_facts::{Affected, ClaimOf, Vantage};
 pub struct Evidence {
     /// The severity.
     pub severity: Severity,
-    /// Whether it is about this node or about the cluster.
+    /// Whether the problem is about this node or about the cluster.
     pub scope: Scope,
     /// One sentence. Stable: no pids, no counters, no times.
     pub summary: String,
-    /// Name and value, in the order in which a person wants them; a name may come again with another value.
+    /// Names and values, in the reading order; a name may occur several times with other values.
     pub values: Vec<(&'static str, String)>,
     /// The variant: one of the [variants](crate::ids::Variant) that its rule reports. Empty means the first.
     pub variant: &'static str,
@@ -23,11 +24,11 @@ pub struct Evidence {
     pub outcome: &'static str,
     /// The vantage points from which connections are lost.
     pub affects: Affected,
-    /// What to do, most direct first. Each remedy is enough.
+    /// The remedies, the most direct remedy first. Each remedy is enough.
     pub remedies: Vec<Remedy>,
     /// The fields that the problem is about, if the rule judges manifests too: lint reports it there.
     pub about: Vec<ClaimOf>,
-    /// Fields that have a part in it.
+    /// Other fields that have a part in the problem.
     pub beside: Vec<ClaimOf>,
 }
 
@@ -37,7 +38,7 @@ pub struct Evidence {
 pub struct Impact {
     /// The severity.
     pub severity: Severity,
-    /// Whether it is about this node or about the cluster.
+    /// Whether the problem is about this node or about the cluster.
     pub scope: Scope,
     /// The outcome.
     pub outcome: &'static str,
@@ -60,26 +61,26 @@ impl Evidence {
         }
     }
 
-    /// Makes it a problem of the cluster: all nodes report the same problem.
+    /// Marks the problem as one of the cluster: all nodes report the same problem.
     #[must_use]
     pub fn in_cluster(mut self) -> Self {
         self.scope = Scope::Cluster;
         self
     }
 
-    /// Sets the variant, if the rule has several.
+    /// Sets the variant, if the rule has several variants.
     #[must_use]
     pub fn variant(mut self, variant: &'static str) -> Self {
         self.variant = variant;
         self
     }
 
-    /// Its variant, one of the variants of its rule.
+    /// The variant: one of the variants of its rule.
     pub(crate) fn variant_of(&self, all: &'static [&'static str]) -> &'static str {
         if self.variant.is_empty() { all.first().copied().unwrap_or_default() } else { self.variant }
     }
 
-    /// Sets the outcome, if the rule has several. Another outcome is another Event.
+    /// Sets the outcome, if the rule has several outcomes. Each outcome has its own Event.
     #[must_use]
     pub fn outcome(mut self, outcome: &'static str) -> Self {
         self.outcome = outcome;
@@ -96,6 +97,20 @@ impl Evidence {
     pub fn value(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.values.push((name, value.to_string()));
         self
+    }
+
+    /// Adds each of these values.
+    #[must_use]
+    pub fn each(mut self, name: &'static str, values: impl IntoIterator<Item = impl fmt::Display>) -> Self {
+        self.values.extend(values.into_iter().map(|value| (name, value.to_string())));
+        self
+    }
+
+    /// Adds the first values of a list that may be long, and counts the rest.
+    #[must_use]
+    pub fn list(self, name: &'static str, values: impl ExactSizeIterator<Item = impl fmt::Display>) -> Self {
+        let all = values.len();
+        self.each(name, values.take(MOST_LISTED)).and_more(name, all, MOST_LISTED)
     }
 
     /// Counts the rest of a shortened list: `and 3 more`. Adds nothing if the list is complete.
@@ -135,9 +150,9 @@ impl Evidence {
         self
     }
 
-    /// Merges another problem of the same subject, port and protocol. The worse problem keeps its sentence and severity, vantage
-    /// points add up, no value is written twice, and each remedy ends both. If one of the two is about this node, the result is
-    /// too: otherwise another node's report could replace it.
+    /// Merges another problem of the same subject, port and protocol. The worse problem keeps its sentence and severity, vantage points are
+    /// merged, no value is written twice, and each remedy ends both problems. If one of the problems is about this node, the result is
+    /// about this node: otherwise another node's report could replace it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

@@ -1,6 +1,6 @@
 //! The types in which rules report problems, and which other crates read.
 //!
-//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types.
+//! These types have no behaviour, I/O, clock, thresholds or Kubernetes client types.
 
 mod effect;
 mod evidence;
@@ -50,7 +50,7 @@ impl fmt::Display for RuleId {
     }
 }
 
-/// The result of a rule for one subject. A subject without a judgement is healthy, or gone.
+/// The result of a rule for one subject. A subject without a judgement is healthy or was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// The subject.
@@ -68,14 +68,19 @@ impl Judgement {
     pub fn of(subject: Subject, verdict: Verdict) -> Self {
         Self { subject, port: None, protocol: None, verdict }
     }
+
+    /// A verdict about one port of a subject.
+    pub fn on_port(subject: Subject, (protocol, port): (Protocol, u16), verdict: Verdict) -> Self {
+        Self { subject, port: Some(port), protocol: Some(protocol), verdict }
+    }
 }
 
-/// Clear, raise or hold.
+/// What a rule concluded: the ledger clears, raises or holds the finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The rule judged the subject, and nothing is wrong.
+    /// The rule judged the subject and found no problem.
     Healthy,
-    /// Something is wrong.
+    /// The rule found this problem.
     Problem(Evidence),
     /// The rule could not judge, because this input is missing.
     Unknown(Gap),
@@ -93,13 +98,13 @@ impl Verdict {
     }
 }
 
-/// The judgements of one rule in a round. On an outer error nothing could be judged, and all open findings are held.
+/// The judgements of one rule in a round. On an error, the rule could not judge, and all its open findings are held.
 pub type Judgements = Result<Vec<Judgement>, Gap>;
 
 /// The key of a finding: two findings with one key are the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// Its id.
+    /// The key's id.
     pub rule: RuleId,
     /// The variant of this id.
     pub variant: &'static str,
@@ -118,10 +123,10 @@ impl Key {
     }
 }
 
-/// An open problem, and since when.
+/// An open problem, with its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Its key.
+    /// The finding's key.
     pub key: Key,
     /// The measured evidence.
     pub evidence: Evidence,

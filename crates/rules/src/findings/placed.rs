@@ -8,7 +8,7 @@ use portreeve_facts::{Place, Protocol};
 pub struct PlacedFinding {
     /// The place of the wrong value.
     pub place: Place,
-    /// Its id; the evidence names the variant.
+    /// The id; the evidence names the variant.
     pub rule: RuleId,
     /// The object, `Service shop/web`.
     pub object: String,
@@ -20,7 +20,7 @@ pub struct PlacedFinding {
     pub protocol: Option<Protocol>,
     /// The evidence.
     pub evidence: Evidence,
-    /// Fields of other objects that have a part in the problem, each with its object.
+    /// Fields of other objects with a part in the problem, each with its object.
     pub related: Vec<(Place, String)>,
 }
 

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Effect;
 
-/// One way out of a problem: its steps, in order. Several remedies of one problem are alternatives, and each is enough.
+/// One remedy of a problem: its steps, in order. Several remedies of one problem are alternatives, and each is enough.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Remedy {
-    /// What to do, in this order.
+    /// The steps, in this order.
     pub steps: Vec<Step>,
 }
 
@@ -27,7 +27,7 @@ pub struct Step {
     effect: Option<Box<Effect>>,
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum StepKind {
@@ -67,7 +67,7 @@ impl Step {
         self.effect.as_deref()
     }
 
-    /// The words that are true later and on another node: its lasting words, else its text.
+    /// The words that stay true later and on another node: the lasting words, otherwise the text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -94,8 +94,8 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported as one. Each result ends both: the most direct remedies are combined first. A
-/// step that both need is written once.
+/// The remedies of two problems that are reported as one. Each combined remedy ends both problems: the most direct remedies are combined
+/// first. A step of both remedies is written once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

@@ -3,19 +3,19 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Whether each node reports a problem for itself, or all of them report the same one.
+/// Whether each node reports its own problem, or all nodes report the same problem.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// This node: another node's report about the same object is another problem.
     #[default]
     Node,
-    /// The cluster: every node that sees it sees the same problem, so one report suffices.
+    /// The cluster: all nodes see the same problem, so one report is enough.
     Cluster,
 }
 
 impl Scope {
-    /// Its word in JSON and in metrics.
+    /// The word in JSON and in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Node => "node",

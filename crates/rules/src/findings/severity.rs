@@ -5,13 +5,13 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How bad it is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// Worth knowing; never an Event.
     Info,
-    /// Something is lost now, or will be lost after a usual change.
+    /// Some connections fail now, or will fail after a usual change.
     Warning,
     /// Remote clients get no answer or a wrong answer, now or with certainty soon.
     Critical,
@@ -21,7 +21,7 @@ impl Severity {
     /// Every severity, mildest first.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// Its lower-case word.
+    /// The severity's lower-case word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info => "info",

@@ -15,14 +15,14 @@ use portreeve_facts::{Pod, Service, Snapshot};
 /// object keeps its findings.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
-    /// Its kind.
+    /// The subject's kind.
     pub kind: SubjectKind,
-    /// Its namespace, if it has one.
+    /// The subject's namespace, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Its name.
+    /// The subject's name.
     pub name: String,
-    /// Its uid, if the source of the object has one.
+    /// The subject's uid, if the source of the object has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
 }
@@ -38,12 +38,12 @@ pub enum SubjectKind {
 }
 
 impl SubjectKind {
-    /// Whether it is one object, not the whole node or cluster.
+    /// Whether the subject is one object, not the whole node or cluster.
     pub fn is_object(self) -> bool {
         matches!(self, Self::Service | Self::Pod)
     }
 
-    /// Kubernetes' word for it.
+    /// Kubernetes' word for the kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Service => "Service",
@@ -61,7 +61,7 @@ impl Subject {
             kind: SubjectKind::Service,
             namespace: Some(service.namespace.clone()),
             name: service.name.clone(),
-            uid: service.uid.clone(),
+            uid: service.uid.as_ref().map(ToString::to_string),
         }
     }
 

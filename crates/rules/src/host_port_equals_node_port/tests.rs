@@ -117,7 +117,7 @@ fn another_protocol_port_family_or_proxy_is_silent() {
     let other = |it: World| it.with(|service| service.proxy_name = Some("other".to_owned()));
     expect_healthy(&RULE, &clash(other), &subject());
     let mut v4_only = with_host_ip(PRIMARY[1]).with_mode(Mode::Ipvs);
-    objects(&mut v4_only.cluster.services)[0].families = vec![Family::V4];
+    objects(&mut v4_only.cluster.services)[0].families = &[Family::V4];
     expect_healthy(&RULE, &v4_only, &subject());
 }
 
@@ -178,7 +178,7 @@ fn unread_is_unknown() {
 #[test]
 fn a_host_ip_of_every_address_is_of_its_own_family_only() {
     let mut world = with_host_ip("0.0.0.0");
-    objects(&mut world.cluster.services)[0].families = vec![Family::V6];
+    objects(&mut world.cluster.services)[0].families = &[Family::V6];
     expect_healthy(&RULE, &world, &subject());
 }
 
@@ -204,6 +204,6 @@ fn a_pod_to_which_the_service_sends_loses_nothing() {
     let (target, _) = own(1);
     let evidence = expect_problem(&RULE, &own(target).1, &subject());
     assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Info, 0));
-    assert!(evidence.summary.ends_with("the Service sends to the pod, too."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("the Service also sends its connections to this pod."), "{}", evidence.summary);
     assert_eq!(severity(&own(target + 1).1), Severity::Critical, "to another of its ports");
 }

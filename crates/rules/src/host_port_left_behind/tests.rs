@@ -42,7 +42,7 @@ fn an_address_that_no_pod_has_is_a_warning() {
     assert_eq!(evidence.summary, "hostPort 9090/tcp leads to 10.1.0.7:80, an address that no pod of this node has.");
     assert!(evidence.affects.is_empty());
     let [look, delete] = &evidence.remedies[0].steps[..] else { panic!("{:?}", evidence.remedies) };
-    assert!(look.text.contains("nerdctl or Podman has 10.1.0.7"), "{look:?}");
+    assert!(look.text.contains("10.1.0.7 is the address of no container of nerdctl or Podman"), "{look:?}");
     assert_eq!(delete.text, "nft delete rule ip nat CNI-DN-9090 handle 7");
     let evidence = expect_problem(&RULE, &with(world(), &[redirection(9090, "10.1.0.9:80")]), &node());
     assert_eq!(evidence.remedies[0].steps[0].text, "nft delete rule ip nat CNI-DN-9090 handle 7");
@@ -369,7 +369,7 @@ fn a_node_port_is_lost_as_the_proxy_has_it() {
         assert_eq!((kept.severity, kept.summary.contains("Service")), (Severity::Warning, false), "{mode}");
     }
     let changes: [fn(World) -> World; 2] =
-        [|it| it.protocol(Protocol::Udp), |it| it.with(|web| web.families = vec![Family::V6])];
+        [|it| it.protocol(Protocol::Udp), |it| it.with(|web| web.families = &[Family::V6])];
     for change in changes {
         assert!(!judge(Mode::Ipvs, change).summary.contains("Service"));
     }

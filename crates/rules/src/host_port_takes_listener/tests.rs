@@ -136,7 +136,7 @@ fn cri_o_up_to_1_30_may_have_the_socket_and_is_not_to_be_moved() {
     assert_eq!(held.severity, Severity::Info);
     assert!(held.values.iter().any(|(name, words)| *name == "container runtime" && words.contains("may keep")));
     let moved = &held.remedies[0].steps[0].text;
-    assert!(moved.starts_with("unless it is the container runtime, which keeps the port for the pod, move"), "{moved}");
+    assert!(moved.starts_with("unless the container runtime listens, and keeps the port for the pod, move"), "{moved}");
     let of_a_pod = edge(|_| ()).listens("0.0.0.0:80").pod("web", |_| ());
     assert_eq!(found(&of_a_pod, Some("cri-o://1.30.6")).severity, Severity::Warning, "no runtime is in a pod");
     let mut unread = with_runtime(of_a_pod, Some("cri-o://1.30.6"));
@@ -197,8 +197,7 @@ fn a_pod_that_gets_no_network_is_told_where_its_runtime_has_to_open_the_port() {
     assert_eq!(evidence.severity, Severity::Warning);
     assert_eq!(
         evidence.summary,
-        "Process nginx listens on 192.0.2.1:80/tcp, the hostPort of pod default/edge, which gets no network: its \
-         runtime cannot open the port."
+        "Process nginx listens on 192.0.2.1:80/tcp, the hostPort of pod default/edge: the pod gets no network, because the container runtime cannot open the port."
     );
     let unknown = expect_problem(&RULE, &with_runtime(listens(121), None), &subject());
     assert_eq!(unknown.severity, Severity::Info);

@@ -26,7 +26,7 @@ fn a_peers_address_ends_at_home() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert_eq!(
         evidence.summary,
-        "kube-ipvs0 holds 192.0.2.9, the InternalIP of Node n2: traffic from this node to it does not leave this node."
+        "kube-ipvs0 has 192.0.2.9, the InternalIP of Node n2: traffic from this node to this address does not leave this node."
     );
     assert!(evidence.affects.contains(&Vantage::Remote));
     assert_eq!(evidence.remedies.len(), 1);

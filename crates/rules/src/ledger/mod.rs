@@ -1,6 +1,7 @@
-//! Since when: a pure state machine from rounds of judgements to open findings and the changes between them.
+//! The open findings with their start: a pure state machine. Its input is rounds of judgements, its output the open findings and their
+//! changes.
 //!
-//! Never: measures. Time comes in as an argument; the ledger knows no rule, no node and no clock.
+//! Never: measures time. Time is an argument: the ledger reads no clock, and knows no rule and no node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,10 +17,10 @@ use crate::{
 };
 use portreeve_facts::{Gap, Protocol};
 
-/// When a round was.
+/// The time of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundTime {
-    /// The wall clock, for people.
+    /// The time of the wall clock, for people.
     pub at: Timestamp,
     /// Time since the first round, by a monotonic clock. Patience counts by it.
     pub since_start: Duration,
@@ -35,7 +36,7 @@ impl RoundTime {
 /// One rule's part of a round.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// What the rule judges.
+    /// The rows that the rule judges.
     pub rows: Rows,
     /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
     pub patience: u8,
@@ -43,11 +44,11 @@ pub struct Turn {
     pub settle: Duration,
     /// Objects that were not fully read: the rule's open findings about them stay, unless the rule finds them healthy.
     pub unread: Arc<[Subject]>,
-    /// Its judgements.
+    /// The rule's judgements.
     pub judgements: Judgements,
 }
 
-/// Everything known now: what every sink reads.
+/// The current findings and unknown results: the input of every output.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
     /// Open findings, worst first, then by key.
@@ -72,7 +73,7 @@ pub enum Change {
     Changed(Finding),
     /// The open problem of this key has another variant now.
     Became(Key, Finding),
-    /// A problem is over.
+    /// A problem has ended.
     Cleared(Finding, Clearance),
 }
 
@@ -89,7 +90,7 @@ pub enum Clearance {
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// Seen, but not yet often enough: the first time, and in how many rounds.
+    /// A problem that was not seen often enough: its first time, and its number of rounds.
     pending: BTreeMap<Key, (RoundTime, u8)>,
     unknown: Vec<Unknown>,
 }
@@ -101,12 +102,12 @@ impl Ledger {
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
 
-    /// Everything known now.
+    /// The current findings and unknown results.
     pub fn board(&self) -> Board {
         Board::of(self.open.values().cloned().collect(), self.unknown.clone())
     }
 
-    /// The same, if no other round follows.
+    /// The current findings and unknown results, if no other round follows.
     pub fn into_board(self) -> Board {
         Board::of(self.open.into_values().collect(), self.unknown)
     }
@@ -180,8 +181,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the rule's open findings that it neither sees nor holds now. A finding that became another variant stays open until
-    /// the new variant has lasted long enough.
+    /// Closes the open findings of the rule that this round neither reports nor holds. A finding that became another variant stays open
+    /// until the new variant has lasted long enough.
     fn clear(
         &mut self,
         rows: Rows,
@@ -211,8 +212,8 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // A new impact must last as long as the first one; new words and values count at once. A re-created subject is another
-        // one.
+        // A new impact must last as long as the first impact; new words and values count at once. A re-created subject counts as another
+        // subject.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
@@ -234,7 +235,7 @@ impl Ledger {
         Some(Change::Raised(finding))
     }
 
-    /// Gives an open finding other evidence. The key counts no uid, so a subject that was made anew is carried over.
+    /// Gives an open finding other evidence. The key has no uid, so the finding of a re-created subject stays open.
     fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
         let since = self.open.remove(&key).expect("it is open").since;
         let finding = Finding { key: key.clone(), evidence, since };

@@ -1,4 +1,4 @@
-//! Findings that the owner of an object accepts, as its annotation `portreeve/accept` says.
+//! Findings that the owner of an object accepts with the annotation `portreeve/accept`.
 
 use std::collections::HashMap;
 

@@ -31,7 +31,7 @@ pub fn unread(around: &Snapshot) -> Vec<Gap> {
     failures.into_iter().map(named).collect()
 }
 
-/// The NodePort range of the user, else of the cluster, else the default.
+/// The NodePort range: from the user, otherwise from the cluster, otherwise the default.
 pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     let shown = around
         .cluster

@@ -1,4 +1,4 @@
-//! The input of lint: manifests, and the cluster as it would be after they are applied.
+//! The input of lint: manifests, and the cluster after they are applied.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},
@@ -21,7 +21,7 @@ const SUGGESTED: usize = 3;
 /// The source of the other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// None: only the manifests are judged.
+    /// No other objects: only the manifests are judged.
     Nowhere,
     /// `--against`: a cluster, a file of its objects, or a snapshot.
     Cluster,
@@ -30,9 +30,9 @@ pub enum Source {
 /// Manifests, and the cluster or snapshot to compare with.
 #[derive(Clone, Debug)]
 pub struct Linted {
-    /// The objects as they are written.
+    /// The objects of the manifests.
     pub(super) manifests: Vec<Manifest>,
-    /// The cluster as it would be after they are applied.
+    /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
     /// The ports of nodes that updated Services have in the cluster, by namespace and name.
     held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
@@ -83,7 +83,7 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
-/// Whether a socket ends when a pod is replaced: the pod has it, or the container runtime holds the pod's port with it.
+/// Whether a socket ends when a pod is replaced: it belongs to the pod, or the container runtime keeps the pod's port with it.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
@@ -124,7 +124,7 @@ impl Linted {
             }
             !is_updated
         });
-        // Lint does not judge who chose the numbers of present Services.
+        // Lint does not judge whether a person chose the numbers of existing Services.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }

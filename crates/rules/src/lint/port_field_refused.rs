@@ -1,4 +1,4 @@
-//! A field with a port that the API server refuses, whatever other objects exist.
+//! A field with a port that the API server refuses, regardless of other objects.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};

@@ -1,4 +1,4 @@
-//! Everything that was found in manifests.
+//! The result of lint.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -10,18 +10,18 @@ use crate::{
 };
 use portreeve_facts::{Gap, NodePortRange, Place, Why};
 
-/// The findings, and how much was judged.
+/// The findings, and the number of judged objects.
 #[derive(Clone, Debug)]
 pub struct LintReport {
     /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// Rules that could not judge some object, and why.
+    /// Rules that could not judge some object, with the reason.
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
-    /// Chosen rules that lack the input to compare with, and why.
+    /// Chosen rules without the input for the comparison, with the reason.
     pub not_asked: Vec<(Rows, String)>,
     /// How many findings an annotation accepts. They are not in `findings`.
     pub accepted: usize,
@@ -65,7 +65,7 @@ impl LintReport {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether nothing was judged although something was expected.
+    /// Whether no object was judged, although objects were expected.
     pub fn is_empty(&self) -> bool {
         self.judged == 0 && !self.allow_empty
     }
@@ -76,9 +76,9 @@ impl LintReport {
 pub struct Found {
     /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
-    /// Rules that could not judge some object, and why.
+    /// Rules that could not judge some object, with the reason.
     pub unknown: Vec<(Rows, Gap)>,
-    /// Rules that lack the input to compare with, and why.
+    /// Rules without the input for the comparison, with the reason.
     pub not_asked: Vec<(Rows, String)>,
 }
 

@@ -52,7 +52,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert!(summary.ends_with("ready: the pod cannot listen on 9100/tcp."), "{summary}");
     assert!(evidence.values.contains(&("process", "node_exporter (pid 700)".to_owned())), "{evidence:#?}");
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
-    assert!(texts[0].starts_with("move process node_exporter off port 9100/tcp, or, if nothing needs it"), "{texts:?}");
+    assert!(texts[0].starts_with("move process node_exporter off port 9100/tcp, or, if it is not needed"), "{texts:?}");
     assert!(texts[1].contains("give pod default/exporter another port"), "{texts:?}");
     let at_kubelets = |pod: &mut Pod| pod.ports.iter_mut().for_each(|port| port.port = 10250);
     let evidence = expect_problem(&RULE, &exporter(at_kubelets).listens_as("0.0.0.0:10250", process()), &subject());
@@ -186,7 +186,7 @@ fn one_address_is_in_the_way_of_servers_that_want_all() {
     assert_eq!(severity(&exporter(|_| ()).listens_as("192.0.2.1:9100", process())), Severity::Warning);
 }
 
-/// A server of DNS that wants every address, beside systemd-resolved: the kernel refuses it the port.
+/// A DNS server that wants every address, beside systemd-resolved: the kernel refuses the port to the server.
 #[test]
 fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     let dns = |pod: &mut Pod| (pod.failing, pod.ports[0].port) = (true, 53);
@@ -201,7 +201,10 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
             texts[0].starts_with("check whether the log of pod default/exporter"),
             "it may fail otherwise: {texts:?}"
         );
-        assert!(texts[1].starts_with("have the server of pod default/exporter listen on the addresses"), "{texts:?}");
+        assert!(
+            texts[1].starts_with("configure the server of pod default/exporter to listen only on the addresses"),
+            "{texts:?}"
+        );
         assert!(texts[2].contains("/run/systemd/resolve/resolv.conf"), "first, the node keeps its DNS: {texts:?}");
         assert!(texts[3].starts_with("set `DNSStubListener=no`") && texts.len() == 4, "{texts:?}");
     }
@@ -216,7 +219,7 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     expect_healthy(&RULE, &exporter(one).listens_as("127.0.0.53:53", stub()), &subject());
 }
 
-/// A server of DNS that does not want every address is used to systemd-resolved: it fails for another reason.
+/// A DNS server that does not want every address works beside systemd-resolved: it fails for another reason.
 #[test]
 fn of_two_in_the_way_the_one_that_leaves_addresses_is_not_the_reason() {
     let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "dns".into() });
@@ -287,7 +290,7 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
         expect_problem(&RULE, &nothing_runs, &subject());
     }
     expect_unknown(&RULE, &unnamed(|pod| pod.running = None, cgroup("/")), &subject());
-    // Another listener changes nothing as long as one listener may be the pod's own.
+    // If one listener may be the pod's own, another listener changes nothing.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
     let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotAsked);
@@ -412,7 +415,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     assert_eq!(
         texts,
         [
-            "move process node_exporter off port 9100/tcp, or, if nothing needs it, `systemctl disable \
+            "move process node_exporter off port 9100/tcp, or, if it is not needed, `systemctl disable \
              --now node_exporter.service`",
             "give DaemonSet default/agent another port of the node"
         ]

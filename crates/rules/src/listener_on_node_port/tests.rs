@@ -92,7 +92,7 @@ fn a_dual_stack_wildcard_loses_in_both_families_and_v6only_in_one() {
 
 #[test]
 fn a_service_of_the_other_family_or_protocol_is_no_conflict() {
-    let v6 = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V6]);
+    let v6 = |it: World| it.node_port(30080).with(|service| service.families = &[Family::V6]);
     expect_healthy(&RULE, &Snapshot::healthy().service("web", v6).listens("0.0.0.0:30080"), &subject());
     let udp = |it: World| it.node_port(30080).protocol(Protocol::Udp);
     expect_healthy(&RULE, &Snapshot::healthy().service("web", udp).listens("0.0.0.0:30080"), &subject());
@@ -194,12 +194,12 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
         assert_eq!(expect_unknown(&RULE, &unread(PRIMARY[0]), &subject()).source, Source::ProxyConfig, "{mode}");
         let evidence = expect_problem(&RULE, &unread("0.0.0.0"), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
-        assert!(evidence.values.iter().any(|(_, value)| value.contains("addresses that are served may be others")));
+        assert!(evidence.values.iter().any(|(_, value)| value.contains("the proxy may serve other addresses")));
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("has an address")));
     }
 }
 
-/// It loses connections on whichever address is served.
+/// The listener loses connections on every served address.
 #[test]
 fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
     let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
@@ -221,7 +221,7 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // Clients reach it at the addresses of one device, not at every address.
+    // Clients reach the Service at the addresses of one device, not at every address.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
@@ -344,7 +344,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         assert!(after(&cilium).is_some_and(|words| words.contains("EADDRINUSE")), "{local}");
         assert_eq!((after(&world), after(&allowed(&cilium))), (None, None), "{local}");
     }
-    let single = |it: World| it.node_port(30080).with(|service| service.families = vec![Family::V4]);
+    let single = |it: World| it.node_port(30080).with(|service| service.families = &[Family::V4]);
     let single = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Cilium);
     assert_eq!(after(&single), None, "of a Service of IPv4 it refuses 0.0.0.0, and not ::");
     let both = web(30080).listens("[::]:30080").with_mode(Mode::Cilium);
@@ -362,7 +362,7 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
     let evidence = expect_problem(&RULE, &own, &subject());
     assert_eq!((evidence.severity, evidence.affects.is_empty()), (Severity::Warning, true));
     assert_eq!(evidence.variant, "no-return");
-    assert!(evidence.summary.ends_with("it cannot listen again after a restart."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("the process cannot listen again after a restart."), "{}", evidence.summary);
     expect_healthy(&RULE, &allowed(&own), &subject());
     let elsewhere = |it: World| {
         it.node_port(30080).each_slice(|slice| {
@@ -381,25 +381,25 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // Without endpoints it answers, for now.
+    // Without endpoints, the process answers for now.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not show it, and every Go server listens in this way.
+/// `/proc/net` does not show v6only, and every Go server listens in this way.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
-    let with = |families: Vec<Family>, v6only| {
+    let with = |families: &'static [Family], v6only| {
         let single = |it: World| it.node_port(30080).with(move |service| service.families = families);
         let mut world = Snapshot::healthy().service("web", single).listens("[::]:30080").with_mode(Mode::Nftables);
         let listeners = seen(&mut world.kernel.listeners);
         listeners.iter_mut().filter(|it| it.local_port == 30080).for_each(|it| it.v6only = v6only);
         world
     };
-    assert_eq!(expect_unknown(&RULE, &with(vec![Family::V4], None), &subject()).source, Source::Listeners);
-    expect_problem(&RULE, &with(vec![Family::V4], Some(false)), &subject());
-    expect_healthy(&RULE, &with(vec![Family::V4], Some(true)), &subject());
-    expect_problem(&RULE, &with(Family::BOTH.to_vec(), None), &subject());
+    assert_eq!(expect_unknown(&RULE, &with(&[Family::V4], None), &subject()).source, Source::Listeners);
+    expect_problem(&RULE, &with(&[Family::V4], Some(false)), &subject());
+    expect_healthy(&RULE, &with(&[Family::V4], Some(true)), &subject());
+    expect_problem(&RULE, &with(&Family::BOTH, None), &subject());
 }

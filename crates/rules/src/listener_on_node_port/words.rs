@@ -1,11 +1,11 @@
-//! How new connections end, for people.
+//! The result of new connections, as text.
 
 use std::collections::BTreeSet;
 
 use crate::findings::Vantage;
 use portreeve_dataplane::Outcome;
 
-/// How a connection ends: the word for it, and a few words for people. Nftables mode may refuse NodePorts on loopback by a gate.
+/// The result of a connection: one word, and a short text. Nftables mode may refuse NodePorts on loopback by a gate.
 pub(super) fn outcome(
     outcomes: impl Iterator<Item = Outcome>,
     external_local: bool,
@@ -32,7 +32,7 @@ pub(super) fn outcome(
     }
 }
 
-/// From where, as the name of evidence.
+/// The place of the client, as the name of a value.
 pub(super) fn from(vantage: Vantage) -> &'static str {
     match vantage {
         Vantage::Remote => "from elsewhere",

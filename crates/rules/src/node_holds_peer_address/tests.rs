@@ -26,13 +26,13 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_deleted_only_where_it_does_not_
     assert_eq!(evidence.severity, Severity::Critical);
     assert_eq!(
         evidence.summary,
-        "eth0 has 192.0.2.9, the InternalIP of Node n2: traffic from this node to it does not leave this node."
+        "eth0 has 192.0.2.9, the InternalIP of Node n2: traffic from this node to this address does not leave this node."
     );
     assert_eq!(evidence.affects, [Vantage::Remote, Vantage::Node, Vantage::Pods].into());
     let [peer, remedy] = &evidence.remedies[..] else { panic!("two remedies: {:?}", evidence.remedies) };
     assert!(peer.steps[0].text.contains("give Node n2 an address that no other machine has"), "{peer:?}");
     let [find, delete] = &remedy.steps[..] else { panic!("two steps: {remedy:?}") };
-    assert!(find.text.starts_with("if it is no virtual address that moves between nodes"), "{}", find.text);
+    assert!(find.text.starts_with("if the address is not a virtual address that moves between nodes"), "{}", find.text);
     assert_eq!(delete.text, "ip addr del 192.0.2.9/32 dev eth0");
     let deletes = |world: &Snapshot| {
         let remedies = expect_problem(&RULE, world, &subject()).remedies;
@@ -145,7 +145,7 @@ fn a_virtual_address_that_no_node_names_is_silent() {
 fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_proof_of_it() {
     let old = named(holding(), 1, NodeAddressKind::InternalIp, PRIMARY[0]);
     expect_healthy(&RULE, &old, &subject());
-    // Both are behind NAT, and the kubelets took the address that both machines have.
+    // Both machines are behind NAT, and both kubelets registered the address that both machines have.
     let vagrant =
         [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
     expect_healthy(&RULE, &vagrant, &subject());
@@ -200,7 +200,7 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
 }
 
-/// Cloud providers that look at a machine report what kube-vip put there.
+/// Cloud providers report the addresses that kube-vip added to a machine.
 #[test]
 fn a_virtual_address_that_the_status_of_another_node_still_names_is_information() {
     for kind in [NodeAddressKind::InternalIp, NodeAddressKind::ExternalIp] {

@@ -41,7 +41,7 @@ fn two_services_of_a_cluster_with_one_number_lose_connections() {
     assert_eq!((evidence.severity, evidence.scope, evidence.variant), (Severity::Critical, Scope::Cluster, "lost"));
     assert_eq!(
         evidence.summary,
-        "nodePort 30777/tcp of default/first is also nodePort of default/second: only one of them gets its connections."
+        "nodePort 30777/tcp of default/first is also nodePort of default/second: only one of the Services gets connections."
     );
     assert_eq!(evidence.affects, [Vantage::Remote, Vantage::Node, Vantage::Pods].into());
     assert!(evidence.remedies[0].steps[0].text.contains("patch service first"), "{:?}", evidence.remedies);
@@ -53,7 +53,7 @@ fn two_services_of_a_cluster_with_one_number_lose_connections() {
 fn of_two_that_are_still_to_be_created_the_second_is_refused() {
     let evidence = expect_problem(&RULE, &two(written), &subject("second"));
     assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "refused"));
-    assert!(evidence.summary.ends_with("the API server refuses to create that."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("the API server refuses to create this Service."), "{}", evidence.summary);
     assert!(evidence.affects.is_empty());
     assert_eq!(evidence.remedies[0].steps[0].kind, StepKind::Advice, "nothing to patch yet");
     let other = |it: World| written(it).protocol(Protocol::Udp);

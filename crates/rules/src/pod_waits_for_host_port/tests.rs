@@ -23,7 +23,7 @@ fn controller(kind: &str, name: &str) -> Option<Controller> {
     Some(Controller { kind: kind.to_owned(), name: name.to_owned() })
 }
 
-/// A pod with hostPort 80, and another one that is meant for this node and waits for it.
+/// A pod with hostPort 80, and another pod that waits for this port on this node.
 fn clash(holder: impl FnOnce(&mut Pod), waiter: impl FnOnce(&mut WaitingPod)) -> Snapshot {
     let mut world = Snapshot::healthy().pod("edge", |pod| {
         pod.host_port(8080, 80);
@@ -60,7 +60,7 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
-/// So many seconds before the scan.
+/// This number of seconds before the scan.
 fn ago(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
 }
@@ -155,11 +155,11 @@ fn a_pod_that_the_kubelet_refused_is_not_tried_again_and_one_in_its_place_is_no_
     let evidence = expect_problem(&RULE, &rejected, &subject());
     assert!(evidence.values.contains(&("refused by the kubelet", "pod default/late".to_owned())), "{evidence:#?}");
     let delete =
-        "delete all pods of DaemonSet default/late that the kubelet refused: the kubelet does not try them again";
+        "delete all pods of DaemonSet default/late that the kubelet refused: the kubelet does not start them again";
     assert_eq!(evidence.remedies[0].steps[1].text, delete);
     let alone = clash(|_| (), |waiting| (waiting.rejected, waiting.controller) = (true, None));
     let evidence = expect_problem(&RULE, &alone, &subject());
-    assert_eq!(evidence.remedies[0].steps[1].text, "delete pod default/late: the kubelet does not try it again");
+    assert_eq!(evidence.remedies[0].steps[1].text, "delete pod default/late: the kubelet does not start it again");
     silent(&clash(
         |pod| pod.controller = controller("ReplicaSet", "web-7d9"),
         |waiting| (waiting.rejected, waiting.controller) = (true, controller("ReplicaSet", "web-7d9")),
@@ -280,7 +280,7 @@ fn pods_of_service_lb_are_folded_into_their_services() {
     let remedies = format!("{:?}", evidence.remedies);
     assert!(remedies.contains("give Service default/web another port than 80/tcp"), "{remedies}");
     assert!(remedies.contains("give Service kube-system/traefik") && remedies.contains("lbpool"), "{remedies}");
-    // One of them alone.
+    // Only one of them.
     let world = clash(|_| (), |waiting| waiting.service_lb_of = name("other", "web")).service("web", |it| it);
     let subject = subject_of(&world);
     assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service other/web", false));
@@ -326,7 +326,7 @@ fn a_port_that_is_given_back_in_time_is_waited_for() {
         clash(|pod| pod.ends = Some(ends), |_| ())
     };
     silent(&ends(10));
-    // Its author gives it a week.
+    // Its author set a week.
     expect_problem(&RULE, &ends(604_800), &subject());
     expect_problem(&RULE, &ends(-OVERDUE - 1), &subject());
 }
@@ -347,7 +347,7 @@ fn a_rollout_has_ten_minutes() {
     let evidence = expect_problem(&RULE, &world("web-7d9", Some(ROLLOUT)), &subject());
     let [rollout, fewer] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
     assert!(rollout.steps[0].text.contains("maxSurge 0"), "{rollout:?}");
-    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("at most as many replicas as there are nodes"), "{fewer:?}");
     expect_problem(&RULE, &world("web-7d9", None), &subject());
     expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
     let of_set = clash(
@@ -355,7 +355,7 @@ fn a_rollout_has_ten_minutes() {
         |waiting| (waiting.controller, waiting.since) = (controller("StatefulSet", "db"), None),
     );
     let [fewer] = &expect_problem(&RULE, &of_set, &subject()).remedies[..] else { panic!("it knows no maxSurge") };
-    assert!(fewer.steps[0].text.contains("no more replicas than there are nodes"), "{fewer:?}");
+    assert!(fewer.steps[0].text.contains("at most as many replicas as there are nodes"), "{fewer:?}");
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn where_a_pod_has_the_port_one_that_a_daemon_set_will_make_waits() {
     assert_eq!((evidence.severity, evidence.scope, evidence.variant), (Severity::Warning, Scope::Cluster, "pod"));
     assert_eq!(
         evidence.summary,
-        "port 80/tcp of DaemonSet default/ship is taken by pod default/edge on n2: there its pod stays Pending."
+        "pod default/edge on n2 has port 80/tcp, which DaemonSet default/ship wants: the pod for that node stays Pending."
     );
     let tainted = expect_problem(&RULE, &to_come(|it| it.tolerates.clear()), &Subject::cluster());
     assert_eq!(tainted.severity, Severity::Info, "a taint may keep it away");
@@ -414,7 +414,7 @@ fn a_daemon_set_of_other_nodes_or_ports_or_with_pods_waits_for_nobody() {
         |it| it.avoids = vec!["type NotIn fargate".to_owned()],
         |it| it.ports[0].host_port = Some(81),
         |it| it.ports[0].protocol = Protocol::Udp,
-        // As the scheduler has it, `::` is an address like any other.
+        // For the scheduler, `::` is an address like any other.
         |it| it.ports[0].host_ip = Some(ip("192.0.2.1")),
     ];
     let silent = |world: &Snapshot| expect_healthy(&RULE, world, &Subject::cluster());

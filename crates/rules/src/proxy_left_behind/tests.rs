@@ -8,7 +8,7 @@ use portreeve_facts::{
     healthy::{gap, ip, seen},
 };
 
-/// A node whose netfilter may be listed: these tables, these chains.
+/// A node whose netfilter can be listed, with these tables and chains.
 fn node(mode: Mode, tables: &[&str], chains: &[&str]) -> Snapshot {
     let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
     let mut world = Snapshot::healthy().with_mode(mode).service("web", |it| it.node_port(30080));
@@ -49,7 +49,7 @@ fn the_device_of_ipvs_is_left_over_in_every_other_mode() {
         assert_eq!(evidence.severity, Severity::Warning);
         assert_eq!(
             evidence.summary,
-            format!("The proxy runs in {mode} mode, but the kernel still holds rules of ipvs mode.")
+            format!("The proxy runs in {mode} mode, but the kernel still has rules of ipvs mode.")
         );
         assert!(evidence.values.contains(&("device", "kube-ipvs0 with 10.96.0.10".to_owned())));
         let steps = &evidence.remedies[0].steps;
@@ -105,7 +105,7 @@ fn tables_and_chains_of_another_mode_are_left_over() {
 fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
     let mut world = node(Mode::Ipvs, &[], &[]).address("kube-ipvs0", "10.96.0.10").address("kube-ipvs0", "10.96.0.99");
     let evidence = expect_problem(&RULE, &world, &subject());
-    assert_eq!(evidence.summary, "kube-ipvs0 holds 10.96.0.99, which no Service explains.");
+    assert_eq!(evidence.summary, "kube-ipvs0 has 10.96.0.99, which no Service has.");
     assert_eq!(evidence.remedies.len(), 1);
     assert_eq!(evidence.remedies[0].steps[0].text, "ip addr del 10.96.0.99/32 dev kube-ipvs0");
     let explained = world.clone().service("lb", |it| it.external_ip("10.96.0.99"));
@@ -120,7 +120,7 @@ fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
 fn an_ipvs_proxy_without_a_virtual_server_programs_nothing() {
     let mut world = node(Mode::Ipvs, &[], &[]);
     world.kernel.ip_vs = Reading::Seen(Vec::new());
-    assert!(expect_problem(&RULE, &world, &subject()).summary.contains("programs nothing"));
+    assert!(expect_problem(&RULE, &world, &subject()).summary.contains("does not serve any Service"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn ports(world: World, count: u16) -> World {
 }
 
 fn ipv4(service: &mut Service) {
-    service.families = vec![Family::V4];
+    service.families = &[Family::V4];
 }
 
 fn each(service: &mut Service, protocol: Protocol) {
@@ -58,7 +58,7 @@ fn severity(world: &Snapshot) -> Severity {
 fn ports_opened_during_a_look_are_not_what_the_proxy_needs_otherwise() {
     let before = proxy(many(800), "v1.23.6", 1024);
     let mut now = before.clone();
-    // Its sockets were not there yet when those of the node were listed.
+    // The proxy's sockets did not exist yet when the sockets of the node were listed.
     seen(&mut now.kernel.proxy.metrics).open_fds = Some(812);
     let judge = |before| RULE.judge(&Round::of(&now, before, 60), &Limits::default()).expect("it can be judged");
     assert!(matches!(judge(None)[0].verdict, Verdict::Problem(_)), "one look cannot tell");
@@ -111,7 +111,7 @@ fn holding_is_seen_from_the_sockets_whatever_the_version_says() {
     assert_eq!(severity(&holds("v1.37.0")), Severity::Critical, "the localhost proxy of nftables mode");
 }
 
-/// `nodePortAddresses` has these.
+/// A proxy with this `nodePortAddresses`.
 fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
     world.clone().with_config(|it| it.node_port_addresses = cidrs.iter().map(|it| (*it).into()).collect())
 }
@@ -127,7 +127,7 @@ fn demanded(world: &Snapshot) -> u64 {
 
 #[test]
 fn both_families_and_every_listed_address_cost_a_socket() {
-    let both = |it: World| ports(it, 100).with(|service| service.families = Family::BOTH.to_vec());
+    let both = |it: World| ports(it, 100).with(|service| service.families = &Family::BOTH);
     let world = proxy(Snapshot::healthy().service("many", both), "v1.23.6", 1024);
     let demand = |cidrs: &[&str]| demanded(&listed(&world, cidrs));
     assert_eq!(demand(&[]), 200);
@@ -174,7 +174,7 @@ fn unread_is_unknown() {
     let ovn = ovn.listens_as("0.0.0.0:30081", daemon("ovnkube", 9));
     let found = expect_unknown(&RULE, &ovn, &subject());
     assert_eq!(found.source, Source::ProxyProcess);
-    assert!(found.detail.starts_with("process ovnkube holds NodePorts"), "{}", found.detail);
+    assert!(found.detail.starts_with("process ovnkube listens on NodePorts"), "{}", found.detail);
 
     let devel = proxy(many(1025), "devel", 1024);
     assert_eq!(expect_unknown(&RULE, &devel, &subject()).why, Why::Ambiguous);

@@ -171,7 +171,8 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
     let named = world.kernel.listeners.seen().expect("listeners").last().expect("one");
     assert_eq!(move_off(&world, named), Step::advice("move process nginx off port 30080/tcp").into());
-    for (link, words) in [("", "find who had the kernel open port 30080/tcp"), ("vxlan0", "give tunnel vxlan0 another")]
+    for (link, words) in
+        [("", "the kernel opened port 30080/tcp for a program"), ("vxlan0", "give tunnel vxlan0 another")]
     {
         let of_kernel = Socket { owner: Owner::Kernel { link: link.to_owned() }, ..named.clone() };
         let text = move_off(&world, &of_kernel).steps[0].text.clone();
@@ -183,11 +184,15 @@ fn a_socket_without_a_name_is_looked_for_before_it_is_moved() {
         let [search, step] = &move_off(&world, &unnamed(protocol)).steps[..] else { panic!("two steps") };
         assert_eq!(search.text, format!("{command} 'sport = :30080'"));
         assert!(
-            search.in_lasting_words().starts_with(&format!("find who holds port 30080/{protocol} with `{command}"))
+            search
+                .in_lasting_words()
+                .starts_with(&format!("find the process on port 30080/{protocol} with `{command}"))
         );
         assert_eq!(
             step.text,
-            format!("move what it names off port 30080/{protocol}; only root on the node sees the name")
+            format!(
+                "move the process that the command names off port 30080/{protocol}; only root on the node sees the name"
+            )
         );
     }
 }
@@ -199,12 +204,12 @@ fn a_unit_is_ended_where_nothing_can_need_it() {
         let steps = move_off(&world, &of_unit(path, command)).steps;
         steps.into_iter().map(|step| step.text).collect::<Vec<_>>()
     };
-    let socket = "if nothing needs it, `systemctl disable --now cockpit.socket`, and stop the service that it starts; \
-                  otherwise give it another port than 9090/tcp";
+    let socket = "if no program needs the socket unit, `systemctl disable --now cockpit.socket`, and stop the service that it starts; \
+                  otherwise give the unit another port than 9090/tcp";
     assert_eq!(words("/system.slice/cockpit.socket", "systemd"), [socket]);
     assert_eq!(
         words("/system.slice/web.service", "python3"),
-        ["move process python3 of systemd unit web.service off port 9090/tcp, or, if nothing needs it, \
+        ["move process python3 of systemd unit web.service off port 9090/tcp, or, if it is not needed, \
           `systemctl disable --now web.service`"]
     );
     let escaped = words(r"/system.slice/a\x2db.socket", "systemd").remove(0);
@@ -213,7 +218,7 @@ fn a_unit_is_ended_where_nothing_can_need_it() {
     assert!(of_user.contains("`systemctl --user --machine=7@ disable --now web.service`"), "{of_user}");
     let init = words("/init.scope", "systemd");
     assert_eq!(init[0], "systemctl list-sockets");
-    assert!(init[1].contains("the socket unit that is listed with port 9090/tcp"), "{init:?}");
+    assert!(init[1].contains("the socket unit with port 9090/tcp"), "{init:?}");
     for kept in ["kubelet.service", "containerd.service", "crio.service", "sshd.service", "ssh.socket", "k3s.service"] {
         let words = words(&format!("/system.slice/{kept}"), "x").remove(0);
         assert!(words.starts_with("move ") && !words.contains("systemctl"), "the node needs it: {words}");
@@ -244,7 +249,7 @@ fn wireguard_is_an_example_of_who_has_a_port_of_udp_without_a_process() {
     let name = interfaces.links[0].name.clone();
     let reported = words(&world, Protocol::Udp);
     assert!(
-        reported.contains(&format!("such as WireGuard, whose port `wg show {name} listen-port` tells")),
+        reported.contains(&format!("such as WireGuard, whose port `wg show {name} listen-port` prints")),
         "{reported}"
     );
     assert!(words(&world, Protocol::Tcp).contains("such as an NFS server"));

@@ -123,7 +123,7 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     }
     let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
     assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
-    // In the hour before it was silent; now it knows that it has reported.
+    // In the hour before, the agent wrote no Event; now it knows that it has reported.
     let (node, plan) = &mut agents[2];
     plan.offer(turn, &cleared, &place(node));
     assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
@@ -149,7 +149,7 @@ fn a_node_that_is_silent_in_the_next_hour_still_ends_its_event_unless_it_has_exp
 }
 
 /// Fault (operator): the node that reports an incident is removed, or its agent restarts while the node is repaired
-/// Does: nothing, and its Event has no end; another affected node of its slot reports itself
+/// Does: nothing: its Event has no end; another affected node of its slot writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: the end of the incident on the removed node
 #[test]

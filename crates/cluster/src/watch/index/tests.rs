@@ -239,7 +239,7 @@ fn endpoint_slices_outside_of_the_selection_are_not_kept() {
     let (mut index, now) = index();
     let selection = names(&["kubernetes", "web"]);
     let found = objects_within(&selection, "EndpointSlice", &[&slice("web"), &slice("quiet")]);
-    assert_eq!(found.objects.keys().collect::<Vec<_>>(), ["d/web-x"]);
+    assert_eq!(found.objects.keys().map(AsRef::as_ref).collect::<Vec<&str>>(), ["d/web-x"]);
     index.apply(Resource::EndpointSlices, Update::Replaced(selection, found), now);
     let apply =
         |index: &mut Index, slice: &str| index.apply(Resource::EndpointSlices, applied("EndpointSlice", slice), now);

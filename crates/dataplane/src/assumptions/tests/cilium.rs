@@ -1,11 +1,11 @@
-//! The taken and served addresses behind Cilium, by each of its settings.
+//! The served addresses with Cilium, for each of its settings.
 
 use super::*;
 use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, WithoutBackend};
 
-/// Who answers under Cilium with a usable, no, and only remote endpoints: from outside, on the node and in its pods.
-/// `?` where that is not known.
+/// Who answers with Cilium, for a usable endpoint, no endpoint, and only remote endpoints: from outside, on the node and in its pods. `?`
+/// means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     let assumptions = assumptions(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
@@ -20,7 +20,7 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
     [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
 }
 
-/// With a link of which it is not known whether Cilium finds it by itself.
+/// With a link that Cilium may or may not choose as a device.
 fn cilium(change: impl FnOnce(&mut ProxyConfig)) -> Snapshot {
     let mut world = Snapshot::healthy().address("lo", "203.0.113.1").address("eth1", "198.51.100.1");
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
@@ -40,8 +40,8 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     }
     assert_eq!(under_cilium(&world, "198.51.100.1"), "??? ??? ???", "whether the device is Cilium's is not known");
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
-    assert!(assumptions(&world).ambiguity().detail.starts_with("which devices cilium serves is not known"));
-    // A person who says the mode says no more.
+    assert!(assumptions(&world).ambiguity().detail.starts_with("it is not known which devices cilium serves"));
+    // A user who sets only the mode sets no other setting.
     let said = Snapshot::healthy().said_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
 }
@@ -123,7 +123,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
         assert_eq!(under_cilium(&world, address), "??? PUP PUP", "{address}");
     }
     assert_eq!(under_cilium(&world, "2001:db8:1::6"), "LLL PUP PUP", "it is neither");
-    // One with two public addresses has the Node's, in every version.
+    // A device with two public addresses serves the Node's address, in every version.
     let mut world = cilium(|_| {}).address("eth1", public).address("eth1", "2001:db8:1::6");
     Arc::make_mut(seen(&mut world.kernel.interfaces)).default_links = Some(vec![2, 3, 4]);
     let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
@@ -132,7 +132,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
     assert_eq!(under_cilium(&world, "2001:db8:1::6"), "LLL PUP PUP");
 }
 
-/// By Cilium's sources; SCTP was not measured.
+/// From Cilium's source code; SCTP was not measured.
 #[test]
 fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
     let ask = |change: &dyn Fn(&mut ProxyConfig)| {
@@ -164,8 +164,11 @@ fn cilium_leaves_a_family_alone_that_is_turned_off() {
 fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_proxy_is_known() {
     let unknown = Snapshot::healthy().without_proxy();
     let with_link = unknown.clone().address("cilium_host", "10.244.0.1");
-    assert_eq!(assumptions(&unknown).mode_in_words(), "unknown: this holds in iptables, ipvs and nftables mode");
-    assert!(assumptions(&with_link).mode_in_words().ends_with("mode, and with Cilium in kube-proxy's place"));
+    assert_eq!(
+        assumptions(&unknown).mode_in_words(),
+        "unknown: the result is the same in iptables, ipvs and nftables mode"
+    );
+    assert!(assumptions(&with_link).mode_in_words().ends_with("mode, and with Cilium instead of kube-proxy"));
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     for world in [&unknown, &with_link] {
         assert!(assumptions(world).at(true).iter().all(|it| it.captures(primary)));
@@ -174,7 +177,7 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     assert!(assumptions(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
 }
 
-/// Its list, and whether it serves a family.
+/// The list of addresses, and whether Cilium serves a family.
 #[test]
 fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() {
     let mut world = cilium(|_| {});
@@ -219,7 +222,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     let both = assumptions(&world);
     let modes: std::collections::BTreeSet<_> = both.iter().map(|it| it.plane.mode.name()).collect();
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
-    assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium is in its place; this holds"));
+    assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium replaces it; the result is"));
     // Each data plane has its own settings, also the settings from the user.
     let said = |mode: Mode| {
         let mut world = world.clone();
@@ -246,8 +249,8 @@ fn without_the_nodes_object_and_settings_little_is_known_of_cilium() {
     assert_eq!(under_cilium(&cilium(|_| {}).address("eth0", "fe80::1"), "fe80::1").chars().next(), Some('?'));
 }
 
-/// An address of a device that is none of its own: it takes a load balancer's from the node, and what arrives from outside where it
-/// comes by another device.
+/// An address of a device that is not Cilium's: Cilium serves a load balancer's address there for the node, and for packets from outside
+/// that arrive by another device.
 #[test]
 fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
     let world =

@@ -46,7 +46,7 @@ fn behind_cilium_a_host_port_is_where_node_ports_are_and_none_in_their_range() {
         ownership.claimants.into_iter().find(|it| it.claim == ClaimKind::HostPort).expect("a hostPort").detail
     };
     assert!(
-        detail(&at(None, "30000-32767")).ends_with("; Cilium does not serve it: the NodePort range has its number")
+        detail(&at(None, "30000-32767")).ends_with("; Cilium does not serve it: the number is in the NodePort range")
     );
     assert!(!detail(&beside).contains("Cilium"));
     // No process gets the connections of a Service without an endpoint.
@@ -74,7 +74,7 @@ fn behind_cilium_a_narrowed_service_may_be_served_or_not() {
     assert_eq!(ask(&left_out, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
 }
 
-/// eth0 is Cilium's, and eth1 with 198.51.100.9 is not.
+/// eth0 is a device of Cilium, and eth1 with 198.51.100.9 is not.
 fn two_devices(world: Snapshot, change: impl FnOnce(&mut CiliumConfig)) -> Snapshot {
     let mut config = CiliumConfig { devices: vec!["eth0".to_owned()], ..CiliumConfig::default() };
     change(&mut config);
@@ -120,7 +120,7 @@ fn behind_cilium_an_external_ip_of_a_family_that_the_service_has_not_leads_nowhe
         it.external_ip(PRIMARY[1])
             .with(|service| {
                 service.ports[0].port = 30080;
-                service.families = vec![Family::V4];
+                service.families = &[Family::V4];
             })
             .each_slice(|slice| {
                 if slice.family == Family::V6 {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the agents of nodes `n1` to so many report of one DaemonSet that squats on a NodePort.
+/// The reports of this number of agents, `n1` and so on, about one DaemonSet that listens on a NodePort.
 fn squatters(nodes: usize) -> Vec<AgentAnswer> {
     (1..=nodes).map(|number| reporting(&format!("n{number}"), &[squatter(number)])).collect()
 }
@@ -148,7 +148,7 @@ fn agents_that_are_silent_for_one_reason_are_counted_and_the_first_are_named() {
     assert_eq!(fleet.silent.iter().map(|reason| reason.nodes.len()).collect::<Vec<_>>(), [12, 1]);
 }
 
-/// So many findings of a node, each about a port of its own.
+/// This number of findings of a node, each about another port.
 fn findings(first: u32, count: u32) -> Vec<Value> {
     let finding = |number| {
         let mut finding = listener("info");
@@ -165,7 +165,7 @@ fn an_agent_that_reports_without_end_is_cut_short_and_that_is_said() {
     let fleet = fleet(vec![reporting("n1", &findings(0, 10_050))]);
     assert_eq!(fleet.incidents.len(), 10_000);
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
-    assert!(table.contains("50 of its entries were left out"), "{}", &table[table.len() - 600..]);
+    assert!(table.contains("50 of its entries are not included"), "{}", &table[table.len() - 600..]);
     assert!(!fleet.is_whole());
 }
 
@@ -176,10 +176,14 @@ fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
     let fleet = fleet(answers(3));
     assert_eq!(fleet.incidents.len(), 20_000);
     let table = text(|out| write_fleet_table(&fleet, &style(), out));
-    assert!(table.contains("4000 of its findings were left out: at most 20000"), "{}", &table[table.len() - 600..]);
+    assert!(
+        table.contains("4000 findings of this node are not included: the report has at most 20000"),
+        "{}",
+        &table[table.len() - 600..]
+    );
     assert!(!fleet.is_whole());
 
-    // What nobody asked for takes no place.
+    // Unwanted findings need no space.
     let wanted = Wanted { namespace: Some("other".to_owned()), ..Wanted::default() };
     let fleet = Fleet::of("portreeve", answers(3), &wanted, now());
     assert_eq!((fleet.incidents.len(), fleet.hidden), (0, 24_000));

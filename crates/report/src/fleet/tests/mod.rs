@@ -18,7 +18,7 @@ use portreeve_rules::{
     ids::Named,
 };
 
-/// One that an agent reports.
+/// A finding that an agent reports.
 fn finding(name: &str, severity: &str, subject: &Value) -> Value {
     let (rule, variant) = name.split_once('/').expect("an id and a variant");
     json!({
@@ -172,7 +172,7 @@ fn a_table_says_what_where_and_who_was_silent() {
         without_answer("n3"),
     ]);
     insta::assert_snapshot!(text(|out| write_fleet_table(&reported, &style(), out)), @r"
-    1 critical; 2 agents queried, 1 could not be queried, oldest scan 30 s ago (n1); not all was judged
+    1 critical; 2 agents queried, 1 could not be queried, oldest scan 30 s ago (n1); some ports or rules not judged
 
     SEVERITY  RULE                         SUBJECT           PORT       AFFECTS      NODES
     critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  2 of 2 nodes: n1, n2
@@ -189,10 +189,10 @@ fn a_table_says_what_where_and_who_was_silent() {
     Could not be queried
       n3                    no answer: its pod is not Ready (pod portreeve-n3)
 
-    Not read there
+    Not read on these nodes
       2 less important inputs were not read; -o wide lists them
 
-    This is about the 3 agents listed in namespace portreeve. Nodes without an agent are not known.
+    This report is about the 3 agents listed in namespace portreeve. Nodes without an agent are not included.
     ");
     let rows = text(|out| write_fleet_rows(&reported, &style(), out));
     assert_eq!(rows, "critical  listener-on-node-port/loses  Service shop/web  30080/tcp  remote,node  n1,n2\n");
@@ -275,7 +275,7 @@ fn a_look_that_is_old_or_of_another_time_is_unknown_and_what_it_found_is_still_t
         assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false), "{old}");
         let table = text(|out| write_fleet_table(&nothing, &style(), out));
         assert!(
-            table.starts_with("not checked: no port conflicts found, but not everything was judged")
+            table.starts_with("not checked: no port conflicts found, but some ports or rules were not judged")
                 && table.contains("too old"),
             "{table}"
         );
@@ -294,14 +294,14 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
     let nothing = stopped(vec![reporting("n1", &[])], &["n2", "n3", "n4", "n5"], Stopped::Interrupted);
     assert_eq!((nothing.result(), nothing.is_whole()), (CheckResult::NotChecked, false));
     let table = text(|out| write_fleet_table(&nothing, &style(), out));
-    let head = "partial: 1 of 5 agents was queried; you stopped it\nnot checked: no port conflicts found, but not everything was judged; 1 agent queried, 4 could not be queried, oldest scan ";
+    let head = "partial: 1 of 5 agents was queried; you stopped the command\nnot checked: no port conflicts found, but some ports or rules were not judged; 1 agent queried, 4 could not be queried, oldest scan ";
     assert!(table.starts_with(head), "{table}");
     assert!(table.contains("  4 of 5 agents: n2, n3, n4 and 1 more\n"), "{table}");
     let something = stopped(vec![reporting("n1", &[listener("critical")])], &["n2"], Stopped::TimeLimit);
     assert_eq!((something.result(), something.is_whole()), (CheckResult::Findings, false));
     assert_eq!(
         something.partial_words().as_deref(),
-        Some("partial: 1 of 2 agents was queried; the time for all of them was over")
+        Some("partial: 1 of 2 agents was queried; the time limit for all queries ended")
     );
 }
 

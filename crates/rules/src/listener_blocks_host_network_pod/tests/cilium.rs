@@ -19,13 +19,13 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
     expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
     for (failing, severity) in [(false, Severity::Info), (true, Severity::Warning)] {
         let single = exporter(|pod| pod.failing = failing)
-            .service("web", |it| it.node_port(9100).with(|service| service.families = vec![Family::V4]));
+            .service("web", |it| it.node_port(9100).with(|service| service.families = &[Family::V4]));
         let evidence = expect_problem(&RULE, &single.with_mode(Mode::Cilium), &subject());
         assert_eq!(evidence.severity, severity, "a server on :: may have it");
         assert!(evidence.summary.contains("cannot listen on 9100/tcp of IPv4:"), "{}", evidence.summary);
     }
     let of_ipv6 = exporter(|pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0])))
-        .service("web", |it| it.node_port(9100).with(|service| service.families = vec![Family::V6]));
+        .service("web", |it| it.node_port(9100).with(|service| service.families = &[Family::V6]));
     let allows = CiliumConfig { allows_bind: true, ..CiliumConfig::default() };
     for silent in [
         of_ipv6.with_mode(Mode::Cilium),

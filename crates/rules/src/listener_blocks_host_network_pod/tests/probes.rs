@@ -80,7 +80,7 @@ fn who_has_an_address_of_which_a_container_said_that_it_is_in_use_is_named_and_n
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Warning);
     let sentence = "Process driver listens on 127.0.0.1:50052/tcp: a container of hostNetwork pod default/exporter, which is not ready, \
-                    reported at its end that this address is in use.";
+                    ended with the message that this address is in use.";
     assert_eq!(evidence.summary, sentence);
     assert!(
         evidence.values.contains(&("message of a container", "127.0.0.1:50052/tcp is in use".to_owned())),
