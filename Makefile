@@ -152,7 +152,7 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 	@echo $(IMAGE)
 
 release: ## Make a release below dist, and push nothing: make release VERSION=1.2.3 COSIGN_KEY=FILE MINISIGN_KEY=FILE
-	@tools/install image shipped helm release
+	@tools/install image shipped helm release site
 	@$(MAKE) --no-print-directory advisories
 	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 

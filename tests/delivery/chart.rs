@@ -361,10 +361,32 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"tolerations=[{"operator":"Exist"}]"#, "/tolerations/0/operator"),
         (r#"affinity.nodeAfinity={}"#, "nodeAfinity"),
         (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),
+        (r#"policies.parameters.nodePortFrist="30000""#, "nodePortFrist"),
+        (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
+        // They are written as they are: a line break would begin a field of another name.
+        (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
+        (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
+        (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),
     ] {
         let refused = try_render(&[setting]).expect_err(setting);
         assert!(refused.contains(named), "{setting}: {refused}");
     }
+}
+
+#[test]
+fn the_schema_knows_every_parameter_of_a_policy_and_no_other() {
+    let policies = std::fs::read_to_string("deploy/policies/policies.yaml").expect("the policies");
+    let objects = policies.lines().filter(|line| line.starts_with("        {\""));
+    let objects = objects.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let mut names: BTreeSet<String> =
+        objects.flat_map(|it| it.as_object().expect("parameters").keys().cloned().collect::<Vec<_>>()).collect();
+    // One for each namespace, too.
+    assert!(names.remove("fixedNodePorts"));
+    names.insert(r"fixedNodePorts(\..+)?".to_owned());
+    let wanted = format!("^({})$", names.into_iter().collect::<Vec<_>>().join("|"));
+    let schema = file("values.schema.json");
+    let parameters = &schema["properties"]["policies"]["properties"]["parameters"];
+    assert_eq!(parameters["propertyNames"]["pattern"], wanted);
 }
 
 #[test]

@@ -24,6 +24,8 @@ const COPIES: [(&str, &str); 7] = [
 ];
 const SCHEMA: &str = "deploy/chart/values.schema.json";
 
+const CHART: &str = "deploy/chart/Chart.yaml";
+
 /// Between these the README is made.
 const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -->\n"];
 
@@ -67,6 +69,32 @@ fn the_schema_has_every_key_of_the_agents_configuration() {
     let (_, after) = rest.split_once("\n    },\n").expect("its end");
     let made = format!("{:#}", config::schema()).replace('\n', "\n    ");
     compare(SCHEMA, &format!("{before}\n    \"config\": {made},\n{after}"));
+}
+
+/// The sentences of the newest part of the changelog, as Artifact Hub shows them.
+fn changes(changelog: &str) -> String {
+    let newest = changelog.split("\n## ").nth(1).expect("a version");
+    let mut kind = String::new();
+    let mut changes = String::new();
+    for line in newest.lines() {
+        if let Some(heading) = line.strip_prefix("### ") {
+            kind = heading.to_lowercase();
+        } else if let Some(sentence) = line.strip_prefix("- ") {
+            changes += &format!("    - kind: {kind}\n      description: {sentence:?}\n");
+        }
+    }
+    changes
+}
+
+#[test]
+fn the_chart_has_the_newest_changes() {
+    let chart = text(CHART);
+    let key = "\n  artifacthub.io/changes: |\n";
+    let (before, rest) = chart.split_once(key).expect("the key");
+    let after = rest.find("\n  artifacthub.io/").map_or("", |end| &rest[end + 1..]);
+    let wanted = changes(&text("CHANGELOG.md"));
+    assert!(wanted.lines().count() > 2, "{wanted}");
+    compare(CHART, &[before, key, &wanted, after].concat());
 }
 
 #[test]

@@ -130,6 +130,56 @@ fn its_values_are_checked() {
     }
     let refused = try_render(&[r#"guard={"enabled":true,"port":29517}"#]).expect_err("the agents have this port");
     assert!(refused.contains("set another guard.port"), "{refused}");
-    let refused = try_render(&[ON, "openshift.enabled=true"]).expect_err("no pod would be admitted");
-    assert!(refused.contains("no SecurityContextConstraints for the guard"), "{refused}");
+}
+
+#[test]
+fn on_openshift_its_pods_are_admitted_with_what_they_take_and_no_more() {
+    let added = added(&[ON, "openshift.enabled=true"]);
+    let allowed = of(&added, "SecurityContextConstraints");
+    assert_eq!(allowed["users"], json!(["system:serviceaccount:portreeve:portreeve-guard"]));
+    let taken = json!({
+        "volumes": ["hostPath", "projected"],
+        "allowedCapabilities": [],
+        "requiredDropCapabilities": ["ALL"],
+        "runAsUser": {"type": "MustRunAs", "uid": 0},
+        "seLinuxContext": {"type": "RunAsAny"},
+        "allowHostPID": false,
+        "allowPrivilegedContainer": false,
+        "allowPrivilegeEscalation": false,
+    });
+    for (key, value) in taken.as_object().expect("keys") {
+        assert_eq!(&allowed[key], value, "{key}");
+    }
+    let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["securityContext"]["seLinuxOptions"], json!({"type": "spc_t"}));
+    let hooked = self::added(&[r#"guard={"enabled":true,"bind":"report"}"#, "openshift.enabled=true"]);
+    let context = &of(&hooked, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+    assert_eq!(of(&hooked, "SecurityContextConstraints")["allowedCapabilities"], context["capabilities"]["add"]);
+}
+
+#[test]
+fn what_holds_for_all_pods_and_monitors_holds_for_its_own() {
+    let set = [
+        ON,
+        r#"podLabels={"more":"1"}"#,
+        r#"podAnnotations={"note":"2"}"#,
+        "revisionHistoryLimit=3",
+        r#"priorityClassName="high""#,
+        r#"podMonitor={"enabled":true,"scrapeTimeout":"3s","metricRelabelings":[{"action":"drop"}],"labels":{"a":"b"}}"#,
+    ];
+    let added = added(&set);
+    let of_agents = objects(&render(&set[1..]));
+    let template = |objects: &[Value]| of(objects, "DaemonSet")["spec"]["template"].clone();
+    let (guard, agent) = (template(&added), template(&of_agents));
+    assert_eq!(
+        (&guard["metadata"]["labels"]["more"], &guard["metadata"]["annotations"]["note"]),
+        (&json!("1"), &json!("2"))
+    );
+    assert_eq!(of(&added, "DaemonSet")["spec"]["revisionHistoryLimit"], 3);
+    for field in ["priorityClassName", "dnsPolicy", "nodeSelector", "affinity", "tolerations", "hostNetwork"] {
+        assert_eq!(guard["spec"][field], agent["spec"][field], "{field}");
+    }
+    let (monitor, other) = (of(&added, "PodMonitor"), of(&of_agents, "PodMonitor"));
+    assert_eq!(monitor["spec"]["podMetricsEndpoints"], other["spec"]["podMetricsEndpoints"]);
+    assert_eq!(monitor["metadata"]["labels"]["a"], "b");
 }

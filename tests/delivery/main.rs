@@ -11,6 +11,8 @@ mod guard;
 mod helm;
 mod image;
 mod lint;
+#[allow(unreachable_pub, reason = "the lab's, too")]
+mod maker;
 mod monitoring;
 mod names;
 #[path = "../lab/parts/programs.rs"]
@@ -19,4 +21,5 @@ mod programs;
 mod rbac;
 mod readme;
 mod release;
+mod skew;
 mod tried;

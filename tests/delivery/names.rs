@@ -62,5 +62,14 @@ fn the_chart_says_what_artifact_hub_shows() {
     };
     assert_eq!(annotation("images")[0]["image"], format!("{registry}:{}", env!("CARGO_PKG_VERSION")));
     assert_eq!(annotation("license"), "Apache-2.0");
+    let kinds = ["added", "changed", "deprecated", "removed", "fixed", "security"];
+    let changes = annotation("changes");
+    for change in changes.as_array().expect("changes") {
+        assert!(kinds.iter().any(|kind| change["kind"] == *kind), "{change}");
+        assert!(
+            change["description"].as_str().is_some_and(|it| !it.contains("](")),
+            "{change}: Markdown is not rendered"
+        );
+    }
     assert!(annotation("links").as_array().is_some_and(|links| links.len() > 2));
 }

@@ -1,104 +1,22 @@
 //! A release: what `tools/release` refuses, and what it leaves below `dist`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     env, fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Command, Output},
+    path::Path,
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{names::name, programs};
+use crate::{
+    maker::{Maker, command, program, successful},
+    names::name,
+};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-const NAMES: &str =
-    "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n";
 /// Two signatures of one file differ. Every other file of a release is the same.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
-
-/// Keys to sign with, and names, in a folder of their own.
-struct Maker(TempDir);
-
-impl Maker {
-    fn new() -> Self {
-        let folder = TempDir::new().expect("a folder");
-        let maker = Self(folder);
-        maker.write("names", NAMES);
-        maker
-    }
-
-    /// The same with keys, which need the tools of a release.
-    fn with_keys() -> Self {
-        let maker = Self::new();
-        maker.run(&program("cosign"), &["generate-key-pair"]);
-        maker.run("minisign", &["-G", "-W", "-p", "minisign.pub", "-s", "minisign.key"]);
-        maker
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().expect("UTF-8").to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        fs::write(self.0.path().join(name), text).expect("a file");
-        self.path(name)
-    }
-
-    fn run(&self, program: &str, arguments: &[&str]) -> String {
-        let output = command(program, arguments, self.0.path()).env("COSIGN_PASSWORD", "").output();
-        successful(program, &output.unwrap_or_else(|error| panic!("{program}: {error}")))
-    }
-
-    /// A clone of the commit that is checked out, in a folder of its own.
-    fn clone_of_this(&self, name: &str) -> PathBuf {
-        self.run("git", &["clone", "--quiet", env!("CARGO_MANIFEST_DIR"), name]);
-        self.0.path().join(name)
-    }
-
-    /// Makes a release in a clone.
-    fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
-        let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));
-        let keys = [("COSIGN_KEY", &*cosign), ("MINISIGN_KEY", &minisign), ("NAMES", &names), ("COSIGN_PASSWORD", "")];
-        let mut release = command(clone.join("tools/release").to_str().expect("UTF-8"), &[version], clone);
-        release.envs(keys).envs(more.iter().copied()).output().expect("bash")
-    }
-
-    /// Stands in for cargo when cargo compiles: a release of a small file is a release, too.
-    fn cargo(&self) -> String {
-        let text = format!(
-            "#!/bin/bash\nset -eu\n\
-             [ \"$1 $2\" = 'auditable build' ] || exec '{}' \"$@\"\n\
-             for word; do case \"$word\" in --target=*) target=\"${{word#--target=}}\" ;; esac; done\n\
-             mkdir -p \"target/$target/release\"\n\
-             printf '\\177ELF of %s' \"$target\" > \"target/$target/release/portreeve\"\n\
-             chmod 755 \"target/$target/release/portreeve\"\n",
-            env!("CARGO")
-        );
-        let path = self.write("cargo", &text);
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
-        path
-    }
-}
-
-fn program(name: &str) -> String {
-    programs::find(name).to_str().expect("UTF-8").to_owned()
-}
-
-fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(folder);
-    command
-}
-
-#[track_caller]
-fn successful(program: &str, output: &Output) -> String {
-    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    assert!(output.status.success(), "{program}: {}{}", text(&output.stdout), text(&output.stderr));
-    text(&output.stdout)
-}
 
 /// The files of a release, by name.
 fn files(dist: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -174,6 +92,106 @@ fn nothing_is_published_that_was_not_made() {
     assert!(String::from_utf8_lossy(&published.stderr).contains("dist has no release"));
 }
 
+/// Programs that only write down how they are called, and a repository of the forge, to which git pushes for real.
+struct Forge<'a>(&'a Maker);
+
+impl<'a> Forge<'a> {
+    fn new(maker: &'a Maker) -> Self {
+        maker.run("git", &["init", "--quiet", "--bare", "forge"]);
+        fs::create_dir(maker.path("bin")).expect("a folder");
+        for (name, does) in
+            [("gh", "cat > /dev/null\n"), ("skopeo", ""), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
+        {
+            let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
+            maker.script(&format!("bin/{name}"), &script);
+        }
+        Self(maker)
+    }
+
+    /// A release of the clone's commit, as far as `tools/publish` reads one.
+    fn made(&self, clone: &Path, version: &str) {
+        let dist = clone.join("dist");
+        fs::create_dir_all(dist.join("site")).expect("a folder");
+        fs::write(dist.join("site/index.html"), format!("the site of {version}")).expect("a page");
+        let site = format!("portreeve-{version}-site.tar.gz");
+        let run = |program: &str, arguments: &[&str]| {
+            successful(program, &command(program, arguments, &dist).output().expect("it runs"))
+        };
+        run("tar", &["-czf", &site, "-C", "site", "."]);
+        fs::remove_dir_all(dist.join("site")).expect("the page is in the archive");
+        let revision = run("git", &["rev-parse", "HEAD"]);
+        fs::write(dist.join("SHA256SUMS"), run("sha256sum", &[&site])).expect("a list");
+        let predicate = json!({"predicate": {"buildDefinition": {
+            "externalParameters": {"version": version, "image": "registry.test/portreeve@sha256:2"},
+            "resolvedDependencies": [{
+                "uri": "git+https://forge.test/portreeve/portreeve",
+                "digest": {"gitCommit": revision.trim()},
+            }],
+        }}});
+        fs::write(dist.join("predicate"), predicate.to_string()).expect("a file");
+        let payload = run("base64", &["--wrap=0", "predicate"]);
+        fs::remove_file(dist.join("predicate")).expect("the file is there");
+        let bundle = json!({"dsseEnvelope": {"payload": payload}});
+        fs::write(dist.join("SHA256SUMS.provenance.json"), bundle.to_string()).expect("a file");
+    }
+
+    fn published(&self, clone: &Path) -> String {
+        let path = format!("{}:{}", self.0.path("bin"), env::var("PATH").expect("a PATH"));
+        let to_forge = [
+            ("GIT_CONFIG_COUNT", "1".to_owned()),
+            ("GIT_CONFIG_KEY_0", format!("url.{}.insteadOf", self.0.path("forge"))),
+            ("GIT_CONFIG_VALUE_0", "https://forge.test/portreeve/portreeve".to_owned()),
+        ];
+        let mut publish = command(clone.join("tools/publish").to_str().expect("UTF-8"), &[], clone);
+        publish.env("PATH", path).env("COSIGN_KEY", "a key").env_remove("KUBEBUILDER_ASSETS").envs(to_forge);
+        successful("tools/publish", &publish.output().expect("bash"))
+    }
+
+    /// What git prints about the forge's repository.
+    fn has(&self, arguments: &[&str]) -> String {
+        self.0.run("git", &[&["--git-dir=forge"], arguments].concat())
+    }
+}
+
+#[test]
+fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
+    let maker = Maker::new();
+    let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
+    forge.made(&clone, "1.10.0");
+    forge.published(&clone);
+    let calls = fs::read_to_string(maker.path("called")).expect("calls");
+    let wanted = [
+        "skopeo copy --all --preserve-digests oci-archive:dist/portreeve-1.10.0-image.tar:1.10.0 docker://registry.test/portreeve:1.10.0",
+        "cosign sign --yes --key a key registry.test/portreeve@sha256:2",
+        "helm push dist/portreeve-1.10.0.tgz oci://registry.test/portreeve/charts",
+        "cosign sign --yes --key a key registry.test/portreeve/charts/portreeve@sha256:1",
+        "gh release create v1.10.0 --repo https://forge.test/portreeve/portreeve --verify-tag --title Portreeve 1.10.0 --notes-file - \
+         dist/SHA256SUMS dist/SHA256SUMS.provenance.json dist/portreeve-1.10.0-site.tar.gz",
+    ];
+    assert_eq!(calls.lines().collect::<Vec<_>>(), wanted);
+    let head = successful("git", &command("git", &["rev-parse", "HEAD"], &clone).output().expect("git"));
+    assert_eq!(forge.has(&["rev-parse", "v1.10.0"]), head);
+    let site = |of: &str| {
+        assert_eq!(forge.has(&["show", "gh-pages:index.html"]), format!("the site of {of}"));
+        assert_eq!(forge.has(&["ls-tree", "-r", "--name-only", "gh-pages"]), "index.html\n", "and no other file");
+        assert_eq!(forge.has(&["rev-list", "--count", "gh-pages"]), "1\n", "no version of the site is kept");
+    };
+    site("1.10.0");
+
+    fs::remove_dir_all(clone.join("dist")).expect("a release");
+    forge.made(&clone, "1.9.1");
+    let said = forge.published(&clone);
+    assert!(said.contains("The site was not pushed: it stays that of 1.10.0, which is newer than 1.9.1"), "{said}");
+    site("1.10.0");
+
+    fs::remove_dir_all(clone.join("dist")).expect("a release");
+    forge.made(&clone, "1.11.0");
+    forge.published(&clone);
+    site("1.11.0");
+    let changes = successful("git", &command("git", &["status", "--porcelain"], &clone).output().expect("git"));
+    assert_eq!(changes, "", "dist is ignored, and nothing else was written");
+}
+
 /// What `make nightly SHARD=release` runs: it needs GoReleaser, cosign and more.
 mod made {
     use super::*;
@@ -181,7 +199,7 @@ mod made {
     #[test]
     fn a_release_verifies_by_itself_and_two_of_the_same_commit_are_the_same() {
         let maker = Maker::with_keys();
-        let cargo = maker.cargo();
+        let cargo = maker.cargo(None);
         let [first, second] = ["one", "a/second/one"].map(|name| {
             let clone = maker.clone_of_this(name);
             successful("tools/release", &maker.release(&clone, VERSION, &[("CARGO", &cargo)]));
@@ -204,6 +222,7 @@ mod made {
             "portreeve-VERSION-linux-amd64.rpm",
             "portreeve-VERSION-linux-arm64.deb",
             "portreeve-VERSION-linux-arm64.rpm",
+            "portreeve-VERSION-site.tar.gz",
             "portreeve-VERSION.cdx.json",
             "portreeve-VERSION.tgz",
             "portreeve.yaml",
@@ -228,6 +247,7 @@ mod made {
                 assert!(package.contains(wanted), "{package}");
             }
         }
+        site(&maker, &first);
         krew(&maker, &first);
         let manifest = text(&has["install.yaml"]);
         assert!(manifest.contains(&format!("registry.test/portreeve@{digest}")), "{manifest}");
@@ -269,7 +289,7 @@ mod made {
             (&cosign, [&slsa[..], &key, &[&changed]].concat()),
             ("minisign", vec!["-V", "-q", "-p", "minisign.pub", "-m", &changed]),
         ] {
-            let output = command(program, &arguments, maker.0.path()).output().expect("it");
+            let output = command(program, &arguments, Path::new(&maker.path(""))).output().expect("it");
             assert!(!output.status.success(), "{program} {arguments:?} takes another list");
         }
     }
@@ -301,6 +321,34 @@ mod made {
             assert_eq!(of("revision").len(), 40);
         }
         index["digest"].as_str().expect("a digest").to_owned()
+    }
+
+    /// The pages to which the alerts of this release link, with the names of this release.
+    fn site(maker: &Maker, dist: &Path) {
+        let archive = path(dist, &format!("portreeve-{VERSION}-site.tar.gz"));
+        let file = |name: &str| maker.run("tar", &["-xzOf", &archive, &format!("./{name}")]);
+        assert!(file("runbooks/PortreeveWarningFinding.html").contains("</html>"));
+        assert!(
+            file("install.html").contains("https://forge.test/portreeve/portreeve/blob/main/"),
+            "links to the repository"
+        );
+        assert_eq!(file("CNAME").trim_end(), "site.test");
+        let listed = maker.run("tar", &["-tvzf", &archive]);
+        assert!(listed.lines().all(|line| line.contains(" 0/0 ")), "{listed}");
+        let chart = path(dist, &format!("portreeve-{VERSION}.tgz"));
+        let rules = maker.run(
+            &program("helm"),
+            &["template", "portreeve", &chart, "--kube-version=1.36.3", "--set=prometheusRule.enabled=true"],
+        );
+        let links: BTreeSet<&str> = rules
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("runbook_url: https://site.test/"))
+            .map(|link| link.split('#').next().expect("a page"))
+            .collect();
+        assert!(links.len() > 10, "{links:?}");
+        for page in links {
+            assert!(listed.contains(&format!(" ./{page}\n")), "an alert links to {page}, which the site does not have");
+        }
     }
 
     fn krew(maker: &Maker, dist: &Path) {
@@ -355,7 +403,7 @@ mod made {
             // cargo-auditable's list.
             assert!(has(b".dep-v0"), "{arch} has no list of dependencies");
             assert!(!has(b".symtab"), "{arch} has symbols, which nothing on a node reads");
-            for path in [maker.0.path().to_str().expect("UTF-8"), "/.rustup/", "/.cargo/"] {
+            for path in [&*maker.path(""), "/.rustup/", "/.cargo/"] {
                 assert!(!has(path.as_bytes()), "{arch} names {path}");
             }
             if arch == env::consts::ARCH.replace("x86_64", "amd64") {

@@ -19,8 +19,8 @@ const PREPARE: [&str; 2] = [
 ];
 pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
-const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
-const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
+pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
+pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
 /// An old release, with the values of its values.yaml.
 const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
@@ -144,7 +144,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
 }
 
 /// Every object of the cluster but Events, and the lease that the kubelet renews.
-fn objects(person: &Person<'_>) -> BTreeSet<String> {
+pub(crate) fn objects(person: &Person<'_>) -> BTreeSet<String> {
     let kinds = person.types("kubectl api-resources --verbs=list -o name");
     let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
     let names = r#"-o=jsonpath={range.items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{"\n"}{end}"#;

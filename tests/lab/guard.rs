@@ -17,7 +17,8 @@ use std::{
 use portreeve_facts::PortSet;
 
 use crate::{
-    parts::{ControlPlane, PRIMARY, enter_alone, objects, sysctl, until},
+    chart::{INSTALL, UNINSTALL, UPGRADE, prepare, roll_out, served},
+    parts::{ControlPlane, PRIMARY, WholeNode, enter_alone, http_get, objects, sysctl, until},
     server::node_ports,
 };
 
@@ -144,4 +145,52 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let connections = stream.end();
     assert!(connections.len() > 500, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
+}
+
+/// The guard's process on the node.
+fn guard_of(node: &WholeNode) -> Option<u32> {
+    let mut processes = node.machine.processes().into_iter();
+    processes
+        .find(|(_, words)| words[0] == "/portreeve" && words.iter().any(|word| word == "guard"))
+        .map(|(pid, _)| pid)
+}
+
+#[test]
+fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_they_are_released() {
+    let node = WholeNode::start();
+    sysctl("net.ipv4.ip_local_port_range", "30000 60999");
+    sysctl("net.ipv4.ip_local_reserved_ports", "40000");
+    node.namespace("shop");
+    let person = node.person();
+    prepare(&person);
+    person.types(&format!("{INSTALL} --set guard.enabled=true"));
+    roll_out(&person);
+    person.types("kubectl -n portreeve rollout status daemonset/portreeve-guard --timeout=2m");
+    let (_, port) = served(&node);
+    let port = u16::try_from(port).expect("a port");
+    until("reservation", || reserved().contains(port).then_some(()));
+    assert!(reserved().contains(40000), "the entry of another program");
+
+    let pid = guard_of(&node).expect("the guard runs");
+    let status = std::fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
+    for line in ["Uid:\t0\t0\t0\t0", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.lines().any(|it| it == line), "{line}: {status}");
+    }
+    let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
+    assert!(metrics.contains("portreeve_guard_"), "{metrics}");
+
+    // A pod that starts again takes its own ports over.
+    node.machine.run(&["kill", "-KILL", &pid.to_string()]);
+    until("another process", || guard_of(&node).filter(|new| *new != pid));
+    assert!(reserved().contains(port), "a restart leaves no port free");
+    let service = objects::service("second", &[objects::port(80, None)]);
+    let second_port = node_ports(&node.cluster.api().create(&service))[0];
+    until("reservation", || reserved().contains(second_port).then_some(()));
+
+    person.types(&format!("{UPGRADE} --set guard.enabled=false"));
+    until("end of the guard", || guard_of(&node).is_none().then_some(()));
+    assert!(reserved().contains(port), "it stays reserved until the boot");
+    node.machine.run(&[env!("CARGO_BIN_EXE_portreeve"), "guard", "--release"]);
+    assert_eq!(reserved(), "40000".parse().expect("ports"), "and no entry of another program goes");
+    person.types(UNINSTALL);
 }

@@ -24,6 +24,9 @@ mod healthy;
 mod ipvs;
 mod left_behind;
 mod look;
+#[path = "../delivery/maker.rs"]
+#[allow(dead_code, reason = "the tests of a release use all of it")]
+mod maker;
 mod metrics;
 mod modes;
 mod old_proxy;
@@ -35,6 +38,7 @@ mod policies;
 mod prometheus;
 mod readers;
 mod refused;
+mod released;
 mod runbooks;
 #[path = "../cluster/said.rs"]
 mod said;

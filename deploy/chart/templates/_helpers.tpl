@@ -15,14 +15,19 @@
 {{ include "portreeve.name" . | trunc 56 | trimSuffix "-" }}-reader
 {{- end -}}
 
+{{- define "portreeve.guard" -}}
+{{ include "portreeve.name" . | trunc 57 | trimSuffix "-" }}-guard
+{{- end -}}
+
 {{/* Cluster-wide objects carry the namespace, so that two releases do not meet. */}}
 {{- define "portreeve.clusterName" -}}
 {{- $name := include "portreeve.name" . -}}
 {{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s-%s" .Release.Namespace $name }}{{- end -}}
 {{- end -}}
 
+{{/* Of the agent, or of the guard if `part` is `-guard`. */}}
 {{- define "portreeve.selector" -}}
-app.kubernetes.io/name: portreeve
+app.kubernetes.io/name: portreeve{{ .part | default "" }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 
@@ -53,6 +58,50 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{/* What the pods of agent and guard have in common: the network, the nodes, the image. */}}
+{{- define "portreeve.pod" -}}
+automountServiceAccountToken: true
+enableServiceLinks: false
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+hostNetwork: true
+# The node's own resolver: a cluster DNS behind a broken Service would take the pod along.
+dnsPolicy: Default
+terminationGracePeriodSeconds: 5
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* The name and the address of the node, for both. */}}
+{{- define "portreeve.env" -}}
+# With its default written out, helm can take over what kubectl applied.
+- name: NODE_NAME
+  valueFrom:
+    fieldRef:
+      apiVersion: v1
+      fieldPath: spec.nodeName
+- name: HOST_IP
+  valueFrom:
+    fieldRef:
+      apiVersion: v1
+      fieldPath: status.hostIP
 {{- end -}}
 
 {{/* What a container may do, by profile. */}}

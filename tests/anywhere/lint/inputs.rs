@@ -484,6 +484,11 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
     let said =
         "lint does not read the templates of the chart charts/shop: helm template charts/shop | portreeve lint -";
     assert!(notes.contains(said), "{notes}");
+    let (_, table, _) = lint(&files, &["."]);
+    assert!(table.contains("unread charts    1: charts/shop\n"), "{table}");
+    let (_, document, _) = lint(&files, &["-o", "json", "."]);
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    assert_eq!(document["unreadCharts"], serde_json::json!(["charts/shop"]));
     assert_eq!(lint(&files, &["charts"]).0, 2, "nothing was judged");
     assert_eq!(lint(&files, &["charts/shop/templates"]).0, 2, "who names a template is told");
     assert_eq!(lint(&files, &["--allow-empty", "charts"]).0, 0);

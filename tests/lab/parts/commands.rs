@@ -1,6 +1,10 @@
 //! Programs that run to their end.
 
-use std::{path::Path, process::Command};
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::Value;
 
@@ -30,18 +34,24 @@ pub fn follow(cluster: &ControlPlane, finding: &Value) {
     }
 }
 
-/// A user in the package's folder, with all rights and a home directory of their own.
+/// A user in the package's folder or another one, with all rights and a home directory of their own.
 pub struct Person<'a> {
     cluster: &'a ControlPlane,
+    folder: PathBuf,
     home: Directory,
 }
 
 impl<'a> Person<'a> {
     pub fn of(cluster: &'a ControlPlane) -> Self {
-        Self { cluster, home: Directory::new() }
+        Self { cluster, folder: env!("CARGO_MANIFEST_DIR").into(), home: Directory::new() }
     }
 
-    /// The output of a command line that begins with `kubectl` or `helm` and has no quotes.
+    /// The same user in another folder.
+    pub fn moves_to(self, folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), ..self }
+    }
+
+    /// The output of a command line that begins with a program and has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
@@ -53,7 +63,11 @@ impl<'a> Person<'a> {
         let mut words = line.split_whitespace();
         let program = programs::find(words.next().expect("a program"));
         let mut command = Command::new(program);
-        command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR"))).args(words);
+        command.current_dir(&self.folder).args(words);
+        // Plugins of kubectl, as krew's page says.
+        let plugins = self.home.path().join(".krew/bin");
+        let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
+        command.env("PATH", env::join_paths([plugins].into_iter().chain(places)).expect("a PATH"));
         // The caches are about another cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         run(&mut command)

@@ -64,7 +64,7 @@ fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Pa
 }
 
 /// Compiled now, unless `make lab` did: the test needs the current source. Tests have no network for downloads.
-fn static_binary() -> PathBuf {
+pub fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);
     // Of the package that is being tested: a build script that sees them builds anew.

@@ -50,6 +50,7 @@ pub use self::{
     control_plane::ControlPlane,
     copies::Copies,
     directory::Directory,
+    images::static_binary,
     kubectl::{Plugin, kubectl},
     namespace::{Namespace, ip, sysctl},
     node::{ADDRESSES, LINK_LOCAL, PRIMARY, Wired, enter_alone},

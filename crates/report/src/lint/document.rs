@@ -44,6 +44,8 @@ struct LintDocument {
     again: usize,
     /// How many objects of other kinds there were, by kind and group; a document without a kind has the empty kind.
     skipped: BTreeMap<String, usize>,
+    /// The folders of Helm charts whose templates were not read: they are manifests only after rendering.
+    unread_charts: Vec<String>,
     /// The NodePort range.
     node_port_range: Range,
     /// The cluster or file with which the manifests were compared.
@@ -164,6 +166,7 @@ impl LintDocument {
             judged: report.judged,
             again: report.again,
             skipped: report.skipped.iter().map(|(kind, count)| (tidy(kind), *count)).collect(),
+            unread_charts: report.charts.iter().map(|folder| tidy(folder)).collect(),
             node_port_range: Range::of(&report.range),
             against: report.against.as_deref().map(tidy),
             findings: report.reported().map(PlacedProblem::of).collect(),

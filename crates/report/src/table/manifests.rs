@@ -108,10 +108,13 @@ impl Page<'_> {
 
     /// The judged and the unjudged part.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
-        let LintReport { files, judged, again, skipped, range, against, failures, unknown, .. } = report;
+        let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {judged} judged objects"))];
         if !skipped.is_empty() {
             rows.push(("skipped", kinds(skipped)));
+        }
+        if !charts.is_empty() {
+            rows.push(("unread charts", named(charts)));
         }
         if *again > 0 {
             rows.push((
@@ -138,6 +141,14 @@ impl Page<'_> {
         }
         Ok(())
     }
+}
+
+/// `12: charts/api, charts/shop and 10 more`.
+fn named(charts: &[String]) -> String {
+    let names: Vec<String> = charts.iter().take(KINDS).map(|folder| tidy(folder)).collect();
+    let rest = charts.len() - names.len();
+    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
+    format!("{}: {}{rest}", charts.len(), names.join(", "))
 }
 
 /// `12: 5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.

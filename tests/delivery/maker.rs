@@ -1,0 +1,107 @@
+//! A maintainer who makes a release: the keys, the names, and a clone of this commit.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use tempfile::TempDir;
+
+const NAMES: &str =
+    "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n";
+
+/// Keys to sign with, and names, in a folder of their own.
+pub struct Maker(TempDir);
+
+impl Maker {
+    pub fn new() -> Self {
+        let folder = TempDir::new().expect("a folder");
+        let maker = Self(folder);
+        maker.write("names", NAMES);
+        maker
+    }
+
+    /// The same with keys, which need the tools of a release.
+    pub fn with_keys() -> Self {
+        let maker = Self::new();
+        maker.run(&program("cosign"), &["generate-key-pair"]);
+        maker.run("minisign", &["-G", "-W", "-p", "minisign.pub", "-s", "minisign.key"]);
+        maker
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().expect("UTF-8").to_owned()
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> String {
+        fs::write(self.0.path().join(name), text).expect("a file");
+        self.path(name)
+    }
+
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = command(program, arguments, self.0.path()).env("COSIGN_PASSWORD", "").output();
+        successful(program, &output.unwrap_or_else(|error| panic!("{program}: {error}")))
+    }
+
+    /// A clone of the commit that is checked out, in a folder of its own.
+    pub fn clone_of_this(&self, name: &str) -> PathBuf {
+        self.run("git", &["clone", "--quiet", env!("CARGO_MANIFEST_DIR"), name]);
+        self.0.path().join(name)
+    }
+
+    /// Makes a release in a clone.
+    pub fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
+        let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));
+        let keys = [("COSIGN_KEY", &*cosign), ("MINISIGN_KEY", &minisign), ("NAMES", &names), ("COSIGN_PASSWORD", "")];
+        let mut release = command(clone.join("tools/release").to_str().expect("UTF-8"), &[version], clone);
+        release.envs(keys).envs(more.iter().copied()).output().expect("bash")
+    }
+
+    /// Stands in for cargo when cargo compiles: a release of a small file is a release, too. The program of amd64 can be a real one.
+    pub fn cargo(&self, amd64: Option<&Path>) -> String {
+        let amd64 = amd64.map_or_else(String::new, |path| {
+            format!("[ \"$target\" != x86_64-unknown-linux-musl ] || cp '{}' \"$made\"\n", path.display())
+        });
+        let text = format!(
+            "#!/bin/bash\nset -eu\n\
+             [ \"$1 $2\" = 'auditable build' ] || exec '{}' \"$@\"\n\
+             for word; do case \"$word\" in --target=*) target=\"${{word#--target=}}\" ;; esac; done\n\
+             made=\"target/$target/release/portreeve\"\n\
+             mkdir -p \"${{made%/*}}\"\n\
+             printf '\\177ELF of %s' \"$target\" > \"$made\"\n\
+             {amd64}chmod 755 \"$made\"\n",
+            env!("CARGO")
+        );
+        self.script("cargo", &text)
+    }
+
+    /// Writes a program, and returns its path.
+    pub fn script(&self, name: &str, text: &str) -> String {
+        let path = self.write(name, text);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
+        path
+    }
+}
+
+/// The path of a program that `tools/install` makes of Go.
+#[track_caller]
+pub fn program(name: &str) -> String {
+    let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/install");
+    let mut find = command(tools, &["--find", name], Path::new("/"));
+    successful("tools/install", &find.output().expect("bash")).trim().to_owned()
+}
+
+pub fn command(program: &str, arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder);
+    command
+}
+
+#[track_caller]
+pub fn successful(program: &str, output: &Output) -> String {
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{program}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
