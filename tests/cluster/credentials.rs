@@ -141,7 +141,7 @@ fn a_plug_in_that_hangs_is_killed() {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("pid");
     let said = plugin(&format!("echo $$ > {}; exec sleep 600", path.display()), Duration::from_secs(2));
-    assert!(said.contains("the credential plug-in sh gave no answer within 2 s"), "{said}");
+    assert!(said.contains("the credential plug-in sh returned no answer within 2 s"), "{said}");
     thread::sleep(Duration::from_millis(500)); // a second plug-in would write another number
     is_ended(&path);
 }

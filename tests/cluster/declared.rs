@@ -99,5 +99,5 @@ fn objects_that_may_not_be_listed_are_unknown_and_the_document_fits_its_schema()
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
     let nothing = Fake::new(|_, _| Reply::Status(403, "forbidden"));
     let (code, stdout, notes) = plugin.run(&nothing, &["owner", "30080", "--no-agent"]);
-    assert!((code, stdout.as_str()) == (2, "") && notes.contains("nothing is known"), "{notes}");
+    assert!((code, stdout.as_str()) == (2, "") && notes.contains("nothing was read"), "{notes}");
 }

@@ -181,10 +181,10 @@ fn a_port_is_reported_once_for_all_nodes_with_the_same_facts() {
     assert_eq!(code, 2, "{text}");
     assert!(text.starts_with("4 of 7 nodes: a1, b, d and 1 more\n30001/tcp, "), "{text}");
     assert!(text.contains("\n\nnode c\n30001/tcp, "), "{text}");
-    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  not known: its answer is no snapshot"), "{text}");
+    assert!(text.contains("\n\n2 of 7 nodes: odd, old\n  not known: the agent's answer is not a snapshot"), "{text}");
     let (code, ports, stderr) = plugin.run(&fake, &["suggest"]);
     assert_eq!((code, ports.as_str()), (2, "30002\n"));
-    assert!(stderr.contains("not known of 2 nodes, odd, old: its answer is no snapshot"), "{stderr}");
+    assert!(stderr.contains("not known of 2 nodes, odd, old: the agent's answer is not a snapshot"), "{stderr}");
 }
 
 #[test]

@@ -321,7 +321,7 @@ fn the_owner_of_a_port_on_each_node_comes_from_its_agent() {
     };
     assert!(first.contains("no Service, pod or process has it"), "{text}");
     assert!(second.starts_with("node n2") && second.contains("30001/tcp, proxy mode"), "{text}");
-    assert!(odd.starts_with("node odd\n  not known: its answer is no snapshot"), "{text}");
+    assert!(odd.starts_with("node odd\n  not known: the agent's answer is not a snapshot"), "{text}");
     let (code, stdout, _) = plugin.run(&fake, &["owner", "30080", "--node", "n1", "-o", "json"]);
     assert_eq!(code, 0);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
@@ -389,8 +389,8 @@ fn a_suggested_port_is_free_on_every_node() {
     let (fake, plugin) = (seen(), Plugin::new());
     let (code, stdout, stderr) = plugin.run(&fake, &["suggest", "--count", "2"]);
     assert_eq!((code, stdout.as_str()), (2, "30002\n30003\n"), "{stderr}");
-    assert!(stderr.contains("about the 3 agents listed in namespace portreeve"), "{stderr}");
-    assert!(stderr.contains("not known of odd: its answer is no snapshot"), "{stderr}");
+    assert!(stderr.contains("scope: the 3 agents listed in namespace portreeve"), "{stderr}");
+    assert!(stderr.contains("not known of odd: the agent's answer is not a snapshot"), "{stderr}");
     let (code, stdout, _) = plugin.run(&fake, &["suggest", "--host"]);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "a port for the nodes themselves");
 }

@@ -77,7 +77,7 @@ fn a_fact_of_no_agent_is_no_parameter_and_is_reported() {
     let nobody = cluster(&[], |_, _, _| Reply::Hangup);
     let (code, text, notes) = plugin.run(&nobody, &["policies"]);
     assert!(
-        code == 2 && text.is_empty() && notes.contains("no policy printed"),
+        code == 2 && text.is_empty() && notes.contains("no policy is printed"),
         "an incomplete policy would replace known facts: {notes}"
     );
     assert!(notes.contains("without agents, apply deploy/policies/policies.yaml unchanged"), "{notes}");

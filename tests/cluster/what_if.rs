@@ -116,7 +116,7 @@ fn losses_of_many_ports_with_one_cause_are_reported_once_with_their_remedy() {
     assert!(text.matches(answers).count() == 1 && text.matches("31000/tcp").count() == 1, "{text}");
     assert!(text.contains("--set node_port_addresses=0.0.0.0/0,::/0"), "{text}");
     let (_, text, _) = run(&["--set", "node_port_addresses=0.0.0.0/0,::/0"]);
-    assert!(!text.contains("192.0.2.2") && !text.contains("To keep the others"), "{text}");
+    assert!(!text.contains("192.0.2.2") && !text.contains("To keep the other addresses"), "{text}");
     let (_, json, _) = run(&["-o", "json"]);
     let document: Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(document["claims"].as_array().map(Vec::len), Some(61), "each port has its own entry: {json}");
