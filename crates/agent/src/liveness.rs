@@ -154,7 +154,7 @@ mod tests {
         std::fs::remove_file(&path).expect("it is there");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
         let error = probe(&path).expect_err("a pipe").to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
     }
 
     #[test]

@@ -114,7 +114,7 @@ mod tests {
     fn a_cluster_whose_nodes_are_all_others_is_not_that_of_a_known_node() {
         let mut cluster = Snapshot::healthy().cluster;
         assert_eq!(no_own_node(&cluster, "host"), None);
-        for (name, wanted) in [(None, "called host; there are "), (Some("typo"), "; its Pods")] {
+        for (name, wanted) in [(None, "the name host; there are "), (Some("typo"), "; its Pods")] {
             cluster.node_name = name.map(str::to_owned);
             let gap = no_own_node(&cluster, "host").expect("a gap");
             assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");

@@ -136,7 +136,7 @@ mod tests {
         assert!(user.token.is_none() && ends.is_none());
         for (status, wanted) in [
             (r#"{"token":"sec\u0007ret"}"#, "control"),
-            (r#"{"token":"secret","expirationTimestamp":"soon"}"#, "no time"),
+            (r#"{"token":"secret","expirationTimestamp":"soon"}"#, "not a time"),
             (r#"{"clientKeyData":"secret"}"#, "neither a token nor"),
             ("null", "neither a token nor"),
             (r#"["secret"]"#, "no ExecCredential"),

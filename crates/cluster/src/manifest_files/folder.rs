@@ -85,7 +85,7 @@ impl Found {
                 Ok(it) if it.is_dir() => match depth.checked_sub(1) {
                     Some(below) => self.collect(&path, below),
                     None => {
-                        self.fail(&path, format_args!("is not read, because it is more than {DEEPEST} folders deep"))
+                        self.fail(&path, format_args!("is not read, because it is more than {DEEPEST} folders deep"));
                     }
                 },
                 Ok(it) if !is_manifest(&path) || (it.is_symlink() && path.is_dir()) => {}

@@ -237,8 +237,8 @@ mod tests {
     #[test]
     fn what_is_no_report_is_named_by_its_kind() {
         for (answer, wanted) in [
-            (&b"<html>"[..], "no JSON object"),
-            (b"[]", "no JSON object"),
+            (&b"<html>"[..], "not a JSON object"),
+            (b"[]", "not a JSON object"),
             (br#"{"schema":"portreeve.findings/v2"}"#, "portreeve.findings/v2"),
             (br#"{"kind":"Status"}"#, "no schema"),
             (br#"{"schema":"portreeve.findings/v1","nodes":[]}"#, "is not portreeve.findings/v1"),
@@ -246,7 +246,7 @@ mod tests {
                 br#"{"schema":"portreeve.findings/v1","findings":[],"unknown":[],"nodes":[{"node":"n1","lookedAt":"yesterday"}]}"#,
                 "is not portreeve.findings/v1",
             ),
-            (b"\xff\xfe", "no JSON object"),
+            (b"\xff\xfe", "not a JSON object"),
         ] {
             let error = read("n1", answer).expect_err("no report");
             assert!(error.why == Why::Malformed && error.detail.contains(wanted), "{error:?}");

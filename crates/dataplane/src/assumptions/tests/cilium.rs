@@ -222,7 +222,8 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     let both = assumptions(&world);
     let modes: std::collections::BTreeSet<_> = both.iter().map(|it| it.plane.mode.name()).collect();
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
-    assert!(both.mode_in_words().contains("by ConfigMap kube-system/cilium-config Cilium replaces it; the result is"));
+    let words = both.mode_in_words();
+    assert!(words.contains("cilium-config Cilium replaces it; the result is"), "{words}");
     // Each data plane has its own settings, also the settings from the user.
     let said = |mode: Mode| {
         let mut world = world.clone();
