@@ -16,7 +16,7 @@ const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
 /// The minimum number of promises.
 const FEWEST: usize = 60;
 /// The attackers in the tables of the threat model.
-const THREATS: [&str; 2] = ["| asset | what keeps it | tests |", "| who | reaches | what holds it off | tests |"];
+const THREATS: [&str; 2] = ["| asset | protection | tests |", "| attacker | reaches | protection | tests |"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
