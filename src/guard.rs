@@ -192,6 +192,9 @@ fn give_back(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode
         writeln!(out, "removed: {removed}")?;
         writeln!(out, "net.ipv4.ip_local_reserved_ports = {}", kept.list)
     })?;
+    if kept.bad_record.is_some() || !kept.given_up.is_empty() {
+        bail!("not every port of the guard was removed");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -139,6 +139,13 @@ fn an_entry_that_was_there_before_or_that_another_program_writes_too_stays() {
     assert!(err.contains("these ports stay until the next boot: 30080"), "{err}");
     guard(&stage, &["--release"]);
     assert_eq!(list(), "2703,30000-30100", "no hole in the list of another program");
+
+    set_list("2703");
+    guard(&stage, &["--once"]);
+    set_list("2703,30000-30100");
+    let (code, _, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (2, "2703,30000-30100"), "{err}");
+    assert!(err.contains("not every port of the guard was removed"), "{err}");
 }
 
 #[test]
@@ -332,8 +339,9 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     assert!(Command::new("umount").arg(&at).status().expect("umount runs").success());
     fs::write(state(&stage), "{").expect("a file");
     let (code, _, err) = guard(&stage, &["--release"]);
-    assert_eq!((code, list().as_str()), (0, "2703"));
+    assert_eq!((code, list().as_str()), (2, "2703"));
     assert!(err.contains("the guard's record is malformed"), "{err}");
+    assert!(err.contains("not every port of the guard was removed"), "{err}");
     let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
     assert_eq!(code, 64, "{err}");
 }

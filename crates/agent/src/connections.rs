@@ -7,16 +7,21 @@ use axum::{Router, serve::Listener};
 use hyper::server::conn::http1;
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
-    net::TcpSocket,
+    net::{TcpListener, TcpSocket},
     task::AbortHandle,
     time::{sleep, timeout},
 };
+use tracing::{info, warn};
 
 /// The greatest number of connections at a time. One more ends the oldest.
 const MAX_CONNECTIONS: usize = 32;
 /// The pause between two connections, so that a flood costs little. The oldest connection has a third of a second before it can
 /// be ended. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
+/// The pause between the first and the second attempt to bind the port.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest time of a connection: one request and the answer.
 const LONGEST: Duration = Duration::from_secs(120);
 /// The longest head of a request, in bytes.
@@ -39,6 +44,36 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
+}
+
+/// Answers at `address`, and tries again while the port cannot be bound. `attempt` is the first attempt, and `seen` gets each.
+pub(super) async fn bind_and_serve(
+    address: SocketAddr,
+    mut attempt: io::Result<std::net::TcpListener>,
+    router: Router,
+    seen: impl Fn(&io::Result<std::net::TcpListener>),
+) {
+    let mut pause = FIRST_PAUSE;
+    let mut logged = None;
+    let at_once = attempt.is_ok();
+    let listener = loop {
+        seen(&attempt);
+        match attempt.and_then(TcpListener::from_std) {
+            Ok(listener) => break listener,
+            Err(error) if logged != Some(error.kind()) => {
+                warn!(%address, %error, "cannot listen here; the program tries again, and still scans");
+                logged = Some(error.kind());
+            }
+            Err(_) => {}
+        }
+        sleep(pause).await;
+        pause = (2 * pause).min(LONGEST_PAUSE);
+        attempt = listen(address);
+    };
+    if !at_once {
+        info!(%address, "answering");
+    }
+    serve(listener, router).await;
 }
 
 /// Answers one request on each connection, and never ends.
@@ -71,7 +106,7 @@ mod tests {
     use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt as _, AsyncWriteExt as _},
-        net::{TcpListener, TcpStream},
+        net::TcpStream,
         task::JoinHandle,
     };
 

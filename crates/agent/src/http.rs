@@ -20,12 +20,11 @@ use axum::{
 use jiff::Timestamp;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::UnixListener,
     runtime::Handle,
-    sync::watch::{Receiver, Sender, channel},
-    time::sleep,
+    sync::watch::{Receiver, channel},
 };
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use super::{
     authorization::{Authorization, Wish},
@@ -53,10 +52,6 @@ use portreeve_rules::{ids::IDS, ledger::Board};
 const FINDINGS: &str = "/portreeve/findings";
 /// The path that a reader of snapshots needs the right to `get`.
 const SNAPSHOT: &str = "/portreeve/snapshot";
-/// The pause between the first and the second attempt to bind the port.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between two attempts.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A snapshot and its judged findings.
 pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
@@ -152,7 +147,12 @@ pub(super) fn start(
 ) -> anyhow::Result<Receiver<Reading<OwnPort>>> {
     let first = connections::listen(address);
     let (sender, receiver) = channel(port_state(address, &first));
-    threads::start("answering over HTTP", tasks, move || bind_and_serve(state, address, first, sender))?;
+    let router = router(state, Way::Network);
+    threads::start("answering over HTTP", tasks, move || {
+        connections::bind_and_serve(address, first, router, move |attempt| {
+            sender.send_replace(port_state(address, attempt));
+        })
+    })?;
     Ok(receiver)
 }
 
@@ -161,35 +161,6 @@ pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
     }
-}
-
-async fn bind_and_serve(
-    state: ServerState,
-    address: SocketAddr,
-    mut attempt: io::Result<std::net::TcpListener>,
-    port_states: Sender<Reading<OwnPort>>,
-) {
-    let mut pause = FIRST_PAUSE;
-    let mut logged = None;
-    let at_once = attempt.is_ok();
-    let listener = loop {
-        port_states.send_replace(port_state(address, &attempt));
-        match attempt.and_then(TcpListener::from_std) {
-            Ok(listener) => break listener,
-            Err(error) if logged != Some(error.kind()) => {
-                warn!(%address, %error, "cannot listen here; the agent tries again, and still scans");
-                logged = Some(error.kind());
-            }
-            Err(_) => {}
-        }
-        sleep(pause).await;
-        pause = (2 * pause).min(LONGEST_PAUSE);
-        attempt = connections::listen(address);
-    };
-    if !at_once {
-        info!(%address, "answering");
-    }
-    connections::serve(listener, router(state, Way::Network)).await;
 }
 
 fn port_state(address: SocketAddr, attempt: &io::Result<std::net::TcpListener>) -> Reading<OwnPort> {

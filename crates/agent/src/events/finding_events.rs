@@ -231,6 +231,8 @@ impl FindingEvents {
             }
             Reply::Unavailable(_) => (self.maybe, self.may_be_own) = (Some(sent), true),
             Reply::Refused => self.is_refused |= is_same,
+            // An earlier request about it may have succeeded.
+            Reply::Forbidden if self.may_be_own => self.maybe = Some(sent),
             Reply::Current(_) | Reply::Missing | Reply::Forbidden | Reply::Stuck => {}
         }
     }
@@ -241,10 +243,11 @@ impl FindingEvents {
             Reply::Current(reporter) if reporter.as_ref() == Some(&sent.event.reporter) => {
                 self.reported = Some(Reported { sent, at, times: 1, is_over: false });
             }
-            Reply::Unavailable(_) => self.maybe = Some(sent),
+            // A server that has just started refuses everything for a moment: it does not know its roles yet.
+            Reply::Unavailable(_) | Reply::Forbidden => self.maybe = Some(sent),
             // The Event is not known to be of this node.
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing => {}
-            Reply::Forbidden | Reply::Stuck | Reply::Refused => {}
+            Reply::Stuck | Reply::Refused => {}
         }
     }
 

@@ -303,11 +303,8 @@ impl Guard {
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
-        // The reservation matters more.
-        if let Some(address) = config.listen
-            && let Err(error) = server::start(address, receiver, cluster.clone(), &mut tasks)
-        {
-            warn!(error = format!("{error:#}"), "no answers over HTTP");
+        if let Some(address) = config.listen {
+            server::start(address, receiver, cluster.clone(), &mut tasks)?;
         }
         let (latest, snapshots) = watch::channel(None);
         if let Some(binds) = config.bind.clone() {

@@ -5,7 +5,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
 use axum::{
     Router,
     extract::State,
@@ -13,7 +12,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use tokio::{net::TcpListener, sync::watch::Receiver};
+use tokio::sync::watch::Receiver;
 
 use super::{
     GuardState, READ_INTERVAL,
@@ -31,26 +30,22 @@ struct Shared {
     started: Instant,
 }
 
-/// Listens at `address`.
+/// Answers at `address`. While the port is taken, a thread tries again: the reservation matters more.
 ///
 /// # Errors
-/// If the port is taken, or there is no thread.
+/// If there is no thread.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,
     cluster: ClusterState,
     tasks: &mut Tasks,
 ) -> anyhow::Result<()> {
-    let listener = connections::listen(address).with_context(|| format!("listening on {address}"))?;
     let router = Router::new()
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(healthz))
         .with_state(Shared { state, cluster, started: Instant::now() });
-    threads::start("answering over HTTP", tasks, move || async move {
-        if let Ok(listener) = TcpListener::from_std(listener) {
-            connections::serve(listener, router).await;
-        }
-    })
+    let first = connections::listen(address);
+    threads::start("answering over HTTP", tasks, move || connections::bind_and_serve(address, first, router, |_| ()))
 }
 
 async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Response {

@@ -220,6 +220,27 @@ fn a_lost_answer_does_not_lose_the_end() {
 }
 
 #[test]
+fn a_server_that_has_just_started_and_refuses_everything_does_not_lose_the_end() {
+    let finding = fresh(Severity::Critical);
+    for is_open in [false, true] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        raise(&mut plan, second(0), &finding);
+        let write = plan.next(second(0)).expect("a request");
+        server.reply(second(0), &write);
+        plan.answer(second(0), &write, Reply::Unavailable(None));
+        if !is_open {
+            clear(&mut plan, minute(1), &finding);
+        }
+        let write = plan.next(minute(1)).expect("a request");
+        plan.answer(minute(1), &write, Reply::Forbidden);
+        if is_open {
+            clear(&mut plan, minute(1), &finding);
+        }
+        assert_eq!(steps(&server.serve(&mut plan, minute(2))), [Step::Read, Step::End], "open: {is_open}");
+    }
+}
+
+#[test]
 fn findings_about_nodes_are_written_by_each_node_and_findings_about_the_cluster_once() {
     let (mut server, mut written) = (Server::default(), 0);
     for node in ["n1", "n2"] {
