@@ -73,7 +73,9 @@ impl Collector for Exported {
             one(f64::from(state.given_up.len())),
             one(state.last_success.map_or(0.0, |at| at.as_duration().as_secs_f64())),
             one(view_age.as_secs_f64()),
-            of_hook(state.hook, |hook| vec![(mode_in_words(hook.mode), u64::from(hook.is_attached))]),
+            of_hook(state.hook, |hook| {
+                vec![(mode_in_words(hook.mode), u64::from(hook.is_attached && !hook.is_behind))]
+            }),
             of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
             of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported)]),
         ];
