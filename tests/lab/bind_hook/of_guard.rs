@@ -197,9 +197,13 @@ fn facts_that_are_too_old_refuse_nothing_and_the_hook_ends_with_the_guard() {
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
     fs::remove_file(&file).expect("removed");
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
-    guard.wait_for("portreeve_guard_binds_total{answer=\"too_old\"}", 1.0);
+    until("its count", || {
+        Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
+    });
+    assert!(!guard.is_attached(), "a hook that does not follow the cluster is not in order");
     fs::write(&file, list.to_string()).expect("a file");
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    until("a hook that follows", || guard.is_attached().then_some(()));
     drop(guard);
     assert_eq!(squat(&group.path), 0, "nothing stays in the kernel");
 }

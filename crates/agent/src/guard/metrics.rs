@@ -36,7 +36,11 @@ pub(crate) static GUARD_METRICS: [Metric; 11] = [
         &[],
         "Since when the API server has not confirmed the Services and the Pods of this node; at first, since the start",
     ),
-    gauge("portreeve_guard_bind_hook", &["mode"], "Whether the bind hook is attached; no series without `--bind`"),
+    gauge(
+        "portreeve_guard_bind_hook",
+        &["mode"],
+        "Whether the bind hook is attached and follows the cluster; no series without `--bind`",
+    ),
     counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
     counter(
         "portreeve_guard_unreported_binds",
