@@ -41,7 +41,7 @@ Exit codes:
   1 findings of at least --min-severity (default: warning)
   2   no findings, but an input was not read or not judged and could hide one: sockets,
       addresses, settings, the Services of a cluster, a port whose verdict depends on an
-      unknown. A missing right counts for Services only. An input that was not requested
+      unknown. A missing right makes a result unknown only for Services. An input that was not requested
       is a reason only if the verdict about a port depends on it
   64  the command line was not understood";
 

@@ -95,7 +95,7 @@ impl SnapshotSources {
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // With a wrong name, the Pods and addresses of another node would count as this node's own.
+        // With a wrong name, the Pods and addresses of another node would be treated as this node's own.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
             if !snapshot.cluster.rejected.contains(&gap) {

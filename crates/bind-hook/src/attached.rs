@@ -186,7 +186,7 @@ impl Hook {
         before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
     }
 
-    /// Replaces all exemptions. New ones count before old ones go.
+    /// Replaces all exemptions. New ones are in force before old ones are removed.
     pub fn exempt(&mut self, exempt: &[Exempt]) -> Result<(), MapFailed> {
         let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
         let before: Vec<ExemptKey> = self.exempt.keys().collect::<Result<_, _>>().map_err(failed("exemptions"))?;

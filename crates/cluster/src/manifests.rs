@@ -74,7 +74,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // Bytes before an error count. The next read has the same error again.
+        // Bytes before an error are used. The next read has the same error again.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {

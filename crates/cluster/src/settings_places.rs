@@ -90,7 +90,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // Only their arguments count here: this node's own Pods come from another list.
+    // Only their arguments are used here: this node's own Pods come from another list.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;

@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
-/// All possible assumptions about the data plane. A verdict counts if it holds in all of them.
+/// All possible assumptions about the data plane. A verdict is certain if it is true in all of them.
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,

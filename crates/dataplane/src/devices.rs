@@ -37,7 +37,7 @@ impl<'a> Devices<'a> {
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Addresses of a dummy count, although the dummy is no device of Cilium.
+            // Addresses of a dummy are included, although the dummy is no device of Cilium.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }

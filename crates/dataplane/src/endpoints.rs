@@ -76,7 +76,7 @@ impl<'a> Endpoints<'a> {
     }
 
     /// The endpoints of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node. `draining`: whether
-    /// terminating endpoints count.
+    /// terminating endpoints are included.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);

@@ -195,7 +195,7 @@ impl<'a> Needs<'a> {
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
 /// The declared ports of pods on this node's network, the ports of their probes, and the ports in the last words of their
-/// containers. Each port of a pod counts once; last words add nothing for a port that the pod is known to need.
+/// containers. Each port of a pod is one need; last words add nothing for a port that the pod is known to need.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);

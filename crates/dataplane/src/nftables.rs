@@ -64,7 +64,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// The claim that redirects the connection counts, then the claim that refuses it.
+/// First the claim that redirects the connection, then the claim that refuses the connection.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),

@@ -11,7 +11,7 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash counts only if no pod has it as
+/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash is used only if no pod has it as
 /// its uid.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);

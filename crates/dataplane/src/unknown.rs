@@ -1,6 +1,6 @@
 //! The data plane is not known: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict counts only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
+//! Then a verdict is certain only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
 //! unmeasured data plane.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};

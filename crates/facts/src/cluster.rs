@@ -328,7 +328,7 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; read only for Nodes that are read completely, such as the node's own Node.
     #[serde(default)]
     pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`; snapshots older than it have none.

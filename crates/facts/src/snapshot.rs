@@ -190,7 +190,7 @@ impl Snapshot {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The settings of a proxy in this mode: settings of kube-proxy never count for Cilium, and the reverse, even if the key is the same.
+    /// The settings of a proxy in this mode: settings of kube-proxy never apply to Cilium, and the reverse, even if the key is the same.
     ///
     /// # Errors
     ///

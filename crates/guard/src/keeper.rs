@@ -161,7 +161,7 @@ impl<L: List, S: Store> Keeper<L, S> {
                 (state, self.removed) = (after, Some(now));
                 kept.removed = remove;
             } else {
-                // Another program wrote just now: nothing is removed, and its list counts.
+                // Another program wrote just now: nothing is removed, and its list is the new state.
                 state = self.settle(state, &mut kept)?;
             }
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());

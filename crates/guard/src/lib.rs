@@ -30,7 +30,7 @@
 //! | The guard ends after the write. | The same. |
 //! | The guard ends between the two, and another program adds the same ports in that moment. | Nothing shows this: the ports count as ours. |
 //! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old one: one of both is there, as a whole. |
-//! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and counts for nothing. |
+//! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and is ignored. |
 //! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
 //! | The record cannot be parsed. | All present entries belong to other programs. |
 //! | The record cannot be read. | The guard ends with an error: *not read* is not *empty*. |

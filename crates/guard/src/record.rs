@@ -20,7 +20,7 @@ const LONGEST: u64 = 16 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
-    /// The kernel's boot id. A record of another boot counts for nothing.
+    /// The kernel's boot id. A record of another boot is ignored.
     pub boot_id: String,
     /// The entries that the guard added.
     pub ours: PortSet,

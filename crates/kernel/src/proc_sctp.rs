@@ -13,7 +13,7 @@ use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 /// The first line of a table.
 const HEADING: &str = "LPORT";
 
-/// Passes on every socket of the tables in the directory `net` that can have a requested state.
+/// Gives `take` each socket of the tables in `net`, if the table can have a requested state.
 ///
 /// # Errors
 /// `NotSupported` if the tables are absent, because SCTP is not loaded; `NotPermitted`, or `Malformed` with file and

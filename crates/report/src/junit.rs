@@ -13,7 +13,8 @@ use super::{
 use portreeve_facts::Gap;
 use portreeve_rules::{Rule, findings::Finding};
 
-/// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
+/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
+/// as output.
 ///
 /// # Errors
 /// When the writer fails.

@@ -46,7 +46,7 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding of a rule. Only a finding that counts has a severity.
+/// A finding of a rule. Only a finding that sets the result has a severity.
 pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, Said { summary, lines }: &Said) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {

@@ -13,11 +13,11 @@ use portreeve_rules::{findings::Severity, ids::Rows};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
-    /// All necessary input was judged, and no finding counts.
+    /// All necessary input was judged, and no finding sets the result.
     Clear = 0,
-    /// There are findings that count.
+    /// There are findings that set the result.
     Findings = 1,
-    /// No finding counts, but a necessary input was not judged.
+    /// No finding sets the result, but a necessary input was not judged.
     NotChecked = 2,
 }
 
@@ -47,11 +47,11 @@ impl Open {
 
     /// Whether this could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
-    /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged counts. It does not count if the profile lacks the right, or if the
-    ///   kernel does not report this about processes and pods. A pod that holds all NodePorts does not count either:
+    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
+    /// - A port or an object that was not judged makes the result unknown, with three exceptions: the profile lacks the
+    ///   right; the kernel does not report this about processes and pods; a pod holds all NodePorts, because
     ///   OVN-Kubernetes programs Services so.
-    /// - A rule that could not judge at all counts if its input failed. These are no failures: a right that the profile
+    /// - A rule that could not judge at all makes the result unknown if its input failed. These are no failures: a right that the profile
     ///   lacks, a feature that the kernel or proxy lacks, input that was not wanted, a kube-proxy that does not answer.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
@@ -81,7 +81,7 @@ impl Open {
 }
 
 /// The result: `worst` is the severity of the worst reported finding, and `is_open` whether an unjudged input could hide a finding that
-/// counts. Findings count from the severity `counts` on.
+/// sets the result. `counts` is the lowest severity that sets the result.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings

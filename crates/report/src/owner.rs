@@ -241,8 +241,8 @@ fn unread(owned: &[Ownership]) -> &[Gap] {
 
 impl PortOwner {
     /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain. A missing right of the
-    /// profile does not count as doubt, and Pods that were not requested do not count either. An answer that is missing because of an
-    /// unread input counts.
+    /// profile and Pods that were not requested do not make the answer uncertain. An answer that is missing because of an unread input
+    /// does.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,

@@ -85,7 +85,7 @@ impl FreePorts {
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
-                // Pods of other nodes count too: a Service has its number on every node.
+                // Pods of other nodes are included: a Service has its number on every node.
                 self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
                 if let Some(gap) = snapshot.cluster.unread_pod() {
                     self.lacks(node, gap.clone());

@@ -36,7 +36,7 @@ const RANGE: Step =
 const DYNAMIC_BAND: Step =
     Step { name: "full-dynamic-band", says: "seven Services have automatic NodePorts, all of 30016-30127" };
 const STATIC_BAND: Step =
-    Step { name: "spilled-static-band", says: "Service default/latecomer got the static band, 30000-30015" };
+    Step { name: "spilled-static-band", says: "Service default/latecomer then took all 16 ports of the static band, 30000-30015" };
 const FIXED_PORT: Step = Step { name: "fixed-port", says: "the YAML of Service default/payments has nodePort: 30100" };
 
 const FIXED: u16 = 30100;

@@ -35,7 +35,8 @@ sleep infinity & wait
 /// Dropping it kills everything in it at once.
 pub struct Machine {
     first: Process,
-    /// Behind the first, with which they end: what they started may stay in their control groups until then.
+    /// Dropped after `first`. Programs end with `first`, but their children may stay in the programs' control groups until
+    /// `first` has ended.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,

@@ -94,7 +94,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    // After the NodePorts: of two claims of one address the first counts.
+    // After the NodePorts: of two claims of one address the hook uses the first.
     if let Ok(host_ports) = round.host_ports() {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
@@ -107,7 +107,8 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     Claimed { claims, exempt }
 }
 
-/// The addresses of a family on which the node answers at NodePorts for certain. If these are all, later ones count too.
+/// The addresses of a family on which the node answers at NodePorts for certain. If the list has every present
+/// address, the guard also covers addresses that the node gets later.
 fn answering(addressed: &Addressed<'_>, family: Family) -> Vec<IpAddr> {
     let locals = || addressed.locals.iter().filter(|local| Family::of(local.ip) == family);
     let answers = |local: &&_| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true);
@@ -257,7 +258,7 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> Option<(Key, Evidence)> {
     problems.max_by_key(|(_, evidence)| evidence.severity)
 }
 
-/// The key of a refused bind: only a NodePort refuses.
+/// The key of a refused bind. The guard refuses only binds of NodePorts.
 fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Option<Key> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);

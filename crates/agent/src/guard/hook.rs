@@ -45,7 +45,7 @@ const SILENCE: Duration = Duration::from_secs(3600);
 pub struct BindConfig {
     /// Whether binds are reported only, or refused.
     pub mode: Mode,
-    /// The control group whose binds count; all of the node's without one.
+    /// The control group whose binds the hook checks; without one, all binds of the node.
     pub cgroup: Option<PathBuf>,
     /// Facts about the cluster that are older refuse nothing.
     pub stale: Duration,

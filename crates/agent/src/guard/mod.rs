@@ -131,7 +131,7 @@ impl GuardConfig {
     /// If the list or the record cannot be read.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
-        // Without a record, or with a malformed one, nothing counts as ours.
+        // Without a record, or with a malformed one, no entry is treated as the guard's.
         let id = boot_id(&self.host_root)?;
         let record = read_record(&self.record)?.and_then(Result::ok).filter(|record| record.boot_id == id);
         let record = record.unwrap_or_default();

@@ -55,7 +55,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers of sockets' holders. One unknown holder counts as a failure. A process that has ended does not.
+/// The two readers of sockets' holders. One unknown holder is a failure. A process that has ended is not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let said = Unread::Said("readings");
     let clients = snapshot.kernel.clients.known(said).map(|clients| &clients.sockets);

@@ -149,7 +149,7 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// A message without the line and the column at its end, where `serde_json` writes them: they count within one object.
+/// A message without the line and the column at its end, where `serde_json` writes them: both are positions within one object.
 fn without_place(said: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
     said.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(said, |(said, _)| said)

@@ -561,7 +561,7 @@ fn controller(owner: &OwnerReference) -> Option<Controller> {
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
-/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They count only in ServiceLB's
+/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They are used only in ServiceLB's
 /// namespace, the default of `--servicelb-namespace`: any user can label their own pods.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {

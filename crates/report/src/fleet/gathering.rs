@@ -47,8 +47,8 @@ pub struct Wanted {
     pub namespace: Option<String>,
     /// Only findings of these rules or variants; of all rules if none is named.
     pub rules: Vec<Named>,
-    /// Only findings of at least this severity. Without a choice, all are reported, and findings from
-    /// [`Severity::Warning`] on count.
+    /// Only findings of at least this severity. Without a choice, all are reported; findings
+    /// of [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
     /// Whether the document is wanted, which has an entry for each agent. Memory follows the number of agents then.
     pub document: bool,
@@ -214,12 +214,12 @@ impl Wanted {
         here && (self.rules.is_empty() || self.rules.iter().any(|it| it.names(&problem.rule, &problem.variant)))
     }
 
-    /// The severity from which on findings count.
+    /// The lowest severity that sets the result.
     fn counts(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether an unknown result could hide a finding that is wanted and counts.
+    /// Whether an unknown result could hide a requested finding that sets the result.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));

@@ -17,7 +17,8 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
+/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
+/// as output.
 ///
 /// # Errors
 /// When the writer fails.

@@ -7,7 +7,7 @@ use crate::terminal::tidy;
 
 /// The setting for reserved ports.
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The file in /etc/sysctl.d: the last file in alphabetical order counts.
+/// The file in /etc/sysctl.d: the last file in alphabetical order sets the value.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.

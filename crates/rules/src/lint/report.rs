@@ -55,12 +55,12 @@ impl LintReport {
         self.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// Whether a finding counts.
+    /// Whether a finding sets the result.
     pub fn counts(&self, finding: &PlacedFinding) -> bool {
         finding.evidence.severity >= self.counts_from()
     }
 
-    /// The severity from which on findings count.
+    /// The lowest severity that sets the result.
     pub fn counts_from(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
