@@ -93,7 +93,7 @@ pub(super) struct Args {
 enum Form {
     /// Each finding, its place, and what to write instead
     Table,
-    /// The same as `table`, with all evidence
+    /// `table` with all evidence
     Wide,
     /// One JSON document, `portreeve.lint/v1`
     Json,

@@ -116,7 +116,7 @@ impl Scanning {
         self.scan_after(|| ())
     }
 
-    /// The same, with a change to the node after every scan.
+    /// The time of a complete scan, with its parts; the node changes after every scan.
     pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");

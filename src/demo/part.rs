@@ -101,7 +101,7 @@ impl Player {
 }
 
 impl Drop for Player {
-    /// Ends its input, which ends the process, and reaps it.
+    /// Closes the process's input, which ends the process, and reaps the process.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {

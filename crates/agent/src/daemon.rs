@@ -181,7 +181,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without this task the agent would go on to report that nothing is wrong.
+            // Without this task the agent would continue to report that nothing is wrong.
             ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {

@@ -1,4 +1,4 @@
-//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node count as this
+//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node are treated as this
 //! node's own.
 
 use std::{

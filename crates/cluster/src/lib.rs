@@ -88,7 +88,8 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     }
 }
 
-/// The same, blocking and once: pipes are read too. Do not call it on an async runtime.
+/// Reads everything from `source` as [`read`] does, but blocking and once, so that pipes are read too. Do not call this function on an
+/// async runtime.
 ///
 /// # Errors
 /// If the operating system has no resources left to wait for an API server.

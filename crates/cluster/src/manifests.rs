@@ -251,7 +251,7 @@ pub struct Fault {
     pub(crate) what: String,
 }
 
-/// The same for a parser's error in the document on these lines. `strange` is the place at which the input is not
+/// The place and the error of a document on these lines that the parser refused. `strange` is the place at which the input is not
 /// UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));

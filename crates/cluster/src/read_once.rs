@@ -33,7 +33,7 @@ pub(super) async fn read(
         }
     };
     let server = Server::new(client, address, access.request_timeout);
-    // Nodes come first. They show this node's name, by which its Pods are selected, and whether the server answers.
+    // Nodes come first. They show this node's name, which selects its Pods, and whether the server answers.
     match nodes::read(&server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {

@@ -70,7 +70,7 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether some Service, with any endpoints, would get the new connections to an address.
+    /// Whether some Service, whatever endpoints the Service has, would get the new connections to an address.
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }

@@ -35,7 +35,7 @@ pub struct Assumptions {
 }
 
 impl Assumptions {
-    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late counts as behind.
+    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late is treated as behind.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
@@ -70,12 +70,12 @@ impl Assumptions {
 
     /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
     /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
-    /// that Services use, counts as a mistake, not as an intention.
+    /// that Services use, is treated as a mistake, not as an intention.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
-    /// The assumptions with any settings, if the settings are assumed.
+    /// The assumptions for every value of the settings, if the settings are assumed.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }

@@ -31,7 +31,7 @@ impl<'a> Devices<'a> {
 
     /// Whether an address belongs to one of Cilium's devices, or to `lo`; none if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // The address of Cilium's own device belongs to the node, with any `devices`, and serves no remote client.
+        // The address of Cilium's own device belongs to the node, whatever `devices` is, and serves no remote client.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }

@@ -75,7 +75,7 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node. `draining`: whether
+    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node is treated as an endpoint of this node. `draining`: whether
     /// terminating endpoints are included.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);

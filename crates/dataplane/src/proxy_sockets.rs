@@ -79,7 +79,7 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process counts as
+            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process is treated as
             // such a proxy.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,

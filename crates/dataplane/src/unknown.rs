@@ -27,7 +27,7 @@ pub(super) fn possible(
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
     let detail =
-        format!("this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers there");
+        format!("this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers with {name}");
     Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
 }
 

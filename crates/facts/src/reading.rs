@@ -72,7 +72,7 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why no problem is missed if an unread fact counts as absent, or an unread list as empty.
+/// The reason why no problem is missed if an unread fact is treated as absent, or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.
@@ -87,7 +87,7 @@ pub enum Unread {
     Doubted,
 }
 
-/// A fact that was not requested counts as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
+/// A fact that was not requested is treated as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
 /// not read stays unread.
 ///
 /// # Errors

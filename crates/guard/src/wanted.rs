@@ -61,7 +61,7 @@ impl fmt::Display for Reason {
 impl Reason {
     /// A port of the record. The record has no names.
     pub(super) fn daemon_of_the_record() -> Self {
-        Self { class: Class::Daemon, whose: "a daemon that listened there".to_owned() }
+        Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
     }
 }
 
@@ -178,7 +178,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
 
 fn daemon_on(number: u16) -> &'static str {
     let mut usual = [Role::Daemon, Role::MicroK8s].into_iter().flat_map(usual_ports);
-    usual.find(|port| port.number == number).map_or("a daemon that listens there", |port| port.of)
+    usual.find(|port| port.number == number).map_or("a daemon that listens on this port", |port| port.of)
 }
 
 #[cfg(test)]

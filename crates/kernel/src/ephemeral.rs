@@ -58,7 +58,7 @@ impl Counting<'_> {
     }
 }
 
-/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
+/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket is treated as IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Destination {
     protocol: Protocol,

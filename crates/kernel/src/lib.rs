@@ -107,7 +107,7 @@ impl Host {
         self.read_again(wanted, &mut Known::default()).0
     }
 
-    /// The same, with the facts that earlier scans left in `known`. It also returns the time that each reader took.
+    /// Reads every fact as [`Self::read`] does, with the facts that earlier scans left in `known`. Also returns the time of each reader.
     pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");

@@ -344,7 +344,7 @@ pub fn write_owner(
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
                 () if !unread.is_empty() => "no claim on this port was found, but some input was not read",
-                () if pod.is_some() => "no process listens there",
+                () if pod.is_some() => "no process listens on this port",
                 () if is_connected => "no server has it: new connections are refused",
                 () => "no Service, pod or process has it: connections are refused",
             };

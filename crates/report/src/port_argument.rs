@@ -144,7 +144,7 @@ mod tests {
             PORT.owner_in_pod(&world, "default/edge", true).map(|owner| printed(&owner))
         };
         let nobody = with(Vec::new()).expect("it is known");
-        assert_eq!(nobody.matches("no process listens there").count(), 2, "over TCP and UDP: {nobody}");
+        assert_eq!(nobody.matches("no process listens on this port").count(), 2, "over TCP and UDP: {nobody}");
         let text = with(vec![socket]).expect("it is known");
         assert!(text.starts_with("30080/tcp in the network of pod default/edge\n"), "{text}");
         assert!(text.contains("1  listener, process nginx") && !text.contains("who answers"), "{text}");

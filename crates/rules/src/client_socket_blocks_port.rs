@@ -170,7 +170,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A live process can close the socket; TIME_WAIT ends by itself only.
+        // A live process can close the socket; TIME_WAIT only ends after its time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
@@ -180,7 +180,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         };
         let lacks = match self.need {
             Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
-            _ => format!("{whose} cannot listen there"),
+            _ => format!("{whose} cannot listen on this port"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
@@ -191,7 +191,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
             Some(_) => format!("restart {owner}, or make it reconnect"),
-            None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
+            None => "wait a minute: TIME_WAIT only ends after its time-out".to_owned(),
         })))
     }
 }

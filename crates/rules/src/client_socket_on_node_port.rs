@@ -91,7 +91,7 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or why they are not known. An empty table counts as unknown, because a working proxy in ipvs
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table is treated as unknown, because a working proxy in ipvs
 /// mode serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {

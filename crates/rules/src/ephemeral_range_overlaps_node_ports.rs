@@ -194,7 +194,7 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port counts as
+    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port is treated as
     /// needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();

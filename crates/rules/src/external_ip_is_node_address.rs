@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
     {
-        // In this case only the links show which Node has an address. If this node is not known, every Node counts as another Node.
+        // In this case only the links show which Node has an address. If this node is not known, every Node is treated as another Node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -113,7 +113,7 @@ impl Here<'_, '_> {
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node counts as its own even if the Node object does not list it.
+        // An address of this node is treated as its own even if the Node object does not list it.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 let lost = self.listener(claim, owners, port);

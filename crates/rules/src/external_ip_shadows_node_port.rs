@@ -133,10 +133,10 @@ impl Node<'_, '_> {
         let field = taker.claim.field;
         let sentence = match affected.is_empty() {
             false => format!(
-                "the {field} of {winner} is {ip} port {number}/{protocol}: there, connections to this NodePort of {loser} go to {winner} instead."
+                "the {field} of {winner} is {ip} port {number}/{protocol}: on this address, connections to this NodePort of {loser} go to {winner} instead."
             ),
             true => format!(
-                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first Service with its {field}, the second with its NodePort. Only one Service can answer there."
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first Service with its {field}, the second with its NodePort. Only one Service can get the connections."
             ),
         };
         Evidence::new(severity(affected), sentence)

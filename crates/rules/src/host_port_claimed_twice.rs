@@ -73,7 +73,7 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
             Severity::Warning,
             format!(
-                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and the old pod has port {number}/{protocol} there: the new pod waits forever."
+                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and on this node the old pod has port {number}/{protocol}: the new pod waits forever."
             ),
             format!(
                 "make {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
@@ -166,7 +166,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether both are the same object, which may be in the input twice.
+/// Whether two workloads are the same object, which may be in the input twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }

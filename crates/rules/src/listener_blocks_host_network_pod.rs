@@ -185,7 +185,7 @@ impl Blocked<'_, '_> {
         };
         let severity = if certain { Severity::Warning } else { Severity::Info };
         let sentence = format!(
-            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
+            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() on this NodePort.",
             service_port(service, &entry.name)
         );
         let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
@@ -281,10 +281,10 @@ impl Blocked<'_, '_> {
         };
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
-            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both share it (SO_REUSEPORT)"),
+            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless the process and the pod share the port (SO_REUSEPORT)"),
             (false, _) if protocol == Protocol::Udp => {
                 format!(
-                    "the pod cannot listen on {port}/{protocol} of every address unless both share it (SO_REUSEPORT)"
+                    "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT)"
                 )
             }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),

@@ -41,7 +41,7 @@ impl NeededPorts {
                 Need::Waiting(..) => continue,
                 // The port is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
-                // If such servers listen, they count as daemons.
+                // If such servers listen, they are treated as daemons.
                 Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
                 // The agent tries to listen, and reports whether it has its port.
                 Need::Agent(_) => continue,

@@ -186,7 +186,7 @@ impl Claim<'_> {
     }
 
     /// The result for pods that have the number or will want it. The selector would show whether they belong to the Service, but
-    /// no rule reads it: the same namespace and target port count as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
+    /// no rule reads it: the same namespace and target port are treated as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
     /// ports as hostPorts.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;

@@ -8,9 +8,9 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// Seconds after a pod's grace period; then the pod counts as a pod that does not end.
+/// Seconds after a pod's grace period; then the pod is treated as a pod that does not end.
 pub(super) const OVERDUE: i64 = 60;
-/// The longest grace period, in seconds, for which the rules wait. Some pods have a week.
+/// The rules wait for a grace period of at most so many seconds. Some pods have a week.
 const LONGEST_END: i64 = 3600;
 
 /// The reason why a Pod object could not be used: it may have hostPorts too.

@@ -154,7 +154,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<IpAddr> = served.into_iter().map(|(ip, _)| ip).collect();
     remedies.extend(served_there(snapshot, &served, &unserved));
     let case = format!(
-        "if {port}/{protocol} seems closed: no process has to listen there, because the proxy sends connections to {service}"
+        "if {port}/{protocol} seems closed: no process has to listen on a NodePort, because the proxy sends connections to {service}"
     );
     Some(Advice { case, remedies })
 }
@@ -181,7 +181,7 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
         false => format!("set {setting} to the networks {}", networks(&[served, &beyond[..]].concat())),
     };
     Some(
-        Step::advice(format!("on every node with this setting, {words}, so that the proxy serves NodePorts there"))
+        Step::advice(format!("on every node with this setting, {words}, so that the proxy serves NodePorts on these addresses"))
             .into(),
     )
 }
@@ -344,7 +344,7 @@ mod tests {
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
         let wanted = [
             "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
-            "on every node with this setting, set nodePortAddresses of kube-proxy to the networks 192.0.2.0/24, 2001:db8::/64, so that the proxy serves NodePorts there",
+            "on every node with this setting, set nodePortAddresses of kube-proxy to the networks 192.0.2.0/24, 2001:db8::/64, so that the proxy serves NodePorts on these addresses",
         ];
         assert_eq!(texts(closed), wanted);
         let mut narrow = web(|it| it);

@@ -33,7 +33,7 @@ pub enum Ports {
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The same, of pods that are not ready or do not exist yet; also ports that a container reported as in use.
+    /// The ports of hostNetwork pods that are not ready or do not exist yet; also ports that a container reported as in use.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,

@@ -1,4 +1,5 @@
-//! healthCheckNodePorts that somebody has before kube-proxy: what the probe of a load balancer gets, and what is said.
+//! healthCheckNodePorts that a process or connection has before kube-proxy starts: the answer to the probe of a load balancer, and the
+//! report.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeSet, net::SocketAddr};

@@ -338,7 +338,7 @@ mod tests {
         assert!(all.contains(&("0.0.0.0:30080".to_owned(), false)), "a bind elsewhere is reported only: {all:?}");
         let one = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = &[Family::V4]));
         let every = "0.0.0.0:30080".to_owned();
-        assert_eq!(at(&claims(&one, &Groups::default())), [(every.clone(), true), (every, false)], "the first counts");
+        assert_eq!(at(&claims(&one, &Groups::default())), [(every.clone(), true), (every, false)], "the first is used");
     }
 
     #[test]

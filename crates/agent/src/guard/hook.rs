@@ -94,7 +94,7 @@ pub(super) struct Inputs {
     pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
-/// Attaches the hook, and follows it on a thread. Without a hook the reservation goes on alone.
+/// Attaches the hook, and follows it on a thread. Without a hook, the guard only reserves ports.
 ///
 /// # Errors
 /// If there is no thread.
@@ -304,7 +304,7 @@ fn groups(all: &Cgroups, snapshot: &Snapshot, allow: &[PathBuf]) -> Groups {
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// The age of the claims: of the older of both parts of the cluster, or since the last run of a guard that hangs.
+/// The age of the claims: the age of the Services or of the Pods, whichever is older, or since the last run of a guard that hangs.
 fn age(services: Option<Duration>, pods: Option<Duration>, since_run: Duration) -> Option<Duration> {
     Some(services?.max(pods?).max(since_run.saturating_sub(READ_INTERVAL)))
 }

@@ -1,6 +1,7 @@
 //! The loop of the guard: read the cluster and the node, keep the reservation, report.
 //!
-//! A change of the cluster is reserved with what was last read of the node. So it costs little and takes little time.
+//! After a change of the cluster, the guard reserves ports with its last facts about the node. So the reservation costs little and takes
+//! little time.
 
 mod binds;
 mod events;
@@ -67,7 +68,7 @@ const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// From one search for connections on reserved ports to the next: it walks over every connection of the node.
 const CONNECTIONS_PAUSE: Duration = Duration::from_secs(10);
-/// From this age on, a part of the cluster counts as unread. A watch is confirmed about once a minute.
+/// From this age on, a part of the cluster is treated as unread. A watch is confirmed about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
 /// The most ports that one log line names.
 const NAMED: usize = 10;
@@ -106,7 +107,7 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
-    /// Entries that count as entries of other programs because another program wrote the list.
+    /// Entries that are treated as entries of other programs because another program wrote the list.
     given_up: PortSet,
     last_success: Option<Timestamp>,
     /// When the last run ended, with or without an error.
@@ -445,7 +446,7 @@ impl Guard {
 
     async fn log(&mut self, kept: &Kept) {
         if let Some(why) = &kept.bad_record {
-            warn!(why, "the guard's record is malformed; all reserved ports count as ports of other programs");
+            warn!(why, "the guard's record is malformed; all reserved ports are treated as ports of other programs");
         }
         if !kept.added.is_empty() {
             info!(ports = named(&among(&kept.added, &kept.reserved)), "reserved");

@@ -58,7 +58,7 @@ pub struct ManifestFiles {
     pub manifests: Vec<Manifest>,
     /// The errors, each with its place.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// The number of objects of all kinds, read or not. A document without a kind counts as one object.
+    /// The number of objects of all kinds, read or not. A document without a kind is treated as one object.
     pub objects: usize,
     /// The number of objects that were read completely.
     pub whole: usize,

@@ -416,7 +416,7 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server accepts any text; a text that is not an address counts as all addresses
+    /// The address of the node. The API server accepts any text; a text that is not an address is treated as all addresses
     /// of the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)

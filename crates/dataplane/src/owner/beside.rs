@@ -89,11 +89,11 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 /// A connection with this local port, on a port without a listener.
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
-        State::TimeWait => "ended; for up to a minute, a server cannot listen there",
+        State::TimeWait => "ended; for up to a minute, a server cannot listen on this port",
         _ if is_bound(socket) => {
-            "a socket that neither listens nor connects; while it is open, a server may not be able to listen there"
+            "a socket that neither listens nor connects; while it is open, a server may not be able to listen on this port"
         }
-        _ => "while it is open, a server cannot listen there: bind fails with EADDRINUSE",
+        _ => "while it is open, a server cannot listen on this port: bind fails with EADDRINUSE",
     };
     Beside {
         kind: BesideKind::Connection,

@@ -42,7 +42,7 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_as
         name: format!("a server of pod {}/{}", pod.namespace, pod.name),
         detail: match claimants.is_empty() {
             true => {
-                "one of its containers declares the port, or a probe uses it, and no process listens there".to_owned()
+                "one of its containers declares the port, or a probe uses it, and no process listens on this port".to_owned()
             }
             false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
@@ -147,7 +147,7 @@ mod tests {
         let found = ask(&world(vec![sidecars, other]), PORT, true).expect("it is known");
         assert!(found.claimants.is_empty() && found.answers.is_empty());
         assert_eq!(kinds(&found), [BesideKind::Need, BesideKind::Connection]);
-        assert!(found.beside[0].detail.ends_with("no process listens there"), "{:?}", found.beside);
+        assert!(found.beside[0].detail.ends_with("no process listens on this port"), "{:?}", found.beside);
         assert!(found.beside[1].name.starts_with("process envoy"), "{:?}", found.beside);
         assert_eq!(kinds(&ask(&world(Vec::new()), (Protocol::Tcp, 8002), true).expect("it is known")), []);
     }

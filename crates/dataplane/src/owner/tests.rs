@@ -198,7 +198,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list without an address of this node counts as a mistake, not as an intention.
+    // A list without an address of this node is treated as a mistake, not as an intention.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");

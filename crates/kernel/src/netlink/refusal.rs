@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Only an error with exactly one meaning counts as *the kernel does not have it*. Otherwise the refusal of a wrong
-//! request of ours would read as an empty table.
+//! Only an error with exactly one meaning is treated as *the kernel does not have it*. Otherwise the refusal of a wrong
+//! request of Portreeve would read as an empty table.
 
 use std::io;
 

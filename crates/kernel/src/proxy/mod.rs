@@ -32,7 +32,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The same `Gap` for each fact, each under its own source.
+    /// One `Gap` for all facts, each under its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -176,7 +176,7 @@ fn holder(
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
         Some(_) => Err(gap(Why::NotAsked, &format!("the owner of the listener at {place} was not read"))),
-        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
+        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but the scan found no listener on this address and port"))),
     }
 }
 

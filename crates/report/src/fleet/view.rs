@@ -63,7 +63,7 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Findings if a finding counts. Otherwise clear if every agent answered and read its necessary input.
+    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())
@@ -91,7 +91,7 @@ impl Fleet {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
     }
 
-    /// Whether both have the same report, at any time.
+    /// Whether this fleet and the other have the same report, at any time.
     pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();

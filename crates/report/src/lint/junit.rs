@@ -55,7 +55,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &said), place)
 }
 
-/// A line of what was rendered is none of the template.
+/// A line number of rendered output is no line number of the template.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {

@@ -100,7 +100,7 @@ fn bottlerocket(ports: &str) -> String {
     )
 }
 
-/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document, of which cloud-init takes this part
+/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document; cloud-init takes this part
 /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). Its first line is its type.
 fn al2023(ports: &str) -> String {
     format!(

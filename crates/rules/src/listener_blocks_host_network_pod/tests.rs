@@ -45,7 +45,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
+         ready: the pod cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
     );
     let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
     let summary = expect_problem(&RULE, &failing, &subject()).summary;
@@ -262,7 +262,7 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         world.listens_udp("0.0.0.0:9100")
     };
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
-    assert!(summary.ends_with("of every address unless both share it (SO_REUSEPORT)."), "{summary}");
+    assert!(summary.ends_with("of every address unless the process and the pod share the port (SO_REUSEPORT)."), "{summary}");
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
@@ -409,7 +409,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of DaemonSet default/agent in the host's network: the pod \
-         cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
+         cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
     );
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(

@@ -288,7 +288,7 @@ fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
     let gate = gate.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
     let evidence = expect_problem(&RULE, &gate, &subject());
     assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
-    let words = "to loopback are refused, since kube-proxy refuses NodePorts there.";
+    let words = "to loopback are refused, since kube-proxy refuses NodePorts on loopback.";
     assert!(evidence.summary.ends_with(words), "{}", evidence.summary);
 
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());

@@ -13,7 +13,7 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
     assert_eq!(
         evidence.summary,
         "HostNetwork pod default/exporter, which is not ready, cannot listen on 9100/tcp: it is the NodePort of \
-         default/web, and Cilium refuses bind() there."
+         default/web, and Cilium refuses bind() on this NodePort."
     );
     assert_eq!((evidence.severity, evidence.variant, evidence.remedies.len()), (Severity::Warning, "refused", 2));
     expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
