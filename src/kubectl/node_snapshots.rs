@@ -121,7 +121,7 @@ fn judge_those<T>(
         let (all, asked) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
         let not_asked =
-            || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("the agent was not queried", Stopped::words));
+            || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
             .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });

@@ -128,7 +128,7 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
         "a listener, and its accepted connections"
     );
     assert_eq!(scan("46581"), Some(Reading::Seen(vec![])));
-    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
+    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotRequested));
 }
 
 /// For every line of its input, ends the last process and starts a new one as pid 501 of a pid namespace.

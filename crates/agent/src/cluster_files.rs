@@ -78,7 +78,7 @@ fn take(last: &mut LastReading, facts: ClusterFacts) -> bool {
 
 /// Why a file was not read, or not to its end. A kind of object that is missing in a whole file is no error.
 fn broken(facts: &ClusterFacts) -> Option<&Gap> {
-    facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotAsked)
+    facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested)
 }
 
 /// Marks all facts as not read yet.

@@ -119,7 +119,7 @@ mod tests {
             let gap = no_own_node(&cluster, "host").expect("a gap");
             assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");
         }
-        for nodes in [Reading::Seen(Vec::new()), portreeve_facts::healthy::gap(Source::Nodes, Why::NotAsked)] {
+        for nodes in [Reading::Seen(Vec::new()), portreeve_facts::healthy::gap(Source::Nodes, Why::NotRequested)] {
             cluster.nodes = nodes;
             assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
         }

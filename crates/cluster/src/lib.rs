@@ -125,7 +125,7 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     for source in
         [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps]
     {
-        facts.mark_missing(Gap::new(source, Why::NotAsked, "no cluster was given"));
+        facts.mark_missing(Gap::new(source, Why::NotRequested, "no cluster was given"));
     }
     facts.finish("none".to_owned(), false, node.map(str::to_owned))
 }

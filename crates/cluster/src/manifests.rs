@@ -310,7 +310,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
             // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
-            Gap::new(source, Why::NotAsked, format!("the input has no {kind}"))
+            Gap::new(source, Why::NotRequested, format!("the input has no {kind}"))
         });
     }
 }

@@ -80,7 +80,7 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsB
     let mut facts = FactsBuilder::default();
     let Some(node) = node else {
         let detail = format!("no Node has the name {hostname}; set the name of this node with --node");
-        facts.mark_missing(Gap::new(Source::Pods, Why::NotAsked, detail));
+        facts.mark_missing(Gap::new(Source::Pods, Why::NotRequested, detail));
         return facts;
     };
     let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));

@@ -120,7 +120,7 @@ async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Err
     match cilium_node_configs::read(server, node).await? {
         Ok(over) => facts.add_cilium(server.address(), map, over),
         Err(detail) => {
-            let gap = Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{}: {detail}", server.address()));
+            let gap = Gap::new(Source::ConfigMaps, Why::NotRequested, format!("{}: {detail}", server.address()));
             facts.settings.mark_claim_missing(Claimant::Cilium, gap);
         }
     }

@@ -48,7 +48,7 @@ impl Assumptions {
         let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
         let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
         missing = missing.or(gap);
-        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotAsked, "the settings are assumed"));
+        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotRequested, "the settings are assumed"));
         let unassumed =
             matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
         Self {

@@ -181,7 +181,7 @@ pub(super) fn over<T: Loss>(
 
 /// Whether the reason is normal for a profile: a missing right, or a fact that was not requested.
 fn is_expected(gap: &Gap) -> bool {
-    matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked)
+    matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested)
 }
 
 /// Whether the settings alone decide the loss: with equal inputs, two assumptions differ.

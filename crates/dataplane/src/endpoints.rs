@@ -259,7 +259,7 @@ mod tests {
     fn without_slices_each_backing_that_the_policies_leave_is_possible() {
         let possible = |change: fn(World) -> World| {
             let mut world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
-            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotAsked, ""));
+            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotRequested, ""));
             let service = &world.cluster.services.seen().expect("services")[0];
             Endpoints::of(&world).possible(service, &service.ports[0], Family::V4)
         };

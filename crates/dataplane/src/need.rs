@@ -208,7 +208,7 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
             known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
         };
         let said =
-            pod.said_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
+            pod.reported_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
         let all = declared.chain(probed).chain(said);
         all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
@@ -280,7 +280,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
         // `check` listens on no port.
-        Reading::Gap(gap) if gap.why == Why::NotAsked => Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }
 }
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
         let said =
-            |port| world(|pod| pod.said_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
+            |port| world(|pod| pod.reported_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
         let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
         assert_eq!(of(7002), ["7002 Said"]);
         assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
@@ -401,7 +401,7 @@ mod tests {
         assert!(known(&health(":10300")).contains(&"10300 ProxyHealth".to_owned()));
         let mut unread = world(|_| ());
         let health = Need::ProxyHealth(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH));
-        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotAsked, Ok(true))] {
+        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotRequested, Ok(true))] {
             unread.kernel.proxy.config = gap(Source::ProxyConfig, why);
             assert_eq!(health.is_there(&unread).map_err(|gap| gap.source), is_there, "it may be told another port");
             assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));

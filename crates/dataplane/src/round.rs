@@ -172,7 +172,7 @@ impl<'a> Round<'a> {
     /// requested.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
-        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotAsked)
+        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotRequested)
     }
 
     /// The servers that need to listen on a port of this node.

@@ -69,7 +69,7 @@ mod tests {
         let mode = |world: &Snapshot| world.proxy_mode().map(|mode| mode.value).map_err(|gap| gap.why);
         assert_eq!(mode(&world), Ok(Mode::Iptables), "no link of Cilium");
         let mut unread = world.clone();
-        for (why, known) in [(Why::Torn, Err(Why::Torn)), (Why::NotAsked, Ok(Mode::Iptables))] {
+        for (why, known) in [(Why::Torn, Err(Why::Torn)), (Why::NotRequested, Ok(Mode::Iptables))] {
             unread.kernel.interfaces = torn(Source::Addresses, why);
             assert_eq!(mode(&unread), known, "it may have one");
         }

@@ -124,7 +124,7 @@ impl ClusterFacts {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
             let detail = format!("EndpointSlices of Services with the name {name} were not requested");
-            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+            return Err(Gap::new(Source::EndpointSlices, Why::NotRequested, detail));
         }
         Ok(slices)
     }

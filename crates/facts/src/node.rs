@@ -130,7 +130,7 @@ impl KernelFacts {
 }
 
 fn unread<T>(source: Source) -> Reading<T> {
-    Reading::Gap(Gap::new(source, Why::NotAsked, "no node was scanned"))
+    Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
 }
 
 /// The facts that a scan reads besides the constant facts.
@@ -387,7 +387,7 @@ pub struct Netfilter {
 fn untracked_not_asked() -> Reading<Vec<(Protocol, u16)>> {
     Reading::Gap(Gap::new(
         Source::Netfilter,
-        Why::NotAsked,
+        Why::NotRequested,
         "rules that hide packets from conntrack were not requested",
     ))
 }
@@ -422,7 +422,7 @@ pub struct Redirection {
 impl Redirection {
     /// The reading for snapshots that are older than this fact.
     fn not_asked() -> Reading<Vec<Self>> {
-        Reading::Gap(Gap::new(Source::Netfilter, Why::NotAsked, "redirections of hostPorts were not requested"))
+        Reading::Gap(Gap::new(Source::Netfilter, Why::NotRequested, "redirections of hostPorts were not requested"))
     }
 }
 
@@ -456,14 +456,14 @@ pub struct Masquerade {
 impl Masquerade {
     /// The reading if no rule needs it, and in older snapshots.
     pub fn not_asked() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS has no virtual servers on this node"))
+        Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
     }
 
     /// The reading of pools while no rule needs it, and in older snapshots.
     pub fn pools_not_asked() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(
             Source::Conntrack,
-            Why::NotAsked,
+            Why::NotRequested,
             "the kernel dropped no connection, and tracks few connections",
         ))
     }

@@ -96,7 +96,7 @@ pub enum Unread {
 pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),
-        Err(gap) if gap.why == Why::NotAsked => Ok(None),
+        Err(gap) if gap.why == Why::NotRequested => Ok(None),
         Err(gap) => Err(gap),
     }
 }
@@ -208,7 +208,7 @@ pub enum Why {
     /// The fact was not read yet.
     NotYet,
     /// Not requested: no cluster was given, or no rule needs it.
-    NotAsked,
+    NotRequested,
     /// No answer from the expected address.
     Unreachable,
     /// The reading took longer than allowed.
@@ -240,7 +240,7 @@ mod tests {
         assert_eq!(read(Why::Torn).known(Unread::Doubted), None);
         assert_eq!(Reading::Seen(7).known(Unread::Doubted), Some(&7));
         assert_eq!(asked(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
-        assert_eq!(asked(read(Why::NotAsked).get()), Ok(None));
+        assert_eq!(asked(read(Why::NotRequested).get()), Ok(None));
         assert_eq!(asked(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
     }
 }

@@ -57,7 +57,7 @@ pub struct OwnPort {
 impl OwnPort {
     /// The reading without an agent: a single `check`, and snapshots older than agents.
     pub fn not_asked() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::OwnPort, Why::NotAsked, "only an agent listens"))
+        Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
 }
 

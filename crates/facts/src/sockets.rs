@@ -124,7 +124,7 @@ impl State {
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
-    NotAsked,
+    NotRead,
     /// TIME_WAIT: the kernel keeps the tuple for 60 s without its owner.
     TimeWait,
     /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link if known.
@@ -264,11 +264,11 @@ pub struct PodNamespace {
 
 fn not_asked<T>() -> Reading<T> {
     let detail = "the pod was not known to fail at the time of the scan";
-    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotAsked, detail))
+    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotRead, detail))
 }
 
 fn was_not_asked<T>(reading: &Reading<T>) -> bool {
-    reading.gap().is_some_and(|gap| gap.why == Why::NotAsked)
+    reading.gap().is_some_and(|gap| gap.why == Why::NotRead)
 }
 
 impl PodNamespace {

@@ -214,7 +214,7 @@ mod tests {
                 pod.host_network = true;
                 pod.ports = vec![PORT];
                 pod.probed = vec![ContainerPort { port: 7001, ..PORT }];
-                pod.said_in_use = vec![ContainerPort { port: 7002, ..PORT }];
+                pod.reported_in_use = vec![ContainerPort { port: 7002, ..PORT }];
                 change(pod);
             })
     }
@@ -269,7 +269,7 @@ mod tests {
         type Lose = fn(&mut Snapshot);
         let sources: [(Source, Lose); 4] = [
             (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
-            (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotAsked)),
+            (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotRequested)),
             (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
             (Source::Nodes, |world| world.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, ""))),
         ];

@@ -57,7 +57,7 @@ impl Sockets {
             (None, None) => Ok(Found::default()),
             _ => self.walk_once(clients, counting, &accepting),
         };
-        let not_wanted = |source| Gap::new(source, Why::NotAsked, "not requested");
+        let not_wanted = |source| Gap::new(source, Why::NotRequested, "not requested");
         let counted = match (idle, counting, &walked) {
             (Some(idle), ..) => Ok(idle),
             (None, None, _) => Err(not_wanted(Source::EphemeralUse)),

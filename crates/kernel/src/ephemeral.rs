@@ -190,7 +190,7 @@ impl Tally {
                 port,
                 used: count.used,
                 time_wait: count.time_wait,
-                owner: Owner::NotAsked,
+                owner: Owner::NotRead,
             };
         let at_most = counting.at_most.unwrap_or_else(|| bound(self.walked));
         let busiest = busiest.into_iter().map(report).collect();

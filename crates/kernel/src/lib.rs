@@ -127,7 +127,7 @@ impl Host {
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
             // A process that may not list flows misses nothing while no sign shows that ports are scarce.
-            Err(gap) if may_lack_ports && gap.why != Why::NotAsked => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
+            Err(gap) if may_lack_ports && gap.why != Why::NotRequested => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
             Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_asked()),
         };
         let unanswered = masquerade.known(Unread::Chooses).map_or(&[][..], |it| &it.unanswered);
@@ -188,7 +188,7 @@ impl Host {
             let unread =
                 ip_vs.gap().map(|gap| format!("it is not known whether IPVS has virtual servers: {}", gap.detail));
             let detail = unread.unwrap_or_else(|| "IPVS has no virtual servers on this node".to_owned());
-            return Err(Gap::new(Source::Conntrack, Why::NotAsked, detail));
+            return Err(Gap::new(Source::Conntrack, Why::NotRequested, detail));
         }
         self.if_live(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, may_lack_ports), counted),
@@ -342,7 +342,7 @@ fn unless_skipped<T>(
 
 /// The `Gap` of a fact that no rule needs.
 fn not_needed(source: Source) -> Gap {
-    Gap::new(source, Why::NotAsked, "no rule of this scan needs it")
+    Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
 /// Clients and the use of ephemeral ports, from one walk. The use is counted only if half of the range or more may be

@@ -44,7 +44,7 @@ impl From<Record> for Socket {
             cgroup,
             device,
             retransmits,
-            owner: Owner::NotAsked,
+            owner: Owner::NotRead,
         }
     }
 }

@@ -118,7 +118,7 @@ pub struct JudgedRules {
     /// Rules that judged all their subjects.
     pub whole: usize,
     /// Rules that ran.
-    pub asked: usize,
+    pub run: usize,
 }
 
 impl JudgedRules {
@@ -129,7 +129,7 @@ impl JudgedRules {
             it.rule.as_deref() == Some(rule.name().0) && of_variant()
         };
         let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
-        Self { whole: report.rules.iter().filter(is_whole).count(), asked: report.rules.len() }
+        Self { whole: report.rules.iter().filter(is_whole).count(), run: report.rules.len() }
     }
 }
 

@@ -135,7 +135,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 /// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
-        Why::NotPermitted | Why::NotAsked | Why::NotYet | Why::Ambiguous => true,
+        Why::NotPermitted | Why::NotRequested | Why::NotYet | Why::Ambiguous => true,
         Why::NotSupported => !is_of_every_cluster(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
@@ -165,7 +165,7 @@ pub fn is_indispensable(source: Source) -> bool {
 /// that matches no Node, or more than one.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
-        Why::NotAsked => true,
+        Why::NotRequested => true,
         // A verdict that depends on several inputs names one of them. That input was read.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use portreeve_rules::findings::RuleId;
 
-    const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotAsked];
+    const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotRequested];
 
     fn of_rule(claims: usize, gap: &Gap) -> bool {
         Open { ceiling: Some(Severity::Critical), claims, ..Open::input(gap) }.decides(Severity::Warning)
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_port_that_was_not_judged_is_not_clear_unless_only_a_right_is_missing() {
-        for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)] {
+        for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotRequested)] {
             assert!(of_rule(1, &Gap::new(source, why, "")), "{source:?} {why:?}");
         }
         for (source, why) in [
@@ -236,7 +236,7 @@ mod tests {
         for why in [Why::NotPermitted, Why::NotYet, Why::Unreachable] {
             assert!(Open::input(&Gap::new(Source::Services, why, "")).decides(Severity::Critical), "{why:?}");
         }
-        assert!(!Open::input(&Gap::new(Source::Services, Why::NotAsked, "")).decides(Severity::Info));
+        assert!(!Open::input(&Gap::new(Source::Services, Why::NotRequested, "")).decides(Severity::Info));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn rules_that_could_not_judge_are_counted_with_the_reason_of_most() {
         let [mode, pods] =
-            [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)].map(|(source, why)| Open {
+            [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotRequested)].map(|(source, why)| Open {
                 ceiling: Some(Severity::Info),
                 ..Open::input(&Gap::new(source, why, "details"))
             });

@@ -250,7 +250,7 @@ impl PortOwner {
         };
         let answers = || self.owned.iter().flat_map(|it| &it.answers);
         // The answer lacks an input that was not requested.
-        let is_unknown = |gap: &Gap| gap.why == Why::NotAsked || is_open(gap);
+        let is_unknown = |gap: &Gap| gap.why == Why::NotRequested || is_open(gap);
         let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
         // These settings are assumed.
         let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
@@ -322,10 +322,10 @@ pub fn write_owner(
 ) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
-            (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
+            (Source::Services, Why::NotRequested) => "no cluster was read: Services may have this port".to_owned(),
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
             (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
-            (_, Why::NotAsked) => "Pods were not read: a hostPort may be this port".to_owned(),
+            (_, Why::NotRequested) => "Pods were not read: a hostPort may be this port".to_owned(),
             _ => format!("an unread pod may have this port as hostPort: {}", tidy(&gap.detail)),
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;

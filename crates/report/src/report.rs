@@ -127,7 +127,7 @@ mod tests {
             assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "{why:?}: what a profile may not see");
         }
         let mut world = Snapshot::healthy();
-        world.kernel.clients = gap(Source::Clients, Why::NotAsked);
+        world.kernel.clients = gap(Source::Clients, Why::NotRequested);
         assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "nobody asked");
     }
 }

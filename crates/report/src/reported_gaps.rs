@@ -52,7 +52,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
         gaps.extend(owner_gaps(snapshot));
     }
     gaps.retain(|gap| match gap.why {
-        Why::NotAsked | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
+        Why::NotRequested | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
         _ => true,
     });
     for gap in gaps {
@@ -110,7 +110,7 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let pods = || kernel.pod_namespaces.known_part(Unread::Said("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
     // Only failing pods are read.
-    gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
+    gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }
 
@@ -125,7 +125,7 @@ fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         .chain(clients)
         .filter_map(|socket| match &socket.owner {
             Owner::Held(holder) => Some([gap_of(&holder.cgroup), gap_of(&holder.process)]),
-            Owner::NotAsked | Owner::TimeWait | Owner::Kernel { .. } => None,
+            Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
         })
         .flatten()
         .flatten()

@@ -40,7 +40,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     let nodes = snapshot.cluster.nodes.get()?;
     if snapshot.own_node().is_none()
-        && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
+        && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
         // In this case only the links show which Node has an address. If this node is not known, every Node is treated as another Node.
         return Err(gap.clone());

@@ -312,7 +312,7 @@ mod tests {
         let known = world(SECOND[0], |it| it);
         assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &loser()).source, Source::ProxyMode);
         let mut world = known.clone();
-        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
         assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::EndpointSlices);
         assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Warning);
         let mut world = known.clone();

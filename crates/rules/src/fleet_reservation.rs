@@ -263,7 +263,7 @@ mod tests {
             NodeReservation::of(&world).expect("the ranges were read").unread.map(|gap| gap.source)
         };
         assert_eq!(unread("1024-65535", Why::Unreachable), Some(Source::Services));
-        assert_eq!(unread("1024-65535", Why::NotAsked), None);
+        assert_eq!(unread("1024-65535", Why::NotRequested), None);
         assert_eq!(unread("30000-32767", Why::Unreachable), None, "all of it is kept");
     }
 

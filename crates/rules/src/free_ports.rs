@@ -422,7 +422,7 @@ mod tests {
             (vec![10_000], vec![Source::WaitingPods])
         );
         assert_eq!(
-            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked)),
+            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested)),
             (vec![10_000], vec![])
         );
     }

@@ -114,7 +114,7 @@ impl<'a> Node<'_, 'a> {
         let first = sockets.first().copied();
         let unread = match (answer, &self.snapshot.kernel.health_checks) {
             (Some(_), _) => None,
-            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotAsked),
+            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotRequested),
             (None, Reading::Seen(all)) => (all.len() >= HealthCheckAnswer::MOST).then(too_many),
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
@@ -380,7 +380,7 @@ mod tests {
         let mut absent = world();
         seen(&mut absent.cluster.nodes).clear();
         assert_eq!(expect_unknown(&RULE, &absent, &subject()).why, Why::Ambiguous);
-        absent.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        absent.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         assert_eq!(expect_unknown(&RULE, &absent, &subject()).source, Source::Nodes);
     }
 

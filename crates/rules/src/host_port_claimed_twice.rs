@@ -23,7 +23,7 @@ type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked) {
+    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested) {
         return Err(gap.clone());
     }
     let with_pods = WithPods::placed_or_waiting(snapshot);
@@ -318,7 +318,7 @@ mod tests {
         );
         assert_eq!(evidence.severity, Severity::Warning);
         let mut unread = of(Some(3));
-        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         assert_eq!(expect_problem(&RULE, &unread, &subject()).severity, Severity::Info);
         unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Nodes, "they may be too few");
@@ -349,7 +349,7 @@ mod tests {
             assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
         }
         let mut unread = of(2, |_| ());
-        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         let two_hosts = of(2, |it| it.selects = vec!["kubernetes.io/hostname In n1,n2".to_owned()]);
         // Another node may be free for the pod.
         for world in [unread, two_hosts] {
@@ -370,13 +370,13 @@ mod tests {
             world
         };
         assert_eq!(expect_unknown(&RULE, &without(Why::Unreachable), &subject()).source, Source::Pods);
-        expect_problem(&RULE, &without(Why::NotAsked), &subject());
+        expect_problem(&RULE, &without(Why::NotRequested), &subject());
     }
 
     #[test]
     fn pods_that_wait_and_could_not_be_read_may_be_another_rules() {
         let mut world = two(|_| ());
-        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
         expect_problem(&RULE, &world, &subject());
         world.cluster.waiting_pods = gap(Source::WaitingPods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::WaitingPods);

@@ -140,7 +140,7 @@ impl Blocked<'_, '_> {
         }
         let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
         let node_ports = match self.round.node_ports() {
-            Err(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            Err(gap) if gap.why == Why::NotRequested || !in_range() => return Ok(None),
             node_ports => node_ports?,
         };
         let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };

@@ -156,7 +156,7 @@ impl<'a> Node<'_, 'a> {
                     (is_one, _) => Ok(is_one),
                 }
             }
-            Err(gap) if gap.why == Why::NotAsked => Ok(false),
+            Err(gap) if gap.why == Why::NotRequested => Ok(false),
             Err(gap) => Err(gap),
         }
     }

@@ -22,7 +22,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
         // No counter shows that ports may run out.
-        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotRequested => return Ok(Vec::new()),
         pools => pools.get()?,
     };
     let mut problem: Option<Evidence> = None;

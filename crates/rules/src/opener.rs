@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(true), Err(Why::Malformed), Ok(false)]);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(all.map(|it| leads(&world, it)), [Err(Why::Unreachable), Err(Why::Unreachable), Ok(false)]);
-        world.cluster.services = gap(Source::Services, Why::NotAsked);
+        world.cluster.services = gap(Source::Services, Why::NotRequested);
         assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(false); 3], "without a cluster there is no Service");
     }
 

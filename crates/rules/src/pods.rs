@@ -83,7 +83,7 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
 /// If the pods were not read.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come(snapshot).next().is_some() => Ok(&[]),
+        Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),
         pods => pods.get().map(Vec::as_slice),
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         ports: ports.clone(),
         probed: Vec::new(),
         containers: Vec::new(),
-        said_in_use: Vec::new(),
+        reported_in_use: Vec::new(),
         more_networks: false,
         own_ports: Vec::new(),
         ip_local_port_range: None,

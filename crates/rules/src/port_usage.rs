@@ -186,7 +186,7 @@ mod tests {
         let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
         let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
         assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
-        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotAsked, ""));
+        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotRequested, ""));
         assert!(port_usage(&world).is_err());
     }
 

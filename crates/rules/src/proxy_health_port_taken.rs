@@ -203,7 +203,7 @@ mod tests {
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Processes);
         let mut world = taken().listens("0.0.0.0:10256");
-        seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotAsked;
+        seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotRead;
         assert_eq!(expect_unknown(&RULE, &world, &node()).why, Why::Ambiguous, "one of two may be kube-proxy");
     }
 

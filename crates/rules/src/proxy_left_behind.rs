@@ -222,7 +222,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
         // Without a proxy nothing is programmed.
-        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotAsked) => return Ok(None),
+        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
     };

@@ -67,7 +67,7 @@ impl Ports {
             Self::UnreadyHostNetworkPods => {
                 let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
                 let ports = |pod: &'_ Pod| {
-                    pod.ports.iter().chain(&pod.probed).chain(&pod.said_in_use).map(|it| it.port).collect()
+                    pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use).map(|it| it.port).collect()
                 };
                 blocked
                     .flat_map::<Vec<u16>, _>(ports)

@@ -129,7 +129,7 @@ async fn if_connections_cost_much_scans_go_on_without_them_and_keep_the_last_one
         facts.hostname = format!("scan {}", queries.lock().expect("no panic").len());
         if wanted.skipped.contains(&Source::Clients) {
             facts.clients =
-                Reading::Gap(portreeve_facts::Gap::new(Source::Clients, portreeve_facts::Why::NotAsked, "skipped"));
+                Reading::Gap(portreeve_facts::Gap::new(Source::Clients, portreeve_facts::Why::NotRequested, "skipped"));
         }
         facts
     })

@@ -418,7 +418,7 @@ mod tests {
     #[test]
     fn endpoints_that_are_not_read_change_nothing() {
         let mut world = world();
-        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
         assert!(conflict_of(&world, &bind("0.0.0.0:30080", Answer::Allowed)).is_some());
     }
 

@@ -344,7 +344,7 @@ impl Pod {
             } else {
                 Vec::new()
             },
-            said_in_use: if host_network && failing && !finished { said_in_use(&containers) } else { Vec::new() },
+            reported_in_use: if host_network && failing && !finished { reported_in_use(&containers) } else { Vec::new() },
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,
@@ -490,7 +490,7 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
 }
 
 /// The addresses that failed containers reported as in use when they ended.
-fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
+fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
     let mut said: Vec<ContainerPort> = Vec::new();

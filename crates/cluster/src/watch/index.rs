@@ -108,7 +108,7 @@ impl Index {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
                     let detail =
                         format!("no Node has the name {}; set the name of this node with --node", self.hostname);
-                    all.mark_missing(Gap::new(source, Why::NotAsked, detail));
+                    all.mark_missing(Gap::new(source, Why::NotRequested, detail));
                     continue;
                 }
                 _ => {}

@@ -78,7 +78,7 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
     let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
     seen(&mut world.cluster.nodes).clear();
     assert_eq!(captured(&world, PRIMARY[0]), None);
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(assumptions(&world).ambiguity().source, Source::Nodes);
 }
 
@@ -180,7 +180,7 @@ fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
     let metrics = seen(&mut world.kernel.proxy.metrics);
     (metrics.last_sync, metrics.last_queued) = (None, None);
     assert!(!assumptions(&world).mode_in_words().contains("queued"));
-    world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
+    world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotRequested);
     assert!(!assumptions(&world).mode_in_words().contains("queued"));
 }
 

@@ -88,9 +88,9 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a
     };
     match &own.needed {
         Reading::Seen(sockets) if was_asked => Ok(sockets),
-        Reading::Gap(gap) if gap.why != Why::NotAsked => Err(gap.clone()),
+        Reading::Gap(gap) if gap.why != Why::NotRequested => Err(gap.clone()),
         _ => Err(unread(
-            Why::NotAsked,
+            Why::NotRequested,
             "this scan did not read the sockets on the port: `owner PORT --pod` on the pod's node reads them",
         )),
     }
@@ -171,7 +171,7 @@ mod tests {
         let namespaces = |why| Some((Source::PodNamespaces, why));
         let empty = world(Vec::new());
         assert_eq!(why(&empty, PORT, false), None, "an agent asks for what a failing pod declares");
-        assert_eq!(why(&empty, (Protocol::Tcp, 8001), false), namespaces(Why::NotAsked));
+        assert_eq!(why(&empty, (Protocol::Tcp, 8001), false), namespaces(Why::NotRequested));
         let mut closed = empty.clone();
         closed.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
         assert_eq!(why(&closed, PORT, true), namespaces(Why::NotPermitted));

@@ -55,7 +55,7 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     };
     let [(BesideKind::Connection, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
     assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
-    assert_eq!(unread(world.clone(), Why::NotAsked), []);
+    assert_eq!(unread(world.clone(), Why::NotRequested), []);
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
     let mut ended = world;
     seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
@@ -407,7 +407,7 @@ fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and
     let of_pod = closed(redirected(&[]), Why::NotPermitted);
     assert_eq!(found(&of_pod).redirections.map(|gap| gap.why), Some(Why::NotPermitted));
     assert_eq!(ask(&of_pod, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
-    assert_eq!(found(&closed(redirected(&[]), Why::NotAsked)).redirections, None);
+    assert_eq!(found(&closed(redirected(&[]), Why::NotRequested)).redirections, None);
     assert_eq!(found(&closed(web(), Why::NotPermitted)).redirections, None, "no pod has a hostPort");
     assert_eq!(found(&redirected(&[ALIVE])).redirections, None);
 }

@@ -147,7 +147,7 @@ impl Gathering {
     pub fn leave_out(&mut self, node: &str, pod: &str, stopped: Stopped) {
         self.agents += 1;
         self.left_out += 1;
-        let gap = Gap::new(Source::Agent, Why::NotAsked, stopped.words());
+        let gap = Gap::new(Source::Agent, Why::NotRequested, stopped.words());
         self.without_answer(tidy(node).into(), tidy(pod).into(), &gap);
     }
 
@@ -175,7 +175,7 @@ impl Gathering {
             left_out,
             hidden: unwanted,
         } = self;
-        let partial = stopped.map(|why| Partial { listed: agents, asked: agents - left_out, why });
+        let partial = stopped.map(|why| Partial { listed: agents, queried: agents - left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
             incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));
         nodes.sort_by(|a, b| {

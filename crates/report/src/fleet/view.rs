@@ -47,7 +47,7 @@ pub struct Partial {
     /// How many agents are listed.
     pub listed: usize,
     /// How many agents were queried, with an answer or without.
-    pub asked: usize,
+    pub queried: usize,
     /// Why the other agents were not queried.
     pub why: Stopped,
 }
@@ -76,9 +76,9 @@ impl Fleet {
 
     /// The missing part if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped the command`.
     pub fn partial_words(&self) -> Option<String> {
-        let Partial { listed, asked, why } = self.partial?;
-        let are = if asked == 1 { "was" } else { "were" };
-        Some(format!("partial: {asked} of {listed} agents {are} queried; {}", why.words()))
+        let Partial { listed, queried, why } = self.partial?;
+        let are = if queried == 1 { "was" } else { "were" };
+        Some(format!("partial: {queried} of {listed} agents {are} queried; {}", why.words()))
     }
 
     /// The age of the oldest scan: `oldest scan 62 s ago (n1)`.

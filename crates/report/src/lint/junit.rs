@@ -70,7 +70,7 @@ fn title(rows: &Rows) -> &'static str {
 
 /// Why a rule was not run, or could not judge.
 fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
-    let lacks = report.not_asked.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
+    let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());
     let reasons: Vec<&str> = lacks.chain(unknown).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))

@@ -149,7 +149,7 @@ mod tests {
             (Why::TimedOut, CheckResult::NotChecked),
             (Why::NotSupported, CheckResult::NotChecked),
             (Why::NotPermitted, CheckResult::Clear),
-            (Why::NotAsked, CheckResult::Clear),
+            (Why::NotRequested, CheckResult::Clear),
         ] {
             let mut unread = world();
             unread.cluster.pods = gap(Source::Pods, why);

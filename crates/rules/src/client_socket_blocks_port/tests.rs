@@ -371,7 +371,7 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
         let (mut world, subject) = left("192.0.2.1:8443", REMOTE, |_| ());
         let pod = objects(&mut world.cluster.pods).remove(0);
         (pod.ports, pod.failing) = (Vec::new(), true);
-        pod.said_in_use = vec![ContainerPort { port, ..PORT }];
+        pod.reported_in_use = vec![ContainerPort { port, ..PORT }];
         (world, subject)
     };
     let (world, subject) = said(8443);
@@ -381,7 +381,7 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     assert!(evidence.values.contains(&("message of a container", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
     let (world, subject) = said(8444);
     expect_healthy(&RULE, &world, &subject);
-    let (mut declared, subject) = unready(|pod| pod.said_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
+    let (mut declared, subject) = unready(|pod| pod.reported_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
     objects(&mut declared.cluster.pods)[0].failing = true;
     let evidence = expect_problem(&RULE, &declared, &subject);
     assert!(evidence.summary.ends_with("cannot listen on this port."), "what is declared is a claim: {}", evidence.summary);

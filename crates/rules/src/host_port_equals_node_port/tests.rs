@@ -137,7 +137,7 @@ fn what_every_mode_and_every_backing_share_is_told_and_the_rest_is_unknown() {
     let second = with_host_ip(SECOND[0]).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
     let mut blind = clash(|it| it);
-    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
     assert_eq!(severity(&blind), Severity::Warning);
     assert_eq!(severity(&blind.with_mode(Mode::Cilium)), Severity::Critical, "whatever is behind the Service");
 }

@@ -297,7 +297,7 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
     }
     // Whoever gives no Services has none, and what is lost to a socket is lost whatever a Service has.
     let mut world = web();
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
     expect_certain(&RULE, &world, &node());
     let mut world = process();
     world.cluster.services = gap(Source::Services, Why::Unreachable);

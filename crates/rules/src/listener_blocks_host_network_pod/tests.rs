@@ -293,8 +293,8 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
     // If one listener may be the pod's own, another listener changes nothing.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
-    let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotAsked);
-    assert_eq!(expect_unknown(&RULE, &not_asked, &subject()).why, Why::NotAsked);
+    let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);
+    assert_eq!(expect_unknown(&RULE, &not_asked, &subject()).why, Why::NotRequested);
 }
 
 #[test]
@@ -432,7 +432,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     let socket = seen(&mut hidden.kernel.listeners).last_mut().expect("one");
     socket.owner = held("/", None, "node_exporter", 700);
     expect_problem(&RULE, &hidden, &node);
-    hidden.cluster.pods = gap(Source::Pods, Why::NotAsked);
+    hidden.cluster.pods = gap(Source::Pods, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Cgroups);
     hidden.cluster.pods = gap(Source::Pods, Why::Unreachable);
     assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Pods);

@@ -168,7 +168,7 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(unknown.source, Source::ProxyMode);
 
     let mut blind = web(30080).listens(&format!("{}:30080", SECOND[0])).with_mode(Mode::Iptables);
-    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
     assert_eq!(affects(&blind).0, Severity::Critical, "lost with and without endpoints");
     let blind = blind.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);

@@ -232,7 +232,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     };
     assert_eq!(said(Mode::Cilium), Some(vec![format!("{}/32", SECOND[0])]));
     assert_ne!(said(Mode::Iptables), said(Mode::Cilium));
-    world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
+    world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotRequested);
     world.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
     assert_eq!(assumptions(&world).settings, "the mode's defaults", "those of kube-proxy are none of Cilium's");
 }
