@@ -280,9 +280,9 @@ fn alone() -> Snapshot {
         connections_at: None,
         pods_at: None,
         overrides: Overrides::default(),
-        kernel: KernelFacts::not_asked(),
+        kernel: KernelFacts::not_requested(),
         cluster,
-        own_port: OwnPort::not_asked(),
+        own_port: OwnPort::not_requested(),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct NoAgentFlags {
 
 impl NoAgentFlags {
     /// Prints the objects that claim a port on these nodes, or on all nodes.
-    pub(super) fn tell(
+    pub(super) fn print(
         &self,
         port: PortArgument,
         nodes: &[String],
@@ -45,7 +45,7 @@ impl NoAgentFlags {
         if let (Some(gap), Some(_)) = (services.gap(), pods.gap()) {
             bail!("nothing was read: {}", gap.detail);
         }
-        let said = Unread::Said("DeclaredReport::unread");
+        let said = Unread::Reported("DeclaredReport::unread");
         let (services, pods) = (services.known_part(said), pods.known_part(said));
         let mut claims: Vec<Declaration> = declarations(services, pods, port.number);
         let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);

@@ -3,7 +3,7 @@
 //! The plugin runs on any machine, and reads no facts of that machine.
 
 mod agents;
-mod asking;
+mod queries;
 mod check;
 mod complete;
 mod declared;

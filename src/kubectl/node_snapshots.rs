@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     agents::{AgentFlags, runtime},
-    asking::Interrupts,
+    queries::Interrupts,
 };
 use crate::{
     console::Console,
@@ -110,7 +110,7 @@ fn judge_those<T>(
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
-        let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
         let oldest = oldest.map(|(age, number)| {
             format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
@@ -120,11 +120,11 @@ fn judge_those<T>(
         );
         let (all, asked) = (listed.len(), results.iter().flatten().count());
         let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
-        let not_asked =
+        let not_queried =
             || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
         let judged = judged
-            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
+            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_queried())) });
         Ok(NodeResults { results: judged.collect(), partial, oldest, scope })
     })
 }

@@ -329,7 +329,7 @@ impl Agent {
 
     fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
-        self.record(time, &now, rules::ask(rules, &limits.round(&now, before.as_deref()), &limits));
+        self.record(time, &now, rules::run_rules(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
     /// Remembers, logs and publishes the rules' opinions about a snapshot.

@@ -80,14 +80,14 @@ impl SnapshotSources {
         let mut query = rules::node_query(&cluster, *command_lines);
         query.owner_ports = query.owner_ports.union(owner_ports);
         if let Some(pod) = pod {
-            rules::ask_of_pod(&mut query, &cluster, pod, owner_ports);
+            rules::limit_to_pod(&mut query, &cluster, pod, owner_ports);
         }
         // One snapshot has to show everything that an agent finds in several scans.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
         info!(listeners = kernel.listeners.known(Unread::Adds).map(Vec::len), sockets = %kernel.socket_source, "read the node");
-        let own_port = OwnPort::not_asked();
+        let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
         // The Pods are newer than this time.

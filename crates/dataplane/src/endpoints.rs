@@ -27,7 +27,7 @@ impl<'a> Endpoints<'a> {
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
-        for slice in cluster.endpoint_slices.known_part(Unread::Said("Self::endpoints")) {
+        for slice in cluster.endpoint_slices.known_part(Unread::Reported("Self::endpoints")) {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
         let cilium = serves_here(snapshot);

@@ -95,7 +95,7 @@ pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
 }
 
 /// The configuration is complete: an absent setting has one default.
-pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
+pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, asked,
+    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested,
 };
 
 /// A need for one port and protocol, with its reason.
@@ -67,7 +67,7 @@ impl<'a> Need<'a> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
             Self::ProxyMetrics => snapshot.proxy_mode().map(|_| true),
-            Self::ProxyHealth(_) => snapshot.proxy_mode().and_then(|_| asked(snapshot.proxy_config())).map(|_| true),
+            Self::ProxyHealth(_) => snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true),
             _ => Ok(true),
         }
     }
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));
         }
         let mut world = world(|_| ());
-        world.own_port = OwnPort::not_asked();
+        world.own_port = OwnPort::not_requested();
         assert!(without(&world, "Agent"));
         assert!(Round::of(&world, None, 60).needs().with(&[Source::OwnPort]).is_ok());
         let elsewhere = Snapshot::healthy().service("lb", |it| {

@@ -9,7 +9,7 @@ use super::{
 };
 use portreeve_facts::{
     Cgroup, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
-    asked,
+    if_requested,
 };
 
 /// For this number of its open NodePorts, a proxy may be about to open one more; in any case one.
@@ -210,8 +210,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 ///
 /// When Services could not be read.
 fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
-    let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
-    let listeners = || snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
+    let Some(services) = if_requested(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
+    let listeners = || snapshot.kernel.listeners.known_part(Unread::Reported("whoever has a socket to ask about")).iter();
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
         .filter(|(_, port, _)| port.protocol != Protocol::Udp || snapshot.kernel.no_udp.is_none())
@@ -229,7 +229,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
     }
     // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
-    match asked(snapshot.kernel.clients.get()) {
+    match if_requested(snapshot.kernel.clients.get()) {
         Ok(clients) => clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
             free.remove(&(socket.protocol, socket.local_port));
         }),
@@ -250,7 +250,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("whoever has a socket to ask about")).iter();
     let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
     listeners
         .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)

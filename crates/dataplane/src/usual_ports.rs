@@ -20,7 +20,7 @@ pub enum Role {
     /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
     /// A manifest that wants the port gets a note with its usual user.
-    Told,
+    Noted,
     /// Clients reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node on this port: such a server is
     /// moved last.
     Reached,
@@ -44,12 +44,12 @@ pub fn is_usual(number: u16, role: Role) -> bool {
     TABLE.iter().any(|port| port.number == number && port.roles.contains(&role))
 }
 
-const VITAL: &[Role] = &[Role::Daemon, Role::Told, Role::Reached, Role::Vital];
-const REACHED: &[Role] = &[Role::Daemon, Role::Told, Role::Reached];
-const TOLD: &[Role] = &[Role::Daemon, Role::Told];
+const VITAL: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached, Role::Vital];
+const REACHED: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached];
+const TOLD: &[Role] = &[Role::Daemon, Role::Noted];
 const DAEMON: &[Role] = &[Role::Daemon];
 /// Only manifests are compared with this port: listeners on it are judged like any other listeners.
-const TOLD_ONLY: &[Role] = &[Role::Told];
+const TOLD_ONLY: &[Role] = &[Role::Noted];
 const MICROK8S: &[Role] = &[Role::MicroK8s];
 
 const SERVER: &[Role] = &[Role::Server];
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(of(Role::MicroK8s), "16443,19001,25000");
         assert_eq!(of(Role::Ingress), "8443");
         assert_eq!(of(Role::Server), "2049,3306,5432,6379,7445,8080,8443,9200,9443,15012,27017");
-        assert_eq!(usual_ports(Role::Told).count(), 38);
+        assert_eq!(usual_ports(Role::Noted).count(), 38);
     }
 
     #[test]

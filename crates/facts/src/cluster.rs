@@ -35,7 +35,7 @@ pub struct ClusterFacts {
     /// Pods of this node. From files: Pods with this node's name in `nodeName`, or all Pods if the name is not known.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
-    #[serde(default = "WaitingPod::not_asked")]
+    #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
     /// Workloads in files that want ports of a node and whose pods do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -113,7 +113,7 @@ impl Pod {
     }
 
     /// The text of a container about a port at its end, for example `0.0.0.0:9100 is in use`: a hint.
-    pub fn said_of(&self, protocol: Protocol, port: u16) -> Option<String> {
+    pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
         let said = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
         let at = said.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
@@ -223,7 +223,7 @@ impl WaitingPod {
     }
 
     /// The reading if these Pods were not requested, and in older snapshots.
-    pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
+    pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
     }
 }

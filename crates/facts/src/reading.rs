@@ -78,7 +78,7 @@ pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.
     Adds,
     /// The part of the output that reports the unread fact.
-    Said(&'static str),
+    Reported(&'static str),
     /// The assumed value.
     Assumed(&'static str),
     /// The fact decides what is read or listed next, and no conclusion follows from it.
@@ -93,7 +93,7 @@ pub enum Unread {
 /// # Errors
 ///
 /// The [`Gap`], if reading was tried.
-pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
+pub fn if_requested<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),
         Err(gap) if gap.why == Why::NotRequested => Ok(None),
@@ -239,8 +239,8 @@ mod tests {
         assert!(read(Why::Torn).known_part(Unread::Adds).is_empty());
         assert_eq!(read(Why::Torn).known(Unread::Doubted), None);
         assert_eq!(Reading::Seen(7).known(Unread::Doubted), Some(&7));
-        assert_eq!(asked(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
-        assert_eq!(asked(read(Why::NotRequested).get()), Ok(None));
-        assert_eq!(asked(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
+        assert_eq!(if_requested(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
+        assert_eq!(if_requested(read(Why::NotRequested).get()), Ok(None));
+        assert_eq!(if_requested(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Service, Source,
-    Unread, Why, asked,
+    Unread, Why, if_requested,
 };
 
 /// The version of this program: all crates have the workspace's version.
@@ -41,7 +41,7 @@ pub struct Snapshot {
     /// The facts of the cluster.
     pub cluster: ClusterFacts,
     /// Whether the agent has its own port; not requested without an agent.
-    #[serde(default = "OwnPort::not_asked")]
+    #[serde(default = "OwnPort::not_requested")]
     pub own_port: Reading<OwnPort>,
 }
 
@@ -56,7 +56,7 @@ pub struct OwnPort {
 
 impl OwnPort {
     /// The reading without an agent: a single `check`, and snapshots older than agents.
-    pub fn not_asked() -> Reading<Self> {
+    pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
 }
@@ -88,7 +88,7 @@ impl Snapshot {
     pub fn own_node(&self) -> Option<&Node> {
         self.cluster
             .nodes
-            .known_part(Unread::Said("own_node_gap"))
+            .known_part(Unread::Reported("own_node_gap"))
             .iter()
             .map(Arc::as_ref)
             .find(|node| node.name == self.node_name())
@@ -156,7 +156,7 @@ impl Snapshot {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
         let mode = config.mode_if_known().filter(|mode| *mode != Mode::Cilium)?;
-        let interfaces = match asked(self.kernel.interfaces.get()) {
+        let interfaces = match if_requested(self.kernel.interfaces.get()) {
             Ok(interfaces) => interfaces?,
             Err(gap) => return Some((mode, gap)),
         };

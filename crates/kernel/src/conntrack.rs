@@ -121,7 +121,7 @@ pub(crate) fn read(
     };
     let pools = match &counted.pools {
         Some(pools) => Reading::Seen(pools.clone()),
-        None => Masquerade::pools_not_asked(),
+        None => Masquerade::pools_not_requested(),
     };
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }

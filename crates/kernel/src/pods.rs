@@ -246,11 +246,11 @@ impl Namespace {
         let ports = own.unwrap_or(&every_port);
         let counting = Counting { ports, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
         let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
-        let not_asked = Gap::new(Source::Processes, Why::NotRequested, "the pod is known; its processes are not searched");
+        let not_requested = Gap::new(Source::Processes, Why::NotRequested, "the pod is known; its processes are not searched");
         for destination in &mut used.busiest {
             destination.owner = Owner::Held(Holder {
                 cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
-                process: Reading::Gap(not_asked.clone()),
+                process: Reading::Gap(not_requested.clone()),
             });
         }
         Ok(used)

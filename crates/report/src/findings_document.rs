@@ -309,7 +309,7 @@ impl Node {
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
+            node_port_range: snapshot.cluster.node_port_range.known(Unread::Reported("unknown")).map(Range::of),
             judged: Some(JudgedRules::of(report)),
             unknown,
             ..Self::default()

@@ -7,7 +7,7 @@ use quick_junit::TestCase;
 
 use super::{
     Report,
-    junit_suite::{self, Said},
+    junit_suite::{self, FindingText},
     remedies::lines,
 };
 use portreeve_facts::Gap;
@@ -48,7 +48,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
         let word = if word.is_empty() { "remedy" } else { word };
         (word.to_owned(), step.text.clone())
     });
-    let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
+    let said = FindingText { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
     let counts = (evidence.severity >= report.counts()).then_some(evidence.severity);
     junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &said)
 }

@@ -66,16 +66,16 @@ impl PortArgument {
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
-    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_asked` means that the scan
+    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_scanned_for` means that the scan
     /// was for this port of this pod.
     ///
     /// # Errors
     /// As [`owner_in_pod`]; also for SCTP, which is not read in pods.
-    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
+    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_scanned_for: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
-        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
+        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_scanned_for));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         if all.is_empty() {
             let detail = "SCTP sockets are not read in a pod's network";

@@ -113,7 +113,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
         let snapshot = self.round.now;
-        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and reports it"));
+        let clients = snapshot.kernel.clients.known(Unread::Reported("this rule needs them, and reports it"));
         let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
         let leads_to_server = match leads_to_service(snapshot, socket) {
@@ -185,7 +185,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
         let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
-        let said = self.need.pod().and_then(|pod| pod.said_of(protocol, port));
+        let said = self.need.pod().and_then(|pod| pod.reported_use_of(protocol, port));
         evidence.values.extend(said.map(|said| ("message of a container", said)));
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();

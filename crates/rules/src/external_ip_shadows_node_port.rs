@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn with_settings_that_are_assumed_it_is_a_warning() {
-        let said = world(PRIMARY[0], |it| it).said_mode(Mode::Nftables);
+        let said = world(PRIMARY[0], |it| it).with_user_mode(Mode::Nftables);
         let evidence = expect_problem(&RULE, &said, &loser());
         assert_eq!(evidence.severity, Severity::Warning, "a list may leave the address out");
         assert!(evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:?}");

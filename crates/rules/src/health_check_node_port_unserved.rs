@@ -32,7 +32,7 @@ pub(super) static RULE: Rule = Rule::of(
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let by_port = round.listeners()?;
     let needs = round.needs().with(&[Source::Services])?;
-    let answers = round.now.kernel.health_checks.known_part(Unread::Said("Node::wrong")).iter();
+    let answers = round.now.kernel.health_checks.known_part(Unread::Reported("Node::wrong")).iter();
     let answers = answers.map(|answer| (answer.port, answer)).collect();
     let node = Node { round, snapshot: round.now, by_port, answers };
     let judge = |need: &Need<'_>| if let Need::HealthCheck(service) = need { node.judge(service) } else { None };

@@ -11,7 +11,7 @@ use super::{
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
+use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 
@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         }
     }
     // Another rule reports pods that wait.
-    let waiting = asked(snapshot.cluster.waiting_pods.get()).err();
+    let waiting = if_requested(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
         Some(gap) => Verdict::Unknown(gap.clone()),
         None => Verdict::Problem(evidence),
@@ -65,7 +65,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
-    let nodes = asked(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
+    let nodes = if_requested(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
     let is_on_one = workload.selects.iter().any(|it| it.strip_prefix(ONE_HOST).is_some_and(|it| !it.contains(',')));
     let too_few = |nodes: &usize| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas);
     let too_few = nodes.as_ref().ok().copied().flatten().filter(too_few);

@@ -12,7 +12,7 @@ use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severit
 use portreeve_dataplane::{
     Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_untold,
 };
-use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, asked};
+use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"], &[Source::Pods], check).uses(&[
     Source::Netfilter,
@@ -190,7 +190,7 @@ impl Node<'_, '_> {
     /// A Service whose NodePort connections the redirection gets or may get. If Services were not requested, there is none.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let Some(node_ports) = asked(self.round.node_ports())? else { return Ok(None) };
+        let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
         let mut claims = node_ports.at((redirection.protocol, redirection.port)).iter();
         let Some((service, port)) = claims.find(|(service, _)| service.families.contains(&family)) else {
             return Ok(None);

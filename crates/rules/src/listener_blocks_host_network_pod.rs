@@ -310,7 +310,7 @@ impl Blocked<'_, '_> {
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
-        let said = self.pod.said_of(protocol, port);
+        let said = self.pod.reported_use_of(protocol, port);
         evidence.values.extend(said.map(|said| ("message of a container", said)));
         let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {

@@ -311,7 +311,7 @@ mod tests {
         let deployment = of(|it| it.kind = WorkloadKind::Deployment);
         assert_eq!(expect_problem(&RULE, &deployment, &cluster).severity, Severity::Info);
         let mut unseen = of(|_| ());
-        unseen.kernel = KernelFacts::not_asked();
+        unseen.kernel = KernelFacts::not_requested();
         expect_problem(&RULE, &unseen, &cluster);
         let silent: [fn(&mut Workload); 2] = [|it| it.ports[0].port = 9100, |it| it.host_network = false];
         for change in silent {

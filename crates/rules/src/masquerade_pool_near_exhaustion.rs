@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn while_nothing_shows_that_ports_lack_it_is_silent_and_unread_is_unknown() {
         let mut world = world(51_610, "1024-65535", 12);
-        world.kernel.masquerade_pools = Masquerade::pools_not_asked();
+        world.kernel.masquerade_pools = Masquerade::pools_not_requested();
         expect_healthy(&RULE, &world, &subject());
         world.kernel.masquerade_pools = gap(Source::Conntrack, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::NotPermitted);

@@ -101,7 +101,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
 /// The kernel's reserved ports cover an older range, and not all NodePorts of the present range that it could choose.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
-    let unread = Unread::Said("the verdict about the claim itself");
+    let unread = Unread::Reported("the verdict about the claim itself");
     let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| claim.ranges.known_part(unread)).copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();

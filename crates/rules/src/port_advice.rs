@@ -7,7 +7,7 @@ use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, RULES, ask,
+    Limits, RULES, run_rules,
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
     wording::{MOST_LISTED, listed},
 };
@@ -61,7 +61,7 @@ fn problems(
 ) -> Vec<Advice> {
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
-    for opinion in ask(RULES, &round, limits) {
+    for opinion in run_rules(RULES, &round, limits) {
         // If a rule cannot judge, there is no advice; `check` lists the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));

@@ -64,7 +64,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
-    let said = Unread::Said("the ephemeral ports, which could not be read");
+    let said = Unread::Reported("the ephemeral ports, which could not be read");
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(said).cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());

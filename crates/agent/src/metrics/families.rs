@@ -33,7 +33,7 @@ const SERIES: usize = 300;
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
 /// An unread value has no sample. Another family reports the unread source.
-const ABSENT: Unread = Unread::Said("portreeve_source_up");
+const ABSENT: Unread = Unread::Reported("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A metric with its samples: values of its labels, in their order, and a number.

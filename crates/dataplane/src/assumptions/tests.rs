@@ -103,7 +103,7 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let world = Snapshot::healthy().without_proxy();
     assert!(assumptions(&world).settings.starts_with("unknown"));
-    let world = world.said_mode(Mode::Nftables);
+    let world = world.with_user_mode(Mode::Nftables);
     assert_eq!(assumptions(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }

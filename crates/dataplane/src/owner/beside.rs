@@ -8,7 +8,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Service, Socket, State, Unread, asked};
+use portreeve_facts::{Service, Socket, State, Unread, if_requested};
 
 /// A user of the number of a port that gets no new connections to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
-    let clients = asked(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
+    let clients = if_requested(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
     let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
         kind: BesideKind::Connection,
         name: "perhaps an outgoing connection".to_owned(),

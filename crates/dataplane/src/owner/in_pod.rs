@@ -14,18 +14,18 @@ use super::{
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 /// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; the needs for the port, and, without a
-/// listener, the connections that use it. The answer does not name who answers. `was_asked` means that the scan was for this port;
+/// listener, the connections that use it. The answer does not name who answers. `was_scanned_for` means that the scan was for this port;
 /// otherwise the scan has the ports of a failing pod's servers.
 ///
 /// # Errors
 ///
 /// When it is unknown: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 /// When it is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
-pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_asked: bool) -> Result<Ownership, Gap> {
+pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_scanned_for: bool) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let pod = pod_of_name(snapshot, pod)?;
     let is_needed = pod.own_ports.iter().any(|it| (it.protocol, it.port) == (protocol, port));
-    let sockets = sockets(snapshot, pod, was_asked || pod.own_ports.iter().any(|it| it.port == port))?;
+    let sockets = sockets(snapshot, pod, was_scanned_for || pod.own_ports.iter().any(|it| it.port == port))?;
     let on_port: Vec<&Socket> = sockets.iter().filter(|it| (it.protocol, it.local_port) == (protocol, port)).collect();
     let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| is_listener(it));
     let claimant = |(socket, count): (&Socket, usize)| {
@@ -78,7 +78,7 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
 }
 
 /// The sockets of a pod on the requested ports.
-fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a [Socket], Gap> {
+fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_scanned_for: bool) -> Result<&'a [Socket], Gap> {
     let Pod { namespace, name, .. } = pod;
     let unread =
         |why, detail: &str| Gap::new(Source::PodNamespaces, why, format!("of pod {namespace}/{name}, {detail}"));
@@ -87,7 +87,7 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a
         return Err(unread(Why::NotSupported, "no process was found: the pod does not run yet, or has ended"));
     };
     match &own.needed {
-        Reading::Seen(sockets) if was_asked => Ok(sockets),
+        Reading::Seen(sockets) if was_scanned_for => Ok(sockets),
         Reading::Gap(gap) if gap.why != Why::NotRequested => Err(gap.clone()),
         _ => Err(unread(
             Why::NotRequested,
@@ -130,8 +130,8 @@ mod tests {
         socket(Protocol::Tcp, state, local, remote, command)
     }
 
-    fn ask(world: &Snapshot, port: Port, was_asked: bool) -> Result<Ownership, Gap> {
-        owner_in_pod(&Round::of(world, None, 60), "default/cart", port, was_asked)
+    fn ask(world: &Snapshot, port: Port, was_scanned_for: bool) -> Result<Ownership, Gap> {
+        owner_in_pod(&Round::of(world, None, 60), "default/cart", port, was_scanned_for)
     }
 
     const PORT: Port = (Protocol::Tcp, 8000);
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn what_was_not_looked_for_or_may_not_be_seen_is_not_known() {
         let why =
-            |world: &Snapshot, port, was_asked| ask(world, port, was_asked).map_err(|gap| (gap.source, gap.why)).err();
+            |world: &Snapshot, port, was_scanned_for| ask(world, port, was_scanned_for).map_err(|gap| (gap.source, gap.why)).err();
         let namespaces = |why| Some((Source::PodNamespaces, why));
         let empty = world(Vec::new());
         assert_eq!(why(&empty, PORT, false), None, "an agent asks for what a failing pod declares");

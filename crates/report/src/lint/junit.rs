@@ -7,7 +7,7 @@ use quick_junit::TestCase;
 
 use super::remedy;
 use crate::{
-    junit_suite::{self, Said},
+    junit_suite::{self, FindingText},
     terminal::tidy,
 };
 use portreeve_facts::{Gap, Place};
@@ -50,7 +50,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
     let lines = [first].into_iter().chain(values).chain(remedies).collect();
-    let said = Said { summary: evidence.summary.clone(), lines };
+    let said = FindingText { summary: evidence.summary.clone(), lines };
     let counts = report.counts(finding).then_some(evidence.severity);
     at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &said), place)
 }

@@ -195,7 +195,7 @@ fn where_no_node_was_looked_at_each_node_of_the_cluster_has_its_addresses() {
     let unseen = |address| {
         let mut world = trap(address).without_proxy();
         world.cluster.node_name = None;
-        world.kernel = portreeve_facts::KernelFacts::not_asked();
+        world.kernel = portreeve_facts::KernelFacts::not_requested();
         world
     };
     let evidence = expect_problem(&RULE, &unseen(PEER), &subject());

@@ -293,8 +293,8 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
     // If one listener may be the pod's own, another listener changes nothing.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
-    let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);
-    assert_eq!(expect_unknown(&RULE, &not_asked, &subject()).why, Why::NotRequested);
+    let not_requested = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);
+    assert_eq!(expect_unknown(&RULE, &not_requested, &subject()).why, Why::NotRequested);
 }
 
 #[test]

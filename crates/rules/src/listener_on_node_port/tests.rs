@@ -179,10 +179,10 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
 fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
     let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
     for mode in Mode::KUBE_PROXY {
-        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).said_mode(mode), &subject());
+        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).with_user_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Warning, "{mode}");
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("settings")));
-        let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
+        let evidence = expect_problem(&RULE, &listens("0.0.0.0").with_user_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")));
 
@@ -202,7 +202,7 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
 /// The listener loses connections on every served address.
 #[test]
 fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
-    let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
+    let mut world = web(30080).listens("0.0.0.0:30080").with_user_mode(Mode::Iptables);
     seen(&mut world.cluster.nodes).clear();
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical);
@@ -217,14 +217,14 @@ fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_
 fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let world = world.listens(&format!("{}:30080", PRIMARY[0]));
-    let evidence = expect_problem(&RULE, &world.clone().said_mode(Mode::Iptables), &subject());
+    let evidence = expect_problem(&RULE, &world.clone().with_user_mode(Mode::Iptables), &subject());
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
-    assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    assert_eq!(expect_problem(&RULE, &world.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
     // Clients reach the Service at the addresses of one device, not at every address.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
-    assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
 /// A pod in the node's network whose port is the NodePort. It is not known that the pod belongs to the Service.

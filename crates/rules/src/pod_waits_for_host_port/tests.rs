@@ -369,7 +369,7 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
     let refused = |it: &mut Snapshot| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
     assert_eq!(without(refused), Source::WaitingPods);
     let mut world = clash(|_| (), |_| ());
-    world.cluster.waiting_pods = WaitingPod::not_asked();
+    world.cluster.waiting_pods = WaitingPod::not_requested();
     silent(&world);
     let mut without_services = clash(|_| (), |waiting| waiting.service_lb_of = name("default", "web"));
     without_services.cluster.services = gap(Source::Services, Why::Unreachable);

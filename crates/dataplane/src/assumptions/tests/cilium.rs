@@ -42,7 +42,7 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
     assert!(assumptions(&world).ambiguity().detail.starts_with("it is not known which devices cilium serves"));
     // A user who sets only the mode sets no other setting.
-    let said = Snapshot::healthy().said_mode(Mode::Cilium);
+    let said = Snapshot::healthy().with_user_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
 }
 
