@@ -193,8 +193,8 @@ impl Args {
         around.cluster.service_cidrs.extend(self.service_cidrs);
         let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
-        let is_asked = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
-        let rules: Vec<Rows> = lint_rules().filter(is_asked).collect();
+        let is_requested = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
+        let rules: Vec<Rows> = lint_rules().filter(is_requested).collect();
         let Found { mut findings, unknown, not_run } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);

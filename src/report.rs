@@ -71,8 +71,8 @@ enum Form {
 impl ReportFlags {
     /// The rules that run.
     fn rules(&self) -> Vec<&'static Rule> {
-        let is_asked = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
-        RULES.iter().copied().filter(is_asked).collect()
+        let is_requested = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
+        RULES.iter().copied().filter(is_requested).collect()
     }
 
     /// Whether a finding belongs to a wanted rule.

@@ -528,11 +528,11 @@ impl Case {
 /// forbidden. A socket with fewer connections loses fewer, so this case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || v6only_untold(socket))
+    case.choose(question, &[false, true], || v6only_unknown(socket))
 }
 
 /// The unread input: whether an IPv6 socket also gets IPv4 connections.
-pub fn v6only_untold(socket: &Socket) -> Gap {
+pub fn v6only_unknown(socket: &Socket) -> Gap {
     let detail = format!(
         "the kernel did not report IPV6_V6ONLY, so it is not known whether [::]:{} also gets IPv4 connections",
         socket.local_port

@@ -25,7 +25,7 @@ pub enum Need<'a> {
     /// A probe connects to the port of such a pod, and no container declares the port. Another program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
     /// The last words of a container of such a pod: the address is in use. A hint, not a claim.
-    Said(&'a Pod, &'a ContainerPort),
+    Reported(&'a Pod, &'a ContainerPort),
     /// A pod's hostPort with a listener: some container runtimes keep the port with a socket. Without such a socket, the hostPort is only a
     /// redirection and needs no `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
@@ -47,7 +47,7 @@ impl<'a> Need<'a> {
     /// The pod on this node's own network that needs the port.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
-            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Said(pod, _) => Some(pod),
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => Some(pod),
             _ => None,
         }
     }
@@ -77,7 +77,7 @@ impl<'a> Need<'a> {
         match self {
             Self::Declared(_, port)
             | Self::Probe(_, port)
-            | Self::Said(_, port)
+            | Self::Reported(_, port)
             | Self::HostPort(_, port)
             | Self::Waiting(_, port) => Addresses::of_pod(port),
             Self::HealthCheck(service) => Addresses::Families(service.families),
@@ -207,9 +207,9 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
             let mut known = pod.ports.iter().chain(&pod.probed);
             known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
         };
-        let said =
-            pod.reported_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
-        let all = declared.chain(probed).chain(said);
+        let reported =
+            pod.reported_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Reported(pod, port)));
+        let all = declared.chain(probed).chain(reported);
         all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
     Ok(needs.map(|(port, need)| ((port.protocol, port.port), need)).collect())
@@ -356,8 +356,8 @@ mod tests {
     fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
         let said =
             |port| world(|pod| pod.reported_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
-        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
-        assert_eq!(of(7002), ["7002 Said"]);
+        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Reported")).collect::<Vec<_>>();
+        assert_eq!(of(7002), ["7002 Reported"]);
         assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
     }
 

@@ -160,8 +160,8 @@ impl<'a> Proxy<'a> {
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
-        let told = config.is_ok_and(|config| config.nftables_localhost == Some(true));
-        mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
+        let is_configured = config.is_ok_and(|config| config.nftables_localhost == Some(true));
+        mode && is_configured && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
     /// Whether Cilium replaces kube-proxy, and so opens no port: its programs are in the kernel.
@@ -211,7 +211,7 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 /// When Services could not be read.
 fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
     let Some(services) = if_requested(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
-    let listeners = || snapshot.kernel.listeners.known_part(Unread::Reported("whoever has a socket to ask about")).iter();
+    let listeners = || snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
         .filter(|(_, port, _)| port.protocol != Protocol::Udp || snapshot.kernel.no_udp.is_none())
@@ -250,7 +250,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("whoever has a socket to ask about")).iter();
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
     let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
     listeners
         .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)

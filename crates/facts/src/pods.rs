@@ -114,8 +114,8 @@ impl Pod {
 
     /// The text of a container about a port at its end, for example `0.0.0.0:9100 is in use`: a hint.
     pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
-        let said = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
-        let at = said.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
+        let reported = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
+        let at = reported.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
     }
 

@@ -131,7 +131,7 @@ impl Snapshot {
     /// Whether this node's proxy serves a Service, by the label `service.kubernetes.io/service-proxy-name`: Services
     /// without the label, or with the name in Cilium's settings.
     pub fn proxy_serves(&self, service: &Service) -> bool {
-        let configs = self.proxy_configs(Unread::Assumed("that Cilium was told no name"));
+        let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
         // Nearly no node has such a name, and this runs for each Service.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {

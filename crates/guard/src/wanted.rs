@@ -168,7 +168,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
         Need::ProxyMetrics | Need::ProxyHealth(_) => daemon("kube-proxy"),
         Need::Agent(_) => daemon("the agent"),
         // A text of a tenant must not reserve a port.
-        Need::Said(..) => None,
+        Need::Reported(..) => None,
         // The scheduler may send the pod to another node.
         Need::Waiting(..) => None,
         // Both are read as a whole above.

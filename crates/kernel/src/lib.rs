@@ -117,10 +117,10 @@ impl Host {
         let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
         let own = interfaces.known(Unread::Doubted).map(Arc::as_ref);
-        let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
+        let (answers, health_checks) = self.query_proxies(wanted, own, &sockets.listeners, &watch);
         let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
-        let asked = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
-        let may_lack_ports = asked && conntrack::may_lack_ports(&self.root);
+        let requested = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
+        let may_lack_ports = requested && conntrack::may_lack_ports(&self.root);
         let masquerade = unless_skipped(wanted, &watch, Source::Conntrack, || {
             self.masquerade(wanted, &interfaces, (&ip_vs, may_lack_ports), &mut known.flows)
         });
@@ -229,8 +229,8 @@ impl Host {
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
         let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
-        let asked = wanted.owner_ports.union(&always.chain(down).collect());
-        let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
+        let wanted_ports = wanted.owner_ports.union(&always.chain(down).collect());
+        let of_interest = listeners.iter_mut().flatten().filter(|socket| wanted_ports.contains(socket.local_port));
         for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
             unnamed.push((Claim::from(&*socket), &mut socket.owner));
         }
@@ -262,7 +262,7 @@ impl Host {
         }
     }
 
-    fn ask_proxies(
+    fn query_proxies(
         &self,
         wanted: &NodeQuery,
         interfaces: Option<&Interfaces>,
@@ -274,7 +274,7 @@ impl Host {
             return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
         }
         let places = proxy::believed(&self.proxy_places, listeners);
-        let asked = match &places {
+        let read = match &places {
             Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
             places => http::run(async {
                 let addresses = health::addresses(interfaces);
@@ -288,7 +288,7 @@ impl Host {
                 tokio::join!(proxies, watch.awaiting(Source::HealthChecks, health_checks))
             }),
         };
-        match asked {
+        match read {
             Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),
             Err(gap) => (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap })),
         }
@@ -369,8 +369,8 @@ fn connections(
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
     // Without listeners no connection is known to be accepted. That changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
-    let asked = ConnectionsWanted { clients, counting: counting.as_ref() };
-    let found = watch.on_each(&readers, || reader.connections(asked, known));
+    let requested = ConnectionsWanted { clients, counting: counting.as_ref() };
+    let found = watch.on_each(&readers, || reader.connections(requested, known));
     Connections {
         clients: match is_wanted(Source::Clients) {
             false => Err(not_needed(Source::Clients)),

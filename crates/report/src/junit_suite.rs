@@ -50,9 +50,9 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
 pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, FindingText { summary, lines }: &FindingText) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {
-        let mut told = case(rule, name, TestCaseStatus::success());
-        told.set_system_out(format!("{}\n{lines}", tidy(summary)));
-        return told;
+        let mut passed = case(rule, name, TestCaseStatus::success());
+        passed.set_system_out(format!("{}\n{lines}", tidy(summary)));
+        return passed;
     };
     let mut status = with_message(TestCaseStatus::non_success(NonSuccessKind::Failure), summary);
     status.set_type(severity.to_string()).set_description(format!("\n{lines}"));

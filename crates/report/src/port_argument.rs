@@ -45,7 +45,7 @@ impl fmt::Display for PortArgument {
 impl PortArgument {
     /// Whether this protocol is wanted.
     pub fn is_about(self, protocol: Protocol) -> bool {
-        self.protocol.is_none_or(|asked| asked == protocol)
+        self.protocol.is_none_or(|requested| requested == protocol)
     }
 
     /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`

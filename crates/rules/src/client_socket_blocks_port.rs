@@ -58,7 +58,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 Subject::service(service),
                 format!("the health check of Service {}/{}", service.namespace, service.name),
             ),
-            Need::Declared(..) | Need::Said(..) => {
+            Need::Declared(..) | Need::Reported(..) => {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
@@ -179,14 +179,14 @@ impl<'r, 'a> Absent<'r, 'a> {
             _ => format!("has an outgoing connection from port {port}/{protocol}, on which no process listens"),
         };
         let lacks = match self.need {
-            Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
+            Need::Reported(..) => format!("a container of {whose} reported at its end that the port is in use"),
             _ => format!("{whose} cannot listen on this port"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
         let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
-        let said = self.need.pod().and_then(|pod| pod.reported_use_of(protocol, port));
-        evidence.values.extend(said.map(|said| ("message of a container", said)));
+        let message = self.need.pod().and_then(|pod| pod.reported_use_of(protocol, port));
+        evidence.values.extend(message.map(|message| ("message of a container", message)));
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {

@@ -261,8 +261,8 @@ impl Here<'_, '_> {
     /// Service a Node's address, such as ServiceLB of k3s, announce nothing.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
-        let is_asked = claim.field == Field::LoadBalancer && is_main && !self.alone;
-        let announced = claim.service.announced.as_ref().filter(|_| is_asked)?;
+        let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
+        let announced = claim.service.announced.as_ref().filter(|_| is_requested)?;
         let (controller, by, pool) = match (&announced.pool, &announced.host) {
             (Some(pool), _) => ("MetalLB", format!("MetalLB, from pool {pool}"), format!("MetalLB's pool {pool}")),
             (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "kube-vip's address range".to_owned()),

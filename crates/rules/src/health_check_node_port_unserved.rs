@@ -68,7 +68,7 @@ impl<'a> Node<'_, 'a> {
         let port = service.health_check_node_port?;
         let verdict = match self.wrong(service, port) {
             Ok(None) => return None,
-            Ok(Some(wrong)) => match self.is_asked() {
+            Ok(Some(wrong)) => match self.is_requested() {
                 Ok(true) => Verdict::Problem(self.evidence(service, port, &wrong)),
                 Ok(false) => return None,
                 Err(gap) => Verdict::Unknown(gap),
@@ -80,7 +80,7 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// Whether load balancers check this node.
-    fn is_asked(&self) -> Result<bool, Gap> {
+    fn is_requested(&self) -> Result<bool, Gap> {
         self.snapshot.cluster.nodes.get()?;
         let node = self.snapshot.own_node().ok_or_else(|| {
             let detail = "the Node object of this node was not found, so this node may be excluded from load balancers";

@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for (at, needs) in round.needs().known().ports() {
         for need in needs {
-            let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Said(_, port)) = need else { continue };
+            let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Reported(_, port)) = need else { continue };
             let Some(pod) = need.unready_pod() else { continue };
             let of = PortOf::Pod(pod);
             let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need: *need, pod, port };
@@ -130,7 +130,7 @@ impl Blocked<'_, '_> {
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
         // `node-port-claimed-twice/pods` reports pods that do not exist yet. A container's message is no claim.
-        if let (PortOf::Workload(_), _) | (_, Need::Said(..)) = (self.of, self.need) {
+        if let (PortOf::Workload(_), _) | (_, Need::Reported(..)) = (self.of, self.need) {
             return Ok(None);
         }
         let mode = self.snapshot.proxy_mode();
@@ -296,7 +296,7 @@ impl Blocked<'_, '_> {
             PortOf::Workload(workload) => format!("{workload} in the host's network"),
         };
         let sentence = match self.need {
-            Need::Said(..) => format!(
+            Need::Reported(..) => format!(
                 "{owner} listens on {}: a container of {of}, ended with the message that this address is in use.",
                 place(socket)
             ),
@@ -310,8 +310,8 @@ impl Blocked<'_, '_> {
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
-        let said = self.pod.reported_use_of(protocol, port);
-        evidence.values.extend(said.map(|said| ("message of a container", said)));
+        let message = self.pod.reported_use_of(protocol, port);
+        evidence.values.extend(message.map(|message| ("message of a container", message)));
         let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
@@ -331,7 +331,7 @@ impl Blocked<'_, '_> {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         // A text from a tenant must not reserve a port.
-        if self.ephemeral.contain(port) && !matches!(self.need, Need::Said(..)) {
+        if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
             // A program that binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());

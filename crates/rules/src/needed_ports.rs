@@ -36,7 +36,7 @@ impl NeededPorts {
                     continue;
                 }
                 // A tenant's text must not reserve a port.
-                Need::Said(..) => continue,
+                Need::Reported(..) => continue,
                 // A hostPort needs a socket in some runtimes only, and only on the pod's node.
                 Need::Waiting(..) => continue,
                 // The port is in the NodePort range, which is reserved as a whole.

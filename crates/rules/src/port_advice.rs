@@ -64,11 +64,11 @@ fn problems(
     for opinion in run_rules(RULES, &round, limits) {
         // If a rule cannot judge, there is no advice; `check` lists the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
-            let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
+            let is_requested = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
                 continue;
             };
-            if judgement.port == Some(port) && is_asked && is_about(&judgement.subject) && severity > Severity::Info {
+            if judgement.port == Some(port) && is_requested && is_about(&judgement.subject) && severity > Severity::Info {
                 let case = format!("{} ({}/{variant}): {summary}", severity.name(), opinion.rule.name());
                 found.push((severity, Advice { case, remedies }));
             }
@@ -86,10 +86,10 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
         let backings = service.families.iter().map(|family| endpoints.backing(service, port, *family));
         backings.collect::<Vec<_>>().iter().all(|it| *it == Ok(Backing::Empty))
     };
-    let is_asked =
+    let is_requested =
         |port: &ServicePort, number: u16| owned.iter().any(|it| (it.protocol, it.port) == (port.protocol, number));
     let empty = served_node_ports(snapshot, services)
-        .filter(|(service, port, number)| is_asked(port, *number) && is_empty(service, port));
+        .filter(|(service, port, number)| is_requested(port, *number) && is_empty(service, port));
     let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
         case: format!("if Service {} has to answer: no pod of the Service is ready", service_port(service, &port.name)),
         remedies: vec![Remedy::from(endpoints_of(service)).then(Step::advice(
@@ -246,9 +246,9 @@ fn allocated_without_service(
         snapshot.cluster.services.known(Unread::Adds).filter(|_| snapshot.cluster.unread_service().is_none())?;
     let in_range = snapshot.cluster.node_port_range.known(Unread::Adds).is_some_and(|it| it.range.contains(number));
     let is_free = owned.iter().all(|it| it.claimants.is_empty());
-    let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
+    let is_requested = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
     let another = Step::advice(format!("give the Service another number{}", such_as(free)));
-    is_asked.then(|| Advice {
+    is_requested.then(|| Advice {
         case: format!(
             "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a Service that had it was deleted recently. Try again after ten minutes: by then the API server has released the number"
         ),

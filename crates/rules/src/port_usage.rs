@@ -64,8 +64,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
-    let said = Unread::Reported("the ephemeral ports, which could not be read");
-    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(said).cloned().unwrap_or_default();
+    let reported = Unread::Reported("the ephemeral ports, which could not be read");
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(reported).cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = round.proxy();

@@ -94,8 +94,8 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>
         let words = servers.known.iter().map(|it| format!("{}/{}", SocketAddr::new(it.ip, it.port), it.protocol));
         traces.entry(Mode::Ipvs).or_default().push(("virtual servers", listed(words)));
     }
-    let said = Unread::Reported("check");
-    let Some(netfilter) = snapshot.kernel.netfilter.known(said) else { return traces };
+    let reported = Unread::Reported("check");
+    let Some(netfilter) = snapshot.kernel.netfilter.known(reported) else { return traces };
     let of_chains = |names: &[&str]| {
         let ours =
             netfilter.chains.iter().filter(|chain| chain.rsplit(' ').next().is_some_and(|it| names.contains(&it)));

@@ -122,10 +122,10 @@ impl Families {
     }
 
     fn sources(&mut self, snapshot: &Snapshot, took: &BTreeMap<Source, Duration>) {
-        let asked = sources(snapshot);
-        let reported = asked.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
+        let requested = sources(snapshot);
+        let reported = requested.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
         self.add("portreeve_source_up", reported);
-        let took = took.iter().filter(|(source, _)| asked.contains_key(source));
+        let took = took.iter().filter(|(source, _)| requested.contains_key(source));
         let reported = took.map(|(source, took)| (vec![word(source)], took.as_secs_f64()));
         self.add("portreeve_source_duration_seconds", reported);
     }

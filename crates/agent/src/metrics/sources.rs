@@ -57,9 +57,9 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
 
 /// The two readers of sockets' holders. One unknown holder is a failure. A process that has ended is not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
-    let said = Unread::Reported("readings");
-    let clients = snapshot.kernel.clients.known(said).map(|clients| &clients.sockets);
-    let sockets = snapshot.kernel.listeners.known(said).into_iter().chain(clients).flatten();
+    let reported = Unread::Reported("readings");
+    let clients = snapshot.kernel.clients.known(reported).map(|clients| &clients.sockets);
+    let sockets = snapshot.kernel.listeners.known(reported).into_iter().chain(clients).flatten();
     let held = sockets.filter_map(|socket| match &socket.owner {
         Owner::Held(holder) => Some(holder),
         Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,

@@ -35,7 +35,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The greatest number of ports of one pod that are kept, if only probes name them, or if the pod has its own network.
 const MOST_PROBED: usize = 16;
 /// The greatest number of addresses of one pod that are kept because its containers reported them as in use.
-const MOST_SAID: usize = 4;
+const MOST_REPORTED: usize = 4;
 /// The greatest number of bytes of a container's last message that are read. The kubelet keeps no more of one container
 /// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
@@ -493,13 +493,13 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
 fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
-    let mut said: Vec<ContainerPort> = Vec::new();
+    let mut reported: Vec<ContainerPort> = Vec::new();
     for it in messages.flat_map(in_use) {
-        if said.len() < MOST_SAID && !said.contains(&it) {
-            said.push(it);
+        if reported.len() < MOST_REPORTED && !reported.contains(&it) {
+            reported.push(it);
         }
     }
-    said
+    reported
 }
 
 /// The addresses that a program reports as in use, one for each line: `listen tcp 127.0.0.1:50052: bind: address

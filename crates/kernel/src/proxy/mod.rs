@@ -52,12 +52,12 @@ impl Answers {
 /// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
 pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
-    let (mut asked, mut doubted) = of_root(places, listeners);
-    if asked.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
-        (asked, doubted) = of_root(&elsewhere(places, listeners), listeners);
+    let (mut trusted, mut doubted) = of_root(places, listeners);
+    if trusted.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
+        (trusted, doubted) = of_root(&elsewhere(places, listeners), listeners);
     }
-    if !asked.is_empty() {
-        return Ok(asked);
+    if !trusted.is_empty() {
+        return Ok(trusted);
     }
     Err(doubted.unwrap_or_else(|| {
         let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
@@ -67,16 +67,16 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
 
 /// The places with listeners of root only, and the reason why another place is not among them.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
-    let (mut asked, mut doubted) = (Vec::new(), None);
+    let (mut trusted, mut doubted) = (Vec::new(), None);
     for place in places {
         let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
         match holders.iter().find(|socket| !socket.is_of_root()) {
             Some(stranger) => doubted = doubted.or_else(|| Some(of_stranger(*place, stranger))),
             None if holders.is_empty() => {}
-            None => asked.push(*place),
+            None => trusted.push(*place),
         }
     }
-    (asked, doubted)
+    (trusted, doubted)
 }
 
 /// Addresses of this node with a listener of root on the same port: one of them may be `metricsBindAddress`.

@@ -133,7 +133,7 @@ impl Gathering {
     /// Keeps a finding if it is wanted and there is space for it. A finding of the cluster may be worse on
     /// another node.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
-        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
+        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
         if may_be_wanted || self.wanted.wants(problem) {
             return self.incidents.take(node, problem);
         }
@@ -209,7 +209,7 @@ impl Fleet {
 }
 
 impl Wanted {
-    fn is_asked_about(&self, problem: &Problem) -> bool {
+    fn is_in_scope(&self, problem: &Problem) -> bool {
         let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
         here && (self.rules.is_empty() || self.rules.iter().any(|it| it.names(&problem.rule, &problem.variant)))
     }
@@ -229,6 +229,6 @@ impl Wanted {
     }
 
     fn wants(&self, problem: &Problem) -> bool {
-        self.is_asked_about(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
+        self.is_in_scope(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
     }
 }

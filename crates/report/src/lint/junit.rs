@@ -50,9 +50,9 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
     let lines = [first].into_iter().chain(values).chain(remedies).collect();
-    let said = FindingText { summary: evidence.summary.clone(), lines };
+    let text = FindingText { summary: evidence.summary.clone(), lines };
     let counts = report.counts(finding).then_some(evidence.severity);
-    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &said), place)
+    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &text), place)
 }
 
 /// A line number of rendered output is no line number of the template.
