@@ -34,7 +34,6 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
-    #[serde(rename = "said")]
     pub overrides: Overrides,
     /// The facts of the node.
     pub kernel: KernelFacts,
