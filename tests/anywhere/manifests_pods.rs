@@ -244,7 +244,7 @@ fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
     ] {
         assert_eq!(meant_for(&terms), None, "{terms}");
     }
-    // A pod for another node does not count here.
+    // A pod for another node is left out here.
     let affinity = |node: &str| {
         let terms = named("metadata.name", "In", node);
         let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");

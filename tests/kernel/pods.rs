@@ -52,7 +52,7 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // Far below the limit for a walk, sockets of any kind count. There are no others after the kernel freed the sockets
+    // Far below the limit for a walk, sockets of every kind are counted. There are no others after the kernel freed the sockets
     // of perl.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),

@@ -384,8 +384,8 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. This is the number of
-/// addresses of one Service that count. Addresses of this node come first, because a process may listen there.
+/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So at most this number of
+/// addresses of one Service is judged. Addresses of this node come first, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();

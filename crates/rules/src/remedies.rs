@@ -350,7 +350,7 @@ pub(super) fn give_node_ports_back() -> Remedy {
     ))
 }
 
-/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name counts: Debian has a 99-sysctl.conf, to
+/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name sets the value: Debian has a 99-sysctl.conf, to
 /// which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))

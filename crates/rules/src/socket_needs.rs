@@ -106,7 +106,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Pods from files may be on any node; a pod whose node is not known counts.
+/// Pods from files may be on any node; a pod whose node is not known is included.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

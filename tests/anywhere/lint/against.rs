@@ -343,7 +343,7 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
     assert_eq!(
         held(of("/system.slice/x", None), &elsewhere).len(),
         1,
-        "whoever listens on every address listens there"
+        "a process that listens on every address also listens on this address"
     );
 }
 

@@ -135,7 +135,7 @@ pub(super) struct Cluster {
     pub(super) node_port_range: Option<String>,
 }
 
-/// A block of lines; empty lines and lines that begin with `#` do not count.
+/// A block of lines; empty lines and lines that begin with `#` are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines(pub(super) Vec<String>);
 

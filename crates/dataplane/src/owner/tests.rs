@@ -138,7 +138,7 @@ fn a_listener_below_two_claims_loses_whichever_of_them_comes_first() {
     let listener = Some(ClaimKind::Listener);
     let edge = || web().pod("edge", |pod| pod.host_port(80, 30080)).with_mode(Mode::Nftables);
     assert_eq!(loser(edge().listens("0.0.0.0:30080")), listener, "a NodePort or a hostPort");
-    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "nobody listens there");
+    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "no process listens on this address");
     let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
     let two = || web().service("taker", taker).listens("0.0.0.0:30080");
     assert_eq!(loser(two().with_mode(Mode::Ipvs)), listener, "a NodePort or an external IP");

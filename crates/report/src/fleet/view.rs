@@ -37,7 +37,7 @@ pub struct Fleet {
     pub silent: Vec<Reason>,
     /// The unread inputs and unjudged rules of agents that answered, by reason.
     pub unseen: Vec<Reason>,
-    /// The lowest severity that counts.
+    /// The lowest severity that sets the result.
     pub(super) counts: Severity,
 }
 

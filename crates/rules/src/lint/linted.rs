@@ -48,7 +48,7 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If a Service has a name or a port twice, the first entry counts.
+    // If a Service has a name or a port twice, the first entry is used.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {

@@ -43,8 +43,8 @@ pub struct LintReport {
     pub range: NodePortRange,
     /// The name of the cluster or file that the manifests were compared with, if any.
     pub against: Option<String>,
-    /// Milder findings are neither reported nor counted. Without a choice, all are reported, and [`Severity::Warning`] or worse
-    /// counts.
+    /// Milder findings are neither reported nor counted. Without a choice, all are reported; findings of
+    /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
 }
 
