@@ -274,7 +274,7 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        // The port that this agent tried. A new port in the configuration counts from the next start.
+        // The port that this agent tried. A new port in the configuration is used from the next start.
         if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
