@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-use super::{agents::runtime, queries::Interrupts, node_snapshots::AgentScope};
+use super::{agents::runtime, node_snapshots::AgentScope, queries::Interrupts};
 use crate::{
     console::Console,
     report::{CountFlags, RULE},

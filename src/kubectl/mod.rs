@@ -3,13 +3,13 @@
 //! The plugin runs on any machine, and reads no facts of that machine.
 
 mod agents;
-mod queries;
 mod check;
 mod complete;
 mod declared;
 mod map;
 mod node_snapshots;
 mod owner;
+mod queries;
 mod snapshot;
 mod version;
 

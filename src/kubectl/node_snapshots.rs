@@ -123,8 +123,10 @@ fn judge_those<T>(
         let not_queried =
             || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        let judged = judged
-            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_queried())) });
+        let judged = judged.map(|(agent, result)| NodeResult {
+            node: agent.node,
+            result: result.unwrap_or_else(|| Err(not_queried())),
+        });
         Ok(NodeResults { results: judged.collect(), partial, oldest, scope })
     })
 }

@@ -83,7 +83,10 @@ mod tests {
     #[test]
     fn how_far_it_is_fits_into_a_line_of_a_terminal() {
         let queried = QueryProgress { agents: 50_000, so_far: 49_999, silent: 12_345 };
-        assert_eq!(queried.to_string(), "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result");
+        assert_eq!(
+            queried.to_string(),
+            "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result"
+        );
         assert!(queried.to_string().len() < 80, "without its dots");
         let begun = QueryProgress { agents: 2, so_far: 0, silent: 0 };
         assert!(begun.to_string().starts_with("0 of 2 agents queried; "));

@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use super::{
     agents::runtime,
-    queries::Interrupts,
-    check::{query, list},
+    check::{list, query},
     node_snapshots::AgentScope,
+    queries::Interrupts,
 };
 use crate::console::Console;
 use portreeve_facts::VERSION;

@@ -67,7 +67,9 @@ impl<'a> Need<'a> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
             Self::ProxyMetrics => snapshot.proxy_mode().map(|_| true),
-            Self::ProxyHealth(_) => snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true),
+            Self::ProxyHealth(_) => {
+                snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true)
+            }
             _ => Ok(true),
         }
     }
@@ -207,8 +209,11 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
             let mut known = pod.ports.iter().chain(&pod.probed);
             known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
         };
-        let reported =
-            pod.reported_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Reported(pod, port)));
+        let reported = pod
+            .reported_in_use
+            .iter()
+            .filter(move |it| !is_known(it))
+            .map(move |port| (port, Need::Reported(pod, port)));
         let all = declared.chain(probed).chain(reported);
         all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
@@ -354,8 +359,9 @@ mod tests {
 
     #[test]
     fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
-        let said =
-            |port| world(|pod| pod.reported_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
+        let said = |port| {
+            world(|pod| pod.reported_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }])
+        };
         let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Reported")).collect::<Vec<_>>();
         assert_eq!(of(7002), ["7002 Reported"]);
         assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");

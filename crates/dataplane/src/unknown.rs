@@ -26,8 +26,9 @@ pub(super) fn possible(
 /// The unread input for verdicts on which assumptions differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
-    let detail =
-        format!("this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers with {name}");
+    let detail = format!(
+        "this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers with {name}"
+    );
     Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
 }
 

@@ -264,11 +264,11 @@ pub struct PodNamespace {
 
 fn not_requested<T>() -> Reading<T> {
     let detail = "the pod was not known to fail at the time of the scan";
-    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotRead, detail))
+    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotRequested, detail))
 }
 
 fn was_not_requested<T>(reading: &Reading<T>) -> bool {
-    reading.gap().is_some_and(|gap| gap.why == Why::NotRead)
+    reading.gap().is_some_and(|gap| gap.why == Why::NotRequested)
 }
 
 impl PodNamespace {

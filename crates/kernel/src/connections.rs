@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::SocketAddr};
 
 use super::{
     ephemeral::{Counted, Counting, Tally},
-    record::{Accepting, SocketRequest, Record, States, in_order},
+    record::{Accepting, Record, SocketRequest, States, in_order},
     sockets::Sockets,
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
@@ -200,7 +200,13 @@ impl Sockets {
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
-            let request = SocketRequest { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports), peers: None };
+            let request = SocketRequest {
+                source: Source::EphemeralUse,
+                protocol,
+                states,
+                ports: Some(counting.ports),
+                peers: None,
+            };
             (recount, _) = self.walk(&request, recount, |tally, record| {
                 if counting.counts(record) && !accepting.covers(record) {
                     tally.count(record);

@@ -127,7 +127,9 @@ impl Host {
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
             // A process that may not list flows misses nothing while no sign shows that ports are scarce.
-            Err(gap) if may_lack_ports && gap.why != Why::NotRequested => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
+            Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
+                (Reading::Gap(gap.clone()), Reading::Gap(gap))
+            }
             Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_requested()),
         };
         let unanswered = masquerade.known(Unread::Chooses).map_or(&[][..], |it| &it.unanswered);

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     cgroup::Cgroups,
     process::{Processes, cgroup_of},
-    record::{SocketRequest, Record, States},
+    record::{Record, SocketRequest, States},
     sockets::Sockets,
 };
 use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
@@ -182,7 +182,8 @@ impl Owners {
                 continue;
             }
             let states = of_protocol().fold(States(0), |states, claim| states.with(claim.state));
-            let request = SocketRequest { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
+            let request =
+                SocketRequest { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
             (inodes, _) = sockets.walk(&request, inodes, |inodes, record| {
                 inodes.insert(record.inode);
             })?;

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     process::{Processes, cgroup_of},
-    record::{SocketRequest, Record, States, in_order},
+    record::{Record, SocketRequest, States, in_order},
     sockets::Sockets,
     sockstat,
 };

@@ -246,7 +246,8 @@ impl Namespace {
         let ports = own.unwrap_or(&every_port);
         let counting = Counting { ports, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
         let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
-        let not_requested = Gap::new(Source::Processes, Why::NotRequested, "the pod is known; its processes are not searched");
+        let not_requested =
+            Gap::new(Source::Processes, Why::NotRequested, "the pod is known; its processes are not searched");
         for destination in &mut used.busiest {
             destination.owner = Owner::Held(Holder {
                 cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
@@ -358,7 +359,10 @@ mod tests {
         let count =
             |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
         let all = scan((10..19).map(uid).collect());
-        assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotRequested))), (8, 1, 1));
+        assert_eq!(
+            (count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotRequested))),
+            (8, 1, 1)
+        );
         let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
         assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
         fs::remove_file(proc.path().join("7/net/udp")).expect("removed");

@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     proc_sctp,
-    record::{SocketRequest, Record},
+    record::{Record, SocketRequest},
     root::open_file,
 };
 use portreeve_facts::{Family, Gap, Protocol, State, Why};
@@ -31,7 +31,12 @@ const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
-pub fn walk<T>(net: &Path, request: &SocketRequest<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
+pub fn walk<T>(
+    net: &Path,
+    request: &SocketRequest<'_>,
+    mut collected: T,
+    mut each: impl FnMut(&mut T, &Record),
+) -> Result<T, Gap> {
     let mut take = |record: &Record| {
         if request.wants(record) {
             each(&mut collected, record);

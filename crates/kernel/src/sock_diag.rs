@@ -5,7 +5,7 @@ use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{
     netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
-    record::{SocketRequest, Record},
+    record::{Record, SocketRequest},
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
 
@@ -356,9 +356,12 @@ mod tests {
         let ports: PortSet = "8443".parse().expect("ports");
         let request = |ports, peers| {
             let (source, protocol) = (Source::Clients, Protocol::Tcp);
-            requests(&SocketRequest { source, protocol, states: States::WITH_PEER, ports, peers }, &Family::BOTH).remove(0).1
+            requests(&SocketRequest { source, protocol, states: States::WITH_PEER, ports, peers }, &Family::BOTH)
+                .remove(0)
+                .1
         };
-        let [local, peers] = [request(Some(&ports), None), request(None, Some(&ports))].map(|body| body[60 + 4..].to_vec());
+        let [local, peers] =
+            [request(Some(&ports), None), request(None, Some(&ports))].map(|body| body[60 + 4..].to_vec());
         assert_eq!((local[0], local[8]), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE));
         assert_eq!((peers[0], peers[8]), (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE));
         assert_eq!(local.len(), peers.len());

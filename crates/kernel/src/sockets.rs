@@ -8,7 +8,7 @@ use std::{
 use crate::{
     netlink::{SockDiagConnection, sock_diag_connection},
     proc_net,
-    record::{SocketRequest, Record, States, in_order},
+    record::{Record, SocketRequest, States, in_order},
     sock_diag, sockstat,
 };
 use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};

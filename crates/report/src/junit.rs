@@ -48,7 +48,8 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
         let word = if word.is_empty() { "remedy" } else { word };
         (word.to_owned(), step.text.clone())
     });
-    let text = FindingText { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
+    let text =
+        FindingText { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
     let counts = (evidence.severity >= report.counts()).then_some(evidence.severity);
     junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &text)
 }

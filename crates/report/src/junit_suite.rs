@@ -47,7 +47,12 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
 }
 
 /// A finding of a rule. Only a finding that sets the result has a severity.
-pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, FindingText { summary, lines }: &FindingText) -> TestCase {
+pub(super) fn of_finding(
+    rule: &str,
+    name: &str,
+    counts: Option<Severity>,
+    FindingText { summary, lines }: &FindingText,
+) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {
         let mut passed = case(rule, name, TestCaseStatus::success());

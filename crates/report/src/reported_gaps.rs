@@ -118,8 +118,12 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 /// name.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("snapshot_gaps")).iter();
-    let clients =
-        snapshot.kernel.clients.known(Unread::Reported("snapshot_gaps")).into_iter().flat_map(|clients| &clients.sockets);
+    let clients = snapshot
+        .kernel
+        .clients
+        .known(Unread::Reported("snapshot_gaps"))
+        .into_iter()
+        .flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
     listeners
         .chain(clients)

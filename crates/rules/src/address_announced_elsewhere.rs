@@ -28,8 +28,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         return Ok(vec![judgement(Verdict::Healthy)]);
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let mut here: Vec<(&Address, &[Announcer<'_>])> =
-        on_the_network(interfaces).filter_map(|address| Some((address, announcers.get(&address.ip)?.as_slice()))).collect();
+    let mut here: Vec<(&Address, &[Announcer<'_>])> = on_the_network(interfaces)
+        .filter_map(|address| Some((address, announcers.get(&address.ip)?.as_slice())))
+        .collect();
     if here.is_empty() {
         return Ok(vec![judgement(Verdict::Healthy)]);
     }
@@ -98,7 +99,9 @@ fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Announcer<
             by_address.entry(*ip).or_default().push(Announcer { service, host });
         }
     }
-    by_address.values_mut().for_each(|announcers| announcers.sort_by_key(|it| (&it.service.namespace, &it.service.name)));
+    by_address
+        .values_mut()
+        .for_each(|announcers| announcers.sort_by_key(|it| (&it.service.namespace, &it.service.name)));
     by_address
 }
 

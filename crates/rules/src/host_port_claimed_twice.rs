@@ -11,7 +11,9 @@ use super::{
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, if_requested};
+use portreeve_facts::{
+    ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, if_requested,
+};
 
 pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 

@@ -178,7 +178,8 @@ impl Node<'_, '_> {
                 None => unknown = Some(v6only_unknown(socket)),
                 Some(true) => {
                     let loopback = socket.local.is_loopback();
-                    let vantage_points = if loopback { vec![Vantage::Loopback] } else { vantage_points_of(redirection) };
+                    let vantage_points =
+                        if loopback { vec![Vantage::Loopback] } else { vantage_points_of(redirection) };
                     let name = owner_name(self.snapshot, &socket.owner);
                     return Ok(Some(Loser { name, is_certain: true, stratum: Stratum::Any, vantage_points }));
                 }

@@ -281,7 +281,9 @@ impl Blocked<'_, '_> {
         };
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
-            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless the process and the pod share the port (SO_REUSEPORT)"),
+            (true, false) => format!(
+                "the pod cannot listen on {port}/{protocol} unless the process and the pod share the port (SO_REUSEPORT)"
+            ),
             (false, _) if protocol == Protocol::Udp => {
                 format!(
                     "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT)"

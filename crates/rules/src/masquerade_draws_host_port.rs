@@ -15,7 +15,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         (Ok(mode), _) if mode.value != Mode::Cilium => return Ok(Vec::new()),
         // Cilium masquerades in eBPF only if it replaces kube-proxy.
         (Err(gap), Ok(true)) => Err(gap),
-        (Err(_), Err(gap)) if matches!(gap.why, Why::NotRequested | Why::NotYet | Why::Ambiguous) => return Ok(Vec::new()),
+        (Err(_), Err(gap)) if matches!(gap.why, Why::NotRequested | Why::NotYet | Why::Ambiguous) => {
+            return Ok(Vec::new());
+        }
         (_, masquerades) => masquerades,
     };
     let mut capped = Capped::of(snapshot, Source::Pods);

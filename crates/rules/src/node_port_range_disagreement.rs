@@ -193,7 +193,10 @@ mod tests {
             evidence.summary,
             "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are not served."
         );
-        assert!(evidence.values.contains(&("affected allocated ports", "33000 (default/web)".to_owned())), "{evidence:?}");
+        assert!(
+            evidence.values.contains(&("affected allocated ports", "33000 (default/web)".to_owned())),
+            "{evidence:?}"
+        );
         assert!(
             evidence.remedies[0].steps[0].text.contains("set node-port-range of Cilium to 30000-34095"),
             "{:?}",

@@ -1,7 +1,9 @@
 //! Who opened a connection: the kernel does not show it, but the state, the peer and the holder may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
-use portreeve_facts::{Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested};
+use portreeve_facts::{
+    Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested,
+};
 
 /// The first port of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
 /// servers only.

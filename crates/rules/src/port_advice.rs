@@ -7,8 +7,9 @@ use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, RULES, run_rules,
+    Limits, RULES,
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
+    run_rules,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Remedy, Severity, Step, Subject, Verdict};
@@ -68,7 +69,8 @@ fn problems(
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
                 continue;
             };
-            if judgement.port == Some(port) && is_requested && is_about(&judgement.subject) && severity > Severity::Info {
+            if judgement.port == Some(port) && is_requested && is_about(&judgement.subject) && severity > Severity::Info
+            {
                 let case = format!("{} ({}/{variant}): {summary}", severity.name(), opinion.rule.name());
                 found.push((severity, Advice { case, remedies }));
             }
@@ -181,8 +183,10 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
         false => format!("set {setting} to the networks {}", networks(&[served, &beyond[..]].concat())),
     };
     Some(
-        Step::advice(format!("on every node with this setting, {words}, so that the proxy serves NodePorts on these addresses"))
-            .into(),
+        Step::advice(format!(
+            "on every node with this setting, {words}, so that the proxy serves NodePorts on these addresses"
+        ))
+        .into(),
     )
 }
 

@@ -26,7 +26,8 @@ const PEER: Step = Step { name: "peer-node", description: "Node node-b has the I
 const SERVICE: Step =
     Step { name: "external-ip", description: "Service default/gateway, type ClusterIP, has externalIPs: [192.0.2.12]" };
 const PROXY: Step = Step { name: "ipvs-mode", description: "kube-proxy 1.36.3 runs in ipvs mode" };
-const IPVS_ADDRESS: Step = Step { name: "kube-ipvs0", description: "ipvs mode has added 192.0.2.12 to kube-ipvs0 on node-a" };
+const IPVS_ADDRESS: Step =
+    Step { name: "kube-ipvs0", description: "ipvs mode has added 192.0.2.12 to kube-ipvs0 on node-a" };
 
 fn scene(steps: &Steps) -> Scene {
     let mut scene = Scene { objects: vec![manifest::node(NODE, NODE_IP)], ..Scene::default() };

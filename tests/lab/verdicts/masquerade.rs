@@ -66,7 +66,10 @@ fn flows_that_were_given_ports_of_the_range_are_seen_as_conntrack_lists_them() {
         .map(|it| (it.protocol, place(it.source), place(it.translated), place(it.server)))
         .collect();
     assert_eq!(unanswered, hanging);
-    assert!(unanswered.iter().filter(|it| it.0 == Protocol::Udp).count() >= 3, "no process answers on this address: {listed:#?}");
+    assert!(
+        unanswered.iter().filter(|it| it.0 == Protocol::Udp).count() >= 3,
+        "no process answers on this address: {listed:#?}"
+    );
 }
 
 #[test]

@@ -228,7 +228,9 @@ pub fn connections_on(host_root: &Path, ports: &PortSet) -> Vec<String> {
 }
 
 fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Vec<String> {
-    let Some(clients) = kernel.clients.known(Unread::Reported("the log line names none then")) else { return Vec::new() };
+    let Some(clients) = kernel.clients.known(Unread::Reported("the log line names none then")) else {
+        return Vec::new();
+    };
     // A closed connection holds its port for a minute at most.
     let is_open = |socket: &&Socket| socket.state != State::TimeWait;
     let on = clients.sockets.iter().filter(is_open).filter(|socket| ports.contains(socket.local_port));

@@ -344,7 +344,11 @@ impl Pod {
             } else {
                 Vec::new()
             },
-            reported_in_use: if host_network && failing && !finished { reported_in_use(&containers) } else { Vec::new() },
+            reported_in_use: if host_network && failing && !finished {
+                reported_in_use(&containers)
+            } else {
+                Vec::new()
+            },
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,

@@ -56,7 +56,10 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
         kind: BesideKind::Connection,
         name: "perhaps an outgoing connection".to_owned(),
-        detail: format!("not known; if the connection is outgoing, a server cannot listen on this port: {}", gap.detail),
+        detail: format!(
+            "not known; if the connection is outgoing, a server cannot listen on this port: {}",
+            gap.detail
+        ),
     });
     let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();

@@ -21,7 +21,12 @@ use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, Sta
 ///
 /// When it is unknown: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 /// When it is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
-pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_scanned_for: bool) -> Result<Ownership, Gap> {
+pub fn owner_in_pod(
+    round: &Round<'_>,
+    pod: &str,
+    (protocol, port): Port,
+    was_scanned_for: bool,
+) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let pod = pod_of_name(snapshot, pod)?;
     let is_needed = pod.own_ports.iter().any(|it| (it.protocol, it.port) == (protocol, port));
@@ -41,9 +46,8 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_sc
         kind: BesideKind::Need,
         name: format!("a server of pod {}/{}", pod.namespace, pod.name),
         detail: match claimants.is_empty() {
-            true => {
-                "one of its containers declares the port, or a probe uses it, and no process listens on this port".to_owned()
-            }
+            true => "one of its containers declares the port, or a probe uses it, and no process listens on this port"
+                .to_owned(),
             false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
     });
@@ -166,8 +170,9 @@ mod tests {
 
     #[test]
     fn what_was_not_looked_for_or_may_not_be_seen_is_not_known() {
-        let why =
-            |world: &Snapshot, port, was_scanned_for| ask(world, port, was_scanned_for).map_err(|gap| (gap.source, gap.why)).err();
+        let why = |world: &Snapshot, port, was_scanned_for| {
+            ask(world, port, was_scanned_for).map_err(|gap| (gap.source, gap.why)).err()
+        };
         let namespaces = |why| Some((Source::PodNamespaces, why));
         let empty = world(Vec::new());
         assert_eq!(why(&empty, PORT, false), None, "an agent asks for what a failing pod declares");

@@ -60,7 +60,8 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
         let port_inside = if to_port == 0 { port } else { to_port };
         Redirection { protocol, port, ip: so_far.ip, to, to_port: port_inside, chain, handle }
     });
-    let untracked = so_far.protocol.zip(so_far.port).filter(|_| so_far.untracked && !so_far.unclear && so_far.ip.is_none());
+    let untracked =
+        so_far.protocol.zip(so_far.port).filter(|_| so_far.untracked && !so_far.unclear && so_far.ip.is_none());
     Ok(Rule { jump: so_far.jump, redirection, untracked })
 }
 

@@ -166,7 +166,8 @@ fn holder(
 ) -> Result<Holder, Gap> {
     let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
     let Some(place) = place else {
-        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotRequested, "no address was queried"));
+        let Gap { why, detail, .. } =
+            mode.get().err().unwrap_or_else(|| gap(Why::NotRequested, "no address was queried"));
         return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
@@ -176,7 +177,10 @@ fn holder(
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
         Some(_) => Err(gap(Why::NotRequested, &format!("the owner of the listener at {place} was not read"))),
-        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but the scan found no listener on this address and port"))),
+        None => Err(gap(
+            Why::Ambiguous,
+            &format!("{place} answered, but the scan found no listener on this address and port"),
+        )),
     }
 }
 

@@ -62,7 +62,11 @@ fn time_wait_has_no_owner_and_ends_by_itself() {
 fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     let (world, subject) = unready(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot listen on this port"), "{}", evidence.summary);
+    assert!(
+        evidence.summary.contains("hostNetwork pod default/ingress cannot listen on this port"),
+        "{}",
+        evidence.summary
+    );
     assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
 }
 
@@ -384,6 +388,10 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     let (mut declared, subject) = unready(|pod| pod.reported_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
     objects(&mut declared.cluster.pods)[0].failing = true;
     let evidence = expect_problem(&RULE, &declared, &subject);
-    assert!(evidence.summary.ends_with("cannot listen on this port."), "what is declared is a claim: {}", evidence.summary);
+    assert!(
+        evidence.summary.ends_with("cannot listen on this port."),
+        "what is declared is a claim: {}",
+        evidence.summary
+    );
     assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
 }

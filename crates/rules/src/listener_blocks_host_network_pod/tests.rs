@@ -262,7 +262,10 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         world.listens_udp("0.0.0.0:9100")
     };
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
-    assert!(summary.ends_with("of every address unless the process and the pod share the port (SO_REUSEPORT)."), "{summary}");
+    assert!(
+        summary.ends_with("of every address unless the process and the pod share the port (SO_REUSEPORT)."),
+        "{summary}"
+    );
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
