@@ -16,7 +16,7 @@ use portreeve_facts::PortSet;
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next. A removal replaces the whole list.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest time from one removal to the next if the removal makes room for a port that is needed.
+/// The shortest time from one removal to the next if a needed port takes the place of the removed port.
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// How long a port stays reserved that is no longer needed: a pod or a Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);

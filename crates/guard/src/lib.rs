@@ -25,7 +25,7 @@
 //! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time, then at most once a minute. It reports this. |
 //! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
 //! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both states are added again; the guard's entries stay the guard's. |
-//! | The guard ends in a long write, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list without other entries than those of the record shows nothing. |
+//! | The guard ends in a long write, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list with only the entries of the record shows nothing. |
 //! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |
 //! | The guard ends after the write. | The list shows that the state after is true. |
 //! | The guard ends between the record and the write, and another program adds the same ports in that moment. | Nothing shows this: the ports are treated as entries of the guard. |
