@@ -131,8 +131,8 @@ fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise 
 # takes minutes.
 bench: root ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
 	@$(MAKE) --no-print-directory image
-	tools/install lab helm bench
-	PORTREEVE_IMAGE='$(IMAGE)' $(CARGO) bench --locked --profile dev --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
+	tools/install lab helm bench hook
+	PORTREEVE_IMAGE='$(IMAGE)' $(CARGO) bench --locked --profile dev --features bind-hook --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
 # What Grafana's components are made of is heavy, and nothing that is shipped.
 pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root

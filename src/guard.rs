@@ -84,7 +84,12 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         OnBind::Refuse => Some(BindMode::Refuse),
     };
     let (cgroup, stale, allow) = (args.cgroup, Duration::from_secs(args.stale), args.allow);
+    let are_binds_meant = cgroup.is_some() || !allow.is_empty();
     let bind = mode.map(|mode| BindConfig { mode, cgroup, stale, allow });
+    if bind.is_none() && are_binds_meant {
+        let error = "--cgroup and --allow are about binds: add --bind=report or --bind=refuse";
+        return Err(UsageError(error.to_owned()).into());
+    }
     if !sources.is_live() {
         return Err(UsageError("guard is about this node, wanted it without --snapshot".to_owned()).into());
     }

@@ -19,6 +19,7 @@ mod exporter;
 mod fill;
 mod fleet;
 mod growth;
+mod guard;
 mod hold;
 mod image;
 mod latency;
@@ -54,7 +55,7 @@ struct Family {
     measure: fn(&Path, bool) -> Vec<Row>,
 }
 
-const FAMILIES: [Family; 11] = [
+const FAMILIES: [Family; 12] = [
     Family { name: "image", measure: image::measure },
     Family { name: "pods", measure: pods },
     Family { name: "addresses", measure: addresses },
@@ -64,6 +65,7 @@ const FAMILIES: [Family; 11] = [
     Family { name: "latency", measure: latency::measure },
     Family { name: "storm", measure: storm::measure },
     Family { name: "changes", measure: changes::measure },
+    Family { name: "guard", measure: guard::measure },
     Family { name: "start", measure: fleet::start },
     Family { name: "fleet", measure: fleet::measure },
 ];

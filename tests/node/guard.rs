@@ -344,6 +344,8 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     assert!(err.contains("not every port of the guard was removed"), "{err}");
     let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
     assert_eq!(code, 64, "{err}");
+    let (code, _, err) = guard(&stage, &["--once", "--allow=system.slice"]);
+    assert!(code == 64 && err.contains("add --bind=report or --bind=refuse"), "{code} {err}");
 }
 
 #[cfg(not(feature = "bind-hook"))]

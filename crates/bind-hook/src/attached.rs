@@ -144,7 +144,7 @@ impl Hook {
 
     /// Replaces all claims. Each `bind` meets those before or these, and never a part of them. Of two claims of one address,
     /// the first is used.
-    pub fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
+    pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
             let ClaimId(id) = claim.id;
@@ -186,12 +186,14 @@ impl Hook {
         before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
     }
 
-    /// Replaces all exemptions. New ones are in force before old ones are removed.
-    pub fn exempt(&mut self, exempt: &[Exempt]) -> Result<(), MapFailed> {
+    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims that they are about are replaced, and also if
+    /// that fails.
+    pub fn replace(&mut self, exempt: &[Exempt], claims: &[Claim]) -> Result<(), MapFailed> {
         let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
-        let before: Vec<ExemptKey> = self.exempt.keys().collect::<Result<_, _>>().map_err(failed("exemptions"))?;
         wanted.iter().try_for_each(|key| self.exempt.insert(key, 1, 0)).map_err(failed("exemptions"))?;
-        let gone = before.iter().filter(|key| !wanted.contains(*key));
+        self.claims(claims)?;
+        let all: Vec<ExemptKey> = self.exempt.keys().collect::<Result<_, _>>().map_err(failed("exemptions"))?;
+        let gone = all.iter().filter(|key| !wanted.contains(*key));
         gone.into_iter().try_for_each(|key| self.exempt.remove(key)).map_err(failed("exemptions"))
     }
 

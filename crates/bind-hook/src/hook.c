@@ -51,7 +51,7 @@ INLINE int is_exempt(__u32 claim)
 	if (is_in(bpf_get_current_pid_tgid() >> 32, PROCESS, claim))
 		return 1;
 #pragma unroll
-	for (int level = 0; level < 8; level++) {
+	for (int level = 0; level < 16; level++) {
 		__u64 id = bpf_get_current_ancestor_cgroup_id(level);
 		if (!id)
 			return 0;

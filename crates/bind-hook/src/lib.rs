@@ -146,7 +146,10 @@ pub enum NotAttached {
     #[error("{}: is no control group of version 2: wanted one below a mount of type cgroup2", .0.display())]
     NoCgroup(PathBuf),
     /// The kernel permits no program.
-    #[error("the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN")]
+    #[error(
+        "the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN, a seccomp profile that permits bpf, and \
+         before Linux 5.11 enough locked memory (RLIMIT_MEMLOCK)"
+    )]
     NotPermitted,
     /// The kernel lacks something.
     #[error(

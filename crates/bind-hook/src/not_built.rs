@@ -20,12 +20,7 @@ impl Hook {
     }
 
     /// See the feature `program`.
-    pub fn claims(&mut self, _claims: &[Claim]) -> Result<(), MapFailed> {
-        match self.0 {}
-    }
-
-    /// See the feature `program`.
-    pub fn exempt(&mut self, _exempt: &[Exempt]) -> Result<(), MapFailed> {
+    pub fn replace(&mut self, _exempt: &[Exempt], _claims: &[Claim]) -> Result<(), MapFailed> {
         match self.0 {}
     }
 

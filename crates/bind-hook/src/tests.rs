@@ -206,10 +206,11 @@ fn nothing_is_refused_by_claims_that_are_old() {
 #[test]
 fn a_claim_whose_binds_are_never_refused_is_reported_with_its_own_number() {
     let group = Group::new();
-    let mut hook = group.refuse(&[Claim { is_refused: false, ..claimed() }]);
+    let reported = [Claim { is_refused: false, ..claimed() }];
+    let mut hook = group.refuse(&reported);
     bind_claimed().expect("it is reported only");
     assert_eq!(hook.next().map(|bind| (bind.answer, bind.claim)), Some((Answer::Allowed, claimed().id)));
-    hook.exempt(&[Exempt { who: Who::Cgroup(group.id()), claim: Some(claimed().id) }]).expect("exemptions");
+    hook.replace(&[Exempt { who: Who::Cgroup(group.id()), claim: Some(claimed().id) }], &reported).expect("exemptions");
     bind_claimed().expect("it is exempt");
     assert_eq!(answer(&mut hook), None);
 }
@@ -302,13 +303,14 @@ fn a_socket_of_ipv6_only_is_not_told_from_one_of_both_families_and_passes() {
 fn whoever_is_exempt_is_neither_refused_nor_reported() {
     let group = Group::new();
     let other = claim(Protocol::Tcp, "0.0.0.0", PORT + 1, 8);
-    let mut hook = group.refuse(&[claimed(), other]);
+    let both = [claimed(), other];
+    let mut hook = group.refuse(&both);
     let process = Who::Process(std::process::id());
     for who in [process, Who::Cgroup(group.id())] {
-        hook.exempt(&[Exempt { who, claim: None }]).expect("exempt");
+        hook.replace(&[Exempt { who, claim: None }], &both).expect("exempt");
         bind_claimed().unwrap_or_else(|error| panic!("{who:?} is exempt: {error}"));
         bind(Protocol::Tcp, "0.0.0.0", PORT + 1).unwrap_or_else(|error| panic!("{who:?} is exempt: {error}"));
-        hook.exempt(&[Exempt { who, claim: Some(ClaimId(8)) }]).expect("exempt");
+        hook.replace(&[Exempt { who, claim: Some(ClaimId(8)) }], &both).expect("exempt");
         bind(Protocol::Tcp, "0.0.0.0", PORT + 1).unwrap_or_else(|error| panic!("{who:?} is exempt: {error}"));
         assert_eq!(answer(&mut hook), None);
         bind_claimed().expect_err("exempt of another claim only");
@@ -318,13 +320,17 @@ fn whoever_is_exempt_is_neither_refused_nor_reported() {
     let container = group.path.join("container");
     fs::create_dir(&container).expect("a group");
     enter(&container);
-    hook.exempt(&[Exempt { who: Who::Cgroup(group.id()), claim: None }]).expect("exempt");
+    hook.replace(&[Exempt { who: Who::Cgroup(group.id()), claim: None }], &both).expect("exempt");
     let below = bind_claimed();
-    hook.exempt(&[]).expect("exempt");
+    let none = [claim(Protocol::Tcp, "0.0.0.0", PORT, 0)];
+    hook.replace(&[], &none).expect_err("0 stands for no claim");
+    let kept = bind_claimed();
+    hook.replace(&[], &both).expect("exempt");
     let after = bind_claimed();
     enter(&group.path);
     fs::remove_dir(&container).expect("an empty group");
     below.expect("a group is exempt with the groups below it");
+    kept.expect("old exemptions stay as long as the claims do");
     after.expect_err("no one is exempt any more");
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
 }
@@ -461,8 +467,9 @@ fn what_keeps_a_hook_off_is_named_in_one_line() {
     let without = ["setpriv", "--bounding-set", "-bpf,-sys_admin,-net_admin"];
     let output = group.copy(&without, "tests::a_guard_without_a_capability").wait_with_output().expect("ended");
     let output = String::from_utf8_lossy(&output.stdout);
-    let expected = "the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN";
-    assert!(output.lines().any(|line| line.ends_with(expected)), "{output}");
+    let expected =
+        "the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN, a seccomp profile";
+    assert!(output.lines().any(|line| line.contains(expected)), "{output}");
 }
 
 #[test]
@@ -481,7 +488,7 @@ fn what_the_hook_costs_a_bind() {
     let group = Group::new();
     let claims: Vec<Claim> = (0..2_000).map(|n| claim(Protocol::Tcp, "0.0.0.0", PORT + n, 9)).collect();
     let mut hook = group.refuse(&claims);
-    hook.exempt(&[Exempt { who: Who::Process(std::process::id()), claim: None }]).expect("exempt");
+    hook.replace(&[Exempt { who: Who::Process(std::process::id()), claim: None }], &claims).expect("exempt");
     let block = |port| {
         let begin = std::time::Instant::now();
         for _ in 0..2_000 {

@@ -225,6 +225,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn on_a_node_without_ciliums_link_an_unknown_proxy_is_not_cilium() {
+        assert_eq!(serves_here(&Snapshot::healthy().without_proxy()), Some(false));
+        assert_eq!(serves_here(&Snapshot::healthy().without_proxy().address(CILIUM_HOST, "10.244.0.1")), None);
+    }
+
+    #[test]
     fn a_setting_that_was_not_read_has_each_of_its_values_in_some_assumption() {
         let assumed: Vec<CiliumConfig> = unread().into_iter().filter_map(|config| config.cilium).collect();
         let has = |what: &dyn Fn(&CiliumConfig) -> bool| assumed.iter().any(what);

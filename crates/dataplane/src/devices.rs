@@ -155,6 +155,17 @@ mod tests {
         assert_eq!(have("ens5", None, &["ens5"], true), [Some(true), Some(true)]);
         assert_eq!(have("ens5", None, &["eth0"], true), [Some(true), Some(true)], "it finds more");
         assert_eq!(have("docker0", None, &["enp3s0"], true), [None, Some(true)], "what it does not find may be named");
+        let unread = |interfaces: &mut Interfaces| interfaces.links.clear();
+        assert_eq!(have_in("ens5", None, &["eth0"], false, unread), [Some(false), Some(true)], "its address names it");
+        let down = |interfaces: &mut Interfaces| {
+            let down = Link { name: "net1".to_owned(), ..interfaces.links[0].clone() };
+            interfaces.links.push(down);
+        };
+        assert_eq!(
+            have_in("ens5", None, &["net1"], false, down),
+            [Some(false); 2],
+            "a link without addresses is a link"
+        );
     }
 
     #[test]

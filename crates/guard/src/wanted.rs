@@ -68,6 +68,11 @@ impl Reason {
 /// A field of a pod that has no port of the node. A tenant can write a value there that no kernel takes.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
+/// Whether an object that could not be used may have any port. A wrong node name hides the pods of this node.
+pub fn hides_ports(rejected: &Gap) -> bool {
+    matches!(rejected.source, Source::Services | Source::Pods | Source::Nodes) && !rejected.detail.contains(NO_PORT)
+}
+
 /// The ports that a node needs, wherever they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -101,11 +106,7 @@ impl Wanted {
         }
         unread.extend(round.needs().with(&[Source::Listeners]).err());
         unread.extend(round.now.kernel.no_udp.clone());
-        // An object that could not be used may have any port. A wrong node name hides the pods of this node.
-        let hides = |gap: &&Gap| {
-            matches!(gap.source, Source::Services | Source::Pods | Source::Nodes) && !gap.detail.contains(NO_PORT)
-        };
-        unread.extend(round.now.cluster.rejected.iter().filter(hides).cloned());
+        unread.extend(round.now.cluster.rejected.iter().filter(|gap| hides_ports(gap)).cloned());
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };

@@ -98,6 +98,11 @@ impl Cgroups {
         self.mount.as_deref().map_err(Clone::clone)
     }
 
+    /// Whether the mount shows every cgroup of the node, and not only those of a container.
+    pub fn is_whole(&self) -> bool {
+        self.whole
+    }
+
     /// The id of the cgroup at this path, if there is one.
     pub fn id(&self, path: &str) -> Option<u64> {
         let directory = self.mount.as_ref().ok()?.join(path.trim_start_matches('/'));

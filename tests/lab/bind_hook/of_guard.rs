@@ -2,16 +2,13 @@
 
 use std::{
     fs::{self, File},
-    io::ErrorKind,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread::sleep,
-    time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::parts::{ControlPlane, PRIMARY, enter_alone, http_get, objects, until};
+use crate::parts::{ControlPlane, Group, PRIMARY, enter_alone, http_get, objects, until};
 
 const PLACE: &str = "127.0.0.1:29518";
 /// Perl, which binds the claimed port for 50 ms, and ends with the number of the error.
@@ -23,61 +20,6 @@ const SQUATTER: &str = r#"
     select(undef, undef, undef, 0.05);
 "#;
 const EADDRINUSE: i32 = 98;
-
-/// A control group with this process in it, and groups below it. All of them go when the test ends.
-struct Group {
-    path: PathBuf,
-    before: PathBuf,
-}
-
-impl Group {
-    fn new() -> Self {
-        let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
-        let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let mount =
-            mounts.find(|mount| mount[2] == "cgroup2").expect("a mount of control groups of version 2")[1].to_owned();
-        let own = fs::read_to_string("/proc/self/cgroup").expect("own groups");
-        let own = own.lines().find_map(|line| line.strip_prefix("0::/")).expect("a group of version 2");
-        let path = Path::new(&mount).join(format!("portreeve-guard-{}", std::process::id()));
-        fs::create_dir(&path).expect("a new group");
-        enter(&path);
-        Self { path, before: Path::new(&mount).join(own) }
-    }
-
-    /// A group below this one.
-    fn below(&self, name: &str) -> PathBuf {
-        let path = self.path.join(name);
-        fs::create_dir_all(&path).expect("a new group");
-        path
-    }
-
-    /// The path below the mount, for `--allow`.
-    fn folder(group: &Path) -> String {
-        let parts: Vec<&str> = group.to_str().expect("UTF-8").rsplit('/').take(2).collect();
-        format!("{}/{}", parts[1], parts[0])
-    }
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        enter(&self.before);
-        remove(&self.path);
-    }
-}
-
-fn remove(group: &Path) {
-    let entries = fs::read_dir(group).expect("a group").flatten();
-    entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).for_each(|it| remove(&it.path()));
-    // A process that was killed is in its group for a moment.
-    while let Err(error) = fs::remove_dir(group) {
-        assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
-        sleep(Duration::from_millis(10));
-    }
-}
-
-fn enter(group: &Path) {
-    fs::write(group.join("cgroup.procs"), std::process::id().to_string()).expect("the process moves");
-}
 
 /// The error with which a squatter of this group ends; 0 if its bind succeeded.
 fn squat(group: &Path) -> i32 {
@@ -205,7 +147,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     let on_pod = until("an Event on the pod", || events(&cluster, "shop", "ReportBind").into_iter().next());
     assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
     let note = on_pod["note"].as_str().expect("a note");
-    assert!(note.contains("and process squatter of pod shop/edge bound 0.0.0.0:30080/tcp"), "{note}");
+    assert!(note.contains("and process squatter of pod shop/edge called bind for 0.0.0.0:30080/tcp"), "{note}");
     // Again the same: no second Event.
     for _ in 0..5 {
         assert_eq!(squat(&container), 0);
@@ -255,9 +197,13 @@ fn facts_that_are_too_old_refuse_nothing_and_the_hook_ends_with_the_guard() {
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
     fs::remove_file(&file).expect("removed");
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
-    guard.wait_for("portreeve_guard_binds_total{answer=\"too_old\"}", 1.0);
+    until("its count", || {
+        Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
+    });
+    assert!(!guard.is_attached(), "a hook that does not follow the cluster is not in order");
     fs::write(&file, list.to_string()).expect("a file");
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    until("a hook that follows", || guard.is_attached().then_some(()));
     drop(guard);
     assert_eq!(squat(&group.path), 0, "nothing stays in the kernel");
 }

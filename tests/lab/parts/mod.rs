@@ -13,6 +13,8 @@ pub mod controllers;
 mod copies;
 pub mod directory;
 mod etcd;
+#[cfg(feature = "bind-hook")]
+mod group;
 pub mod guest;
 mod images;
 mod kubectl;
@@ -39,6 +41,8 @@ mod stranger;
 mod talk;
 mod whole_node;
 
+#[cfg(feature = "bind-hook")]
+pub use self::group::Group;
 pub use self::{
     agent::{Agent, all_events, events, reasons, until, until_within},
     alertmanager::Alertmanager,

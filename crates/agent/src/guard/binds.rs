@@ -1,7 +1,7 @@
 //! Which binds the hook reports, and what a reported bind means: pure functions of a snapshot.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     time::Duration,
 };
@@ -10,16 +10,19 @@ use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Boun
 use portreeve_dataplane::{Addressed, Part, Round, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
     Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, Process, Protocol, Reading, Service, Snapshot,
-    Socket, State, Unread, text,
+    Socket, Source, State, Unread, text,
 };
+use portreeve_guard::hides_ports;
 use portreeve_rules::{
     Limits, RULES,
     findings::{Evidence, Key, Severity, Step, Subject},
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
 
-/// The most addresses of a family that are claimed one by one. A `bind` of every address meets any of them.
+/// The most addresses of a family that are claimed for a port. A `bind` of every address meets any of them.
 const ADDRESSES: usize = 64;
+/// The most claims of all ports: the kernel has room for twice as many keys, in two generations.
+const CLAIMS: usize = 30_000;
 /// The longest name of a thread in the kernel.
 const COMMAND: usize = 15;
 
@@ -28,6 +31,8 @@ const COMMAND: usize = 15;
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
     pub(super) exempt: Vec<Exempt>,
+    /// The claims that pods of this node may serve themselves.
+    pub(super) own: HashSet<ClaimId>,
 }
 
 /// The control groups of this node that decide about exemptions.
@@ -64,38 +69,46 @@ fn every(family: Family) -> IpAddr {
 /// The NodePorts that this node serves, and the hostPorts of its pods.
 ///
 /// Only binds of certain claims are refused: of NodePorts, on addresses on which this node answers. Other binds are reported, and
-/// [`conflict`] decides. A hostPort is never refused: some container runtimes open it with a socket of their own.
+/// [`conflict`] decides. Never refused are hostPorts, because some container runtimes open them with a socket of their own, and ports
+/// that a pod of the Service may serve itself, because such a pod can start before the guard has read it.
 pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let of_all = groups.allowed.iter().chain(&groups.proxy);
     let mut exempt: Vec<Exempt> = of_all.map(|group| Exempt { who: Who::Cgroup(*group), claim: None }).collect();
-    let mut claims = Vec::new();
+    let (mut claims, mut all_own) = (Vec::new(), HashSet::new());
+    let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && hides_ports(gap);
+    let hides_pods = round.now.cluster.rejected.iter().any(|gap| of_pods(&gap));
+    let host_ports = round.host_ports();
+    let is_host_port = |port| host_ports.as_ref().is_ok_and(|it| it.ports().any(|(host_port, _)| host_port == port));
     if let (Ok(addressed), Ok(node_ports)) = (round.addressed(), round.node_ports()) {
-        let answering: BTreeMap<Family, Vec<IpAddr>> =
-            [Family::V4, Family::V6].into_iter().map(|family| (family, answering(addressed, family))).collect();
-        for ((protocol, number), services) in node_ports.ports() {
-            let Some(protocol) = bound(protocol) else { continue };
-            for (service, port) in services {
-                let is_served = serves(round.now, service, Part::NodePorts);
-                if is_served == Ok(false) {
-                    continue;
-                }
-                let id = id(number, protocol, false);
-                let own = own_pods(round.now, service, port.protocol, number);
-                let own: Vec<Option<u64>> =
-                    own.map(|pod| pod.uids_of_cgroups().find_map(|uid| groups.pods.get(uid).copied())).collect();
-                // While the group of such a pod is unknown, its own server could be refused.
-                let is_certain = is_served == Ok(true) && own.iter().all(Option::is_some);
-                exempt.extend(own.into_iter().flatten().map(|it| Exempt { who: Who::Cgroup(it), claim: Some(id) }));
-                for family in service.families {
-                    let claim = |ip, is_refused| Claim { protocol, at: SocketAddr::new(ip, number), id, is_refused };
-                    claims.extend(answering[family].iter().map(|ip| claim(*ip, is_certain)));
-                    claims.push(claim(every(*family), false));
-                }
+        let of_ports = CLAIMS / node_ports.ports().count().max(1) / 2;
+        let answering: BTreeMap<Family, Vec<IpAddr>> = Family::BOTH
+            .into_iter()
+            .map(|family| (family, answering(addressed, family).take(of_ports.clamp(1, ADDRESSES)).collect()))
+            .collect();
+        for ((of_port, number), services) in node_ports.ports() {
+            let Some(protocol) = bound(of_port) else { continue };
+            let id = id(number, protocol, false);
+            let served = services.iter().map(|(service, _)| (service, serves(round.now, service, Part::NodePorts)));
+            let served: Vec<_> = served.filter(|(_, is_served)| *is_served != Ok(false)).collect();
+            let own = served.iter().flat_map(|(service, _)| own_pods(round.now, service, of_port, number));
+            let own: Vec<&Pod> = own.collect();
+            let groups = own.iter().filter_map(|pod| pod.uids_of_cgroups().find_map(|uid| groups.pods.get(uid)));
+            exempt.extend(groups.map(|it| Exempt { who: Who::Cgroup(*it), claim: Some(id) }));
+            all_own.extend((!own.is_empty()).then_some(id));
+            // Two Services can have one NodePort: after a restore of etcd, for example.
+            let is_certain = served.iter().all(|(_, is_served)| *is_served == Ok(true))
+                && own.is_empty()
+                && !hides_pods
+                && !is_host_port((of_port, number));
+            for family in served.iter().flat_map(|(service, _)| service.families) {
+                let claim = |ip, is_refused| Claim { protocol, at: SocketAddr::new(ip, number), id, is_refused };
+                claims.extend(answering[family].iter().map(|ip| claim(*ip, is_certain)));
+                claims.push(claim(every(*family), false));
             }
         }
     }
     // After the NodePorts: of two claims of one address the hook uses the first.
-    if let Ok(host_ports) = round.host_ports() {
+    if let Ok(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
             for ip in pods.iter().flat_map(|(_, port)| addresses(port)) {
@@ -104,18 +117,14 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    Claimed { claims, exempt }
+    Claimed { claims, exempt, own: all_own }
 }
 
-/// The addresses of a family on which the node answers at NodePorts for certain. If the list has every present
-/// address, the guard also covers addresses that the node gets later.
-fn answering(addressed: &Addressed<'_>, family: Family) -> Vec<IpAddr> {
-    let locals = || addressed.locals.iter().filter(|local| Family::of(local.ip) == family);
-    let answers = |local: &&_| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true);
-    if locals().next().is_some() && locals().all(|local| answers(&local)) {
-        return vec![every(family)];
-    }
-    locals().filter(answers).map(|local| local.ip).take(ADDRESSES).collect()
+/// The addresses of a family on which the node answers at NodePorts for certain. Other addresses are not of this node: a proxy of
+/// another address may bind the number there.
+fn answering<'a>(addressed: &'a Addressed<'_>, family: Family) -> impl Iterator<Item = IpAddr> + use<'a> {
+    let locals = addressed.locals.iter().filter(move |local| Family::of(local.ip) == family);
+    locals.filter(|local| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true)).map(|local| local.ip)
 }
 
 /// The pods on the host's network that may be endpoints of a Service with this very port. A user with the right to make such a pod can
@@ -177,10 +186,10 @@ pub(super) fn conflict(
     let mut note = match bind.answer {
         Answer::Refused => format!("{port} is {claim}: the guard refused the bind of {who} to {at}."),
         Answer::Allowed | Answer::TooOld => {
-            format!("{port} is {claim}, and {who} bound {at}: new connections do not reach this process.")
+            format!("{port} is {claim}, and {who} called bind for {at}: new connections do not reach this process.")
         }
         Answer::FamilyUnknown => format!(
-            "{port} is {claim}, and {who} bound {at}: new IPv4 connections do not reach this process, unless its socket is \
+            "{port} is {claim}, and {who} called bind for {at}: new IPv4 connections do not reach this process, unless its socket is \
              for IPv6 only."
         ),
     };
@@ -291,7 +300,7 @@ fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        ContainerPort, Mode, PodContainer, Source, Why,
+        ContainerPort, Mode, PodContainer, Why,
         healthy::{gap, held, objects},
     };
 
@@ -327,18 +336,36 @@ mod tests {
 
     #[test]
     fn a_node_port_is_claimed_on_the_addresses_on_which_the_node_answers() {
-        let every = world().with_mode(Mode::Iptables);
-        let all = at(&claims(&every, &Groups::default()));
-        assert!(all.contains(&("0.0.0.0:30080".to_owned(), true)), "{all:?}");
+        let all = at(&claims(&world().with_mode(Mode::Iptables), &Groups::default()));
         let is_refused = |at: &str| all.contains(&(at.to_owned(), true));
+        for local in ["192.0.2.1:30080", "192.0.2.2:30080", "127.0.0.1:30080"] {
+            assert!(is_refused(local), "{local}: {all:?}");
+        }
+        assert!(
+            !is_refused("0.0.0.0:30080"),
+            "an address of another node is bound by a proxy of that address: {all:?}"
+        );
         assert!(!is_refused("[::1]:30080") && !is_refused("[::]:30080"), "::1 is not served: {all:?}");
         let primary = world().with_mode(Mode::Nftables);
         let all = at(&claims(&primary, &Groups::default()));
         assert!(all.contains(&("192.0.2.1:30080".to_owned(), true)), "{all:?}");
         assert!(all.contains(&("0.0.0.0:30080".to_owned(), false)), "a bind elsewhere is reported only: {all:?}");
         let one = Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.families = &[Family::V4]));
-        let every = "0.0.0.0:30080".to_owned();
-        assert_eq!(at(&claims(&one, &Groups::default())), [(every.clone(), true), (every, false)], "the first is used");
+        let one = at(&claims(&one, &Groups::default()));
+        assert!(one.iter().all(|(at, _)| !at.starts_with('[')), "{one:?}");
+    }
+
+    #[test]
+    fn claims_of_many_ports_and_addresses_fit_into_the_kernel() {
+        let many = (0..100).fold(world(), |world, number| world.address("ens9", &format!("198.51.100.{number}")));
+        let few = claims(&many, &Groups::default()).claims.len();
+        assert!((60..=ADDRESSES * 2 + 2).contains(&few), "{few}");
+        let ports = (0..2000)
+            .fold(many, |world, number| world.service(&format!("s{number}"), |it| it.node_port(30100 + number)));
+        let claimed = claims(&ports, &Groups::default()).claims;
+        assert!(claimed.len() <= CLAIMS + 2 * 2001, "{}", claimed.len());
+        let of = |port: u16| claimed.iter().filter(|claim| claim.at.port() == port && claim.is_refused).count();
+        assert!(of(30080) >= 1 && of(32099) == of(30080), "each port has some");
     }
 
     #[test]
@@ -353,6 +380,10 @@ mod tests {
             lose(&mut world);
             assert_eq!(claims(&world, &Groups::default()).claims, []);
         }
+        for source in [Source::Nodes, Source::Pods] {
+            let rejected = claims(&world().rejects(source), &Groups::default()).claims;
+            assert!(!rejected.is_empty() && rejected.iter().all(|claim| !claim.is_refused), "{source:?}: {rejected:?}");
+        }
         let unknown = world().without_proxy();
         let unknown = claims(&unknown, &Groups::default());
         let is_loopback = |claim: &&Claim| claim.at.ip().is_loopback();
@@ -364,6 +395,11 @@ mod tests {
         let world = world().pod("edge", |pod| pod.host_port(80, 8080));
         let all = at(&claims(&world, &Groups::default()));
         assert_eq!(all[all.len() - 2..], [("0.0.0.0:8080".to_owned(), false), ("[::]:8080".to_owned(), false)]);
+        let both = self::world().pod("edge", |pod| pod.host_port(80, 30080));
+        assert!(
+            claims(&both, &Groups::default()).claims.iter().all(|claim| !claim.is_refused),
+            "a runtime may open it"
+        );
         let number = |number, protocol, is_host_port| id(number, protocol, is_host_port).0;
         assert_eq!(
             [number(1, Bound::Tcp, false), number(1, Bound::Udp, false), number(1, Bound::Tcp, true)],
@@ -373,26 +409,36 @@ mod tests {
     }
 
     #[test]
-    fn the_services_own_pod_is_exempt_from_its_claim_and_until_its_group_is_known_nothing_is_refused() {
+    fn the_port_that_a_pod_of_the_service_serves_itself_is_never_refused_and_the_pod_is_exempt() {
         let port = ContainerPort { port: 30080, host_port: Some(30080), host_ip: None, protocol: Protocol::Tcp };
         let own = |namespace: &'static str| {
             world().pod("own", |pod| {
-                (pod.host_network, pod.ports, pod.namespace) = (true, vec![port.clone()], namespace.to_owned());
+                (pod.host_network, pod.probed, pod.namespace) = (true, vec![port.clone()], namespace.to_owned());
             })
         };
-        let unknown = claims(&own("default"), &Groups::default());
-        assert!(!unknown.claims.is_empty() && unknown.claims.iter().all(|claim| !claim.is_refused), "{unknown:?}");
         let groups = Groups { pods: [("uid-own".to_owned(), 5)].into(), ..Groups::default() };
-        let known = claims(&own("default"), &groups);
-        let exempt = Exempt { who: Who::Cgroup(5), claim: Some(id(30080, Bound::Tcp, false)) };
-        assert!(known.claims.iter().any(|claim| claim.is_refused));
-        assert_eq!(known.exempt, [exempt]);
+        let id = id(30080, Bound::Tcp, false);
+        for (groups, exempt) in
+            [(Groups::default(), vec![]), (groups.clone(), vec![Exempt { who: Who::Cgroup(5), claim: Some(id) }])]
+        {
+            let known = claims(&own("default"), &groups);
+            assert!(!known.claims.is_empty() && known.claims.iter().all(|claim| !claim.is_refused), "{known:?}");
+            assert_eq!((known.exempt, known.own), (exempt, [id].into()));
+        }
         let stranger = claims(&own("other"), &groups);
-        assert_eq!(
-            (stranger.exempt, stranger.claims),
-            (vec![], known.claims),
-            "a pod of another namespace is a stranger"
-        );
+        assert_eq!(stranger, claims(&world(), &groups), "a pod of another namespace is a stranger");
+        assert!(stranger.claims.iter().any(|claim| claim.is_refused));
+    }
+
+    #[test]
+    fn of_two_services_with_one_node_port_both_decide() {
+        let port = ContainerPort { port: 30080, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+        let two = world().service("twin", |it| it.node_port(30080).with(|it| it.namespace = "other".to_owned()));
+        assert!(claims(&two, &Groups::default()).claims.iter().any(|claim| claim.is_refused));
+        let own = two.pod("own", |pod| {
+            (pod.host_network, pod.probed, pod.namespace) = (true, vec![port], "other".to_owned());
+        });
+        assert!(claims(&own, &Groups::default()).claims.iter().all(|claim| !claim.is_refused));
     }
 
     #[test]
@@ -428,7 +474,7 @@ mod tests {
         let allowed = note(Answer::Allowed, "0.0.0.0:30080");
         assert!(
             allowed.starts_with(
-                "30080/tcp is the NodePort of Service default/web, and process squatter[0m bound 0.0.0.0:30080/tcp: new \
+                "30080/tcp is the NodePort of Service default/web, and process squatter[0m called bind for 0.0.0.0:30080/tcp: new \
                  connections do not reach this process. Remedy: "
             ),
             "{allowed}"

@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Api, Client, Error, api::PostParams};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
 use super::{binds::Conflict, now};
@@ -18,6 +18,14 @@ use portreeve_rules::findings::Subject;
 
 /// From one Event to the next.
 const PAUSE: Duration = Duration::from_secs(3600);
+/// The waits before each attempt to write an Event.
+const ATTEMPTS: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_secs(5),
+    Duration::from_secs(15),
+    Duration::from_secs(45),
+    Duration::from_secs(135),
+];
 /// Events about a Node are here.
 const NAMESPACE: &str = "default";
 
@@ -45,8 +53,12 @@ impl Reporter {
             return;
         }
         self.written = Some(Instant::now());
-        let name = format!("{}.guard.{:x}", node.name, now().as_microsecond());
-        let mut event = event(&name, &node.name, reference("Node", None, &node.name, node.uid.as_deref()));
+        let name = hash(&["guard", &node.name, &now().as_microsecond().to_string()]);
+        let mut event = event(
+            &format!("portreeve.{name:032x}"),
+            &node.name,
+            reference("Node", None, &node.name, node.uid.as_deref()),
+        );
         event.action = Some("ReservePorts".to_owned());
         event.reason = Some("ReservedPortsOverwritten".to_owned());
         event.note = Some(text::clean(note, NOTE));
@@ -83,12 +95,17 @@ impl Reporter {
         let (events, limit) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit);
         tokio::spawn(async move {
             let parameters = PostParams::default();
-            match timeout(limit, events.create(&parameters, &event)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => {}
-                Ok(Err(error)) => warn!(%error, "cannot write an Event"),
-                Err(_) => warn!("cannot write an Event: no answer in time"),
+            let mut failure = String::new();
+            for wait in ATTEMPTS {
+                sleep(wait).await;
+                failure = match timeout(limit, events.create(&parameters, &event)).await {
+                    Ok(Ok(_)) => return,
+                    Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => return,
+                    Ok(Err(error)) => error.to_string(),
+                    Err(_) => "no answer in time".to_owned(),
+                };
             }
+            warn!(failure = text::clean(&failure, 256), "cannot write an Event, and will not try again");
         });
     }
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::{HashMap, HashSet},
     future::pending,
-    net::SocketAddr,
     os::fd::{AsFd as _, OwnedFd},
     path::PathBuf,
     sync::Arc,
@@ -11,11 +10,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, ensure};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::{
     sync::watch,
     task::{JoinHandle, spawn_blocking},
+    time,
 };
 use tracing::{info, warn};
 
@@ -25,7 +25,7 @@ use super::{
     events::Reporter,
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
-use portreeve_bind_hook::{Answer, Bind, Hook, MapFailed, Mode, Protocol as Bound};
+use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode};
 use portreeve_facts::{Cgroup, Gap, Snapshot, Source, Unread, Why};
 use portreeve_kernel::Cgroups;
 use portreeve_rules::Limits;
@@ -39,13 +39,19 @@ const EVENT_EVERY: Duration = Duration::from_secs(6);
 const LOST_EVERY: Duration = Duration::from_secs(60);
 /// A bind like one before has no Event for so long.
 const SILENCE: Duration = Duration::from_secs(3600);
+/// Events about one control group in a minute, so that Events about others are left.
+const OF_GROUP: usize = 3;
+/// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it.
+const OWN_STAYS: Duration = Duration::from_secs(600);
+/// The pause after a full batch.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// What the guard does about binds of claimed ports.
 #[derive(Clone, Debug)]
 pub struct BindConfig {
     /// Whether binds are reported only, or refused.
     pub mode: Mode,
-    /// The control group whose binds the hook checks; without one, all binds of the node.
+    /// The control group whose binds the hook compares; without one, all binds of the node.
     pub cgroup: Option<PathBuf>,
     /// Facts about the cluster that are older refuse nothing.
     pub stale: Duration,
@@ -58,11 +64,13 @@ pub struct BindConfig {
 pub(super) struct HookState {
     pub(super) mode: Mode,
     pub(super) is_attached: bool,
+    /// Whether the kernel has older claims than the guard.
+    pub(super) is_behind: bool,
     /// Binds by the hook's answer, in the order of [`ANSWERS`].
     pub(super) binds: [u64; ANSWERS.len()],
     /// Binds that the kernel could not hand over.
     pub(super) lost: u64,
-    /// Binds without an Event, because there were too many.
+    /// Binds without an Event, because there were too many of other kinds or of this control group.
     pub(super) unreported: u64,
 }
 
@@ -76,11 +84,11 @@ pub(super) const ANSWERS: [(Answer, &str); 4] = [
 
 impl HookState {
     pub(super) fn of(mode: Mode) -> Self {
-        Self { mode, is_attached: false, binds: [0; ANSWERS.len()], lost: 0, unreported: 0 }
+        Self { mode, is_attached: false, is_behind: false, binds: [0; ANSWERS.len()], lost: 0, unreported: 0 }
     }
 }
 
-/// The last snapshot of the guard, and its time.
+/// The last snapshot of the guard, and the time at which the node was read.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
 /// What the thread needs.
@@ -124,7 +132,15 @@ fn attach(inputs: &Inputs) -> anyhow::Result<Hook> {
     let groups = Cgroups::find(&inputs.host_root);
     let cgroup = match &inputs.config.cgroup {
         Some(cgroup) => cgroup.as_path(),
-        None => groups.mount().map_err(|gap| anyhow!(gap.detail))?,
+        None => {
+            let mount = groups.mount().map_err(|gap| anyhow!(gap.detail))?;
+            ensure!(
+                groups.is_whole(),
+                "{} has only the control groups of this container; pass --cgroup with a folder that has the binds",
+                mount.display()
+            );
+            mount
+        }
     };
     let hook = Hook::attach(cgroup, inputs.config.mode)?;
     info!(cgroup = %cgroup.display(), mode = mode_in_words(inputs.config.mode), "bind hook attached");
@@ -152,6 +168,14 @@ struct Follower {
     lines: Bucket,
     /// Why the kernel has older claims than the last snapshot.
     failed: Option<String>,
+    /// Why the kernel was not told that the claims are fresh.
+    unrenewed: Option<String>,
+    /// The last known group of the proxy: a proxy that restarts does not answer for a moment.
+    proxy: Option<Cgroup>,
+    /// When a claim last had an own pod.
+    own: HashMap<ClaimId, Instant>,
+    /// The folders of `--allow` that are not there.
+    absent: Vec<PathBuf>,
 }
 
 impl Follower {
@@ -160,9 +184,23 @@ impl Follower {
         let records = Arc::new(records);
         let Inputs { config, host_root, cluster, latest, state, reporter } = inputs;
         let (reporter, now) = (reporter(), Instant::now());
-        let (limit, lines, failed) = (Limit::new(now), Bucket::new(1, LOST_EVERY, now), None);
-        let follower =
-            Self { hook, records, config, host_root, cluster, latest, state, reporter, limit, lines, failed };
+        let follower = Self {
+            hook,
+            records,
+            config,
+            host_root,
+            cluster,
+            latest,
+            state,
+            reporter,
+            limit: Limit::new(now),
+            lines: Bucket::new(1, LOST_EVERY, now),
+            failed: None,
+            unrenewed: None,
+            proxy: None,
+            own: HashMap::new(),
+            absent: Vec::new(),
+        };
         follower.change(|state| state.is_attached = true);
         Ok(follower)
     }
@@ -180,12 +218,20 @@ impl Follower {
                 },
                 _ = &mut ready => is_waiting = false,
             }
-            for _ in 0..BATCH {
-                let Some(bind) = self.hook.next() else { break };
+            let mut taken = 0;
+            while taken < BATCH
+                && let Some(bind) = self.hook.next()
+            {
                 self.take(&bind);
+                taken += 1;
             }
-            if let Err(error) = self.renew() {
-                warn!(%error, "the bind hook refuses nothing for now");
+            let unrenewed = self.renew().err().map(|error| error.to_string());
+            if let Some(error) = unrenewed.as_ref().filter(|_| unrenewed != self.unrenewed) {
+                warn!(error, "the bind hook refuses nothing for now");
+            }
+            self.unrenewed = unrenewed;
+            if taken == BATCH {
+                time::sleep(BREATH).await;
             }
             if !is_waiting {
                 ready = readable(&self.records, tick);
@@ -200,17 +246,33 @@ impl Follower {
             Some(gap) if gap.why == Why::NotYet => return,
             Some(gap) => Err(gap.detail.clone()),
             None => {
-                let groups = groups(&Cgroups::find(&self.host_root), &snapshot, &self.config.allow);
-                let Claimed { claims, exempt } = claimed(&Limits::default().round(&snapshot, None), &groups);
-                let updated = self.hook.exempt(&exempt).and_then(|()| self.hook.claims(&claims));
-                updated.map_err(|error| error.to_string())
+                let all = Cgroups::find(&self.host_root);
+                if let Some(proxy) = snapshot.kernel.proxy.cgroup.known(Unread::Chooses) {
+                    self.proxy = Some(proxy.clone());
+                }
+                self.name_absent(&all);
+                let groups = groups(&all, self.proxy.as_ref(), &self.config.allow);
+                let mut claimed = claimed(&Limits::default().round(&snapshot, None), &groups);
+                spare(&mut claimed, &mut self.own, Instant::now());
+                self.hook.replace(&claimed.exempt, &claimed.claims).map_err(|error| error.to_string())
             }
         };
         let failed = updated.err();
         if let Some(error) = failed.as_ref().filter(|_| failed != self.failed) {
             warn!(error, "the bind hook does not follow the cluster, and soon refuses nothing");
         }
+        self.change(|state| state.is_behind = failed.is_some());
         self.failed = failed;
+    }
+
+    /// Logs each folder of `--allow` that is not there, once.
+    fn name_absent(&mut self, all: &Cgroups) {
+        let is_absent = |path: &&PathBuf| all.id(&path.to_string_lossy()).is_none();
+        let absent: Vec<PathBuf> = self.config.allow.iter().filter(is_absent).cloned().collect();
+        for path in absent.iter().filter(|path| !self.absent.contains(path)) {
+            warn!(allow = %path.display(), "no such control group: its processes are not exempt until it is there");
+        }
+        self.absent = absent;
     }
 
     /// Lets the kernel refuse as long as the claims are fresh. It stops by itself. Also counts lost records.
@@ -262,8 +324,10 @@ impl Follower {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
-        let Some(conflict) = conflict(&snapshot, bind, cgroup, self.config.stale) else { return };
-        warn!(note = conflict.note, rule = conflict.key.name(), "a claimed port was bound");
+        let Some(conflict) = conflict(&snapshot, bind, cgroup, self.config.stale) else {
+            return self.limit.forget(bind);
+        };
+        warn!(note = conflict.note, rule = conflict.key.name(), "a process called bind for a claimed port");
         if let Some(reporter) = &self.reporter {
             reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
         }
@@ -293,10 +357,9 @@ fn unread(snapshot: &Snapshot) -> Option<&Gap> {
 }
 
 /// The control groups that are exempt from some claims or from all.
-fn groups(all: &Cgroups, snapshot: &Snapshot, allow: &[PathBuf]) -> Groups {
+fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
-    let proxy = snapshot.kernel.proxy.cgroup.known(Unread::Chooses).filter(|cgroup| !cgroup.is_root());
-    let proxy = proxy.and_then(|cgroup| match &cgroup.pod {
+    let proxy = proxy.filter(|cgroup| !cgroup.is_root()).and_then(|cgroup| match &cgroup.pod {
         // Its next container has another group.
         Some(pod) => pods.get(&pod.pod_uid).copied(),
         None => all.id(&cgroup.path),
@@ -304,9 +367,18 @@ fn groups(all: &Cgroups, snapshot: &Snapshot, allow: &[PathBuf]) -> Groups {
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// The age of the claims: the age of the Services or of the Pods, whichever is older, or since the last run of a guard that hangs.
-fn age(services: Option<Duration>, pods: Option<Duration>, since_run: Duration) -> Option<Duration> {
-    Some(services?.max(pods?).max(since_run.saturating_sub(READ_INTERVAL)))
+/// Refuses no bind of a port that had an own pod a short time ago.
+fn spare(claimed: &mut Claimed, own: &mut HashMap<ClaimId, Instant>, now: Instant) {
+    own.extend(claimed.own.iter().map(|id| (*id, now)));
+    own.retain(|_, at| now.saturating_duration_since(*at) < OWN_STAYS);
+    for claim in claimed.claims.iter_mut().filter(|claim| own.contains_key(&claim.id)) {
+        claim.is_refused = false;
+    }
+}
+
+/// The age of the claims: of the older part of the cluster, or since the node was read, if that is longer ago than usual.
+fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration) -> Option<Duration> {
+    Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
 
 /// Which binds get an Event.
@@ -317,8 +389,13 @@ struct Limit {
     unreported: u64,
 }
 
-/// A control group, and what it did. The name of a process is no part of it: a process may change its name.
-type Kind = (u64, Bound, SocketAddr, &'static str);
+/// A control group, the claim, and the answer. The address and the name of the process are no part: a process can choose both.
+type Kind = (u64, ClaimId, &'static str);
+
+fn kind(bind: &Bind) -> Kind {
+    let answer = ANSWERS.iter().find(|(answer, _)| *answer == bind.answer).map_or("", |(_, name)| name);
+    (bind.cgroup, bind.claim, answer)
+}
 
 impl Limit {
     fn new(now: Instant) -> Self {
@@ -326,27 +403,33 @@ impl Limit {
     }
 
     fn admits(&mut self, bind: &Bind, now: Instant) -> bool {
-        let answer = ANSWERS.iter().find(|(answer, _)| *answer == bind.answer).map_or("", |(_, name)| name);
-        let kind = (bind.cgroup, bind.protocol, bind.at, answer);
-        if self.known.get(&kind).is_some_and(|at| now.saturating_duration_since(*at) < SILENCE) {
+        let kind = kind(bind);
+        let within = |at: Instant, time| now.saturating_duration_since(at) < time;
+        if self.known.get(&kind).is_some_and(|at| within(*at, SILENCE)) {
             return false;
         }
-        let is_admitted = self.turns.take(now);
+        let of_group = self.known.iter().filter(|((group, ..), at)| *group == bind.cgroup && within(**at, LOST_EVERY));
+        let is_admitted = of_group.count() < OF_GROUP && self.turns.take(now);
         if is_admitted {
             // The turns bound the number of those that stay.
-            self.known.retain(|_, at| now.saturating_duration_since(*at) < SILENCE);
+            self.known.retain(|_, at| within(*at, SILENCE));
             self.known.insert(kind, now);
         } else {
             self.unreported += 1;
         }
         is_admitted
     }
+
+    /// A bind that was no conflict silences no later one.
+    fn forget(&mut self, bind: &Bind) {
+        self.known.remove(&kind(bind));
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_bind_hook::ClaimId;
+    use portreeve_bind_hook::{Claim, Protocol as Bound};
 
     fn bind(cgroup: u64, answer: Answer) -> Bind {
         Bind {
@@ -369,6 +452,8 @@ mod tests {
         for _ in 0..1000 {
             assert!(!limit.admits(&Bind { name: "other".to_owned(), ..bind(1, Answer::Allowed) }, start));
         }
+        let at = "127.0.0.2:30080".parse().expect("an address");
+        assert!(!limit.admits(&Bind { at, ..bind(1, Answer::Allowed) }, start), "a process can choose the address");
         assert!(limit.admits(&bind(1, Answer::Refused), start), "another answer is news");
         assert!(limit.admits(&bind(2, Answer::Allowed), start), "another group is news");
         assert_eq!(limit.unreported, 0);
@@ -385,6 +470,39 @@ mod tests {
         assert_eq!(admitted(0, start), 10);
         assert_eq!(admitted(1000, start + Duration::from_secs(60)), 10);
         assert_eq!(limit.unreported, 180);
+    }
+
+    #[test]
+    fn a_control_group_leaves_turns_for_others_and_a_bind_that_is_no_conflict_silences_none() {
+        let start = Instant::now();
+        let mut limit = Limit::new(start);
+        let of = |cgroup, port: u32| Bind { claim: ClaimId(port), ..bind(cgroup, Answer::Allowed) };
+        let admitted = (1..=100).filter(|port| limit.admits(&of(1, *port), start)).count();
+        assert_eq!((admitted, limit.unreported), (OF_GROUP, 97));
+        assert!(limit.admits(&of(2, 1), start));
+        limit.forget(&of(2, 1));
+        assert!(limit.admits(&of(2, 1), start));
+        assert!(limit.admits(&of(1, 50), start + LOST_EVERY));
+    }
+
+    #[test]
+    fn a_port_whose_own_pod_has_gone_is_not_refused_until_the_next_pod_had_time_to_come() {
+        let at = "192.0.2.1:30080".parse().expect("an address");
+        let claim = |id| Claim { protocol: Bound::Tcp, at, id: ClaimId(id), is_refused: true };
+        let claimed = |own: &[u32]| Claimed {
+            claims: vec![claim(1), claim(2)],
+            own: own.iter().map(|id| ClaimId(*id)).collect(),
+            ..Claimed::default()
+        };
+        let (mut own, start) = (HashMap::new(), Instant::now());
+        let mut refused = |of: &[u32], now| {
+            let mut claimed = claimed(of);
+            spare(&mut claimed, &mut own, now);
+            claimed.claims.iter().map(|claim| claim.is_refused).collect::<Vec<_>>()
+        };
+        assert_eq!(refused(&[1], start), [false, true]);
+        assert_eq!(refused(&[], start + OWN_STAYS / 2), [false, true]);
+        assert_eq!(refused(&[], start + OWN_STAYS), [true, true]);
     }
 
     #[test]

@@ -36,7 +36,11 @@ pub(crate) static GUARD_METRICS: [Metric; 11] = [
         &[],
         "Since when the API server has not confirmed the Services and the Pods of this node; at first, since the start",
     ),
-    gauge("portreeve_guard_bind_hook", &["mode"], "Whether the bind hook is attached; no series without `--bind`"),
+    gauge(
+        "portreeve_guard_bind_hook",
+        &["mode"],
+        "Whether the bind hook is attached and follows the cluster; no series without `--bind`",
+    ),
     counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
     counter(
         "portreeve_guard_unreported_binds",
@@ -73,7 +77,9 @@ impl Collector for Exported {
             one(f64::from(state.given_up.len())),
             one(state.last_success.map_or(0.0, |at| at.as_duration().as_secs_f64())),
             one(view_age.as_secs_f64()),
-            of_hook(state.hook, |hook| vec![(mode_in_words(hook.mode), u64::from(hook.is_attached))]),
+            of_hook(state.hook, |hook| {
+                vec![(mode_in_words(hook.mode), u64::from(hook.is_attached && !hook.is_behind))]
+            }),
             of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
             of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported)]),
         ];

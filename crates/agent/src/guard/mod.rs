@@ -284,7 +284,9 @@ struct Guard {
     latest: watch::Sender<Latest>,
     /// Writes Events, if there is an API server.
     reporter: Option<Reporter>,
-    kernel: Option<KernelFacts>,
+    /// What was last read of the node, and when.
+    kernel: Option<(KernelFacts, Instant)>,
+    /// The last attempt to read the node.
     read_at: Option<Instant>,
     /// The wanted ports of the last run.
     wanted: Wanted,
@@ -376,18 +378,18 @@ impl Guard {
     async fn run(&mut self) {
         if self.read_at.is_none_or(|at| at.elapsed() >= READ_INTERVAL) {
             match self.scanner.scan(query(PortSet::default())).await.seen {
-                Ok((kernel, _)) => self.kernel = Some(kernel),
+                Ok((kernel, _)) => self.kernel = Some((kernel, Instant::now())),
                 Err(panic) => warn!(panic, "reading the node panicked; the guard uses the last reading"),
             }
             self.read_at = Some(Instant::now());
         }
-        let Some(kernel) = self.kernel.clone() else { return };
+        let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
         // A watch keeps its last objects as long as the server does not answer.
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
-        self.latest.send_replace(Some((Arc::clone(&snapshot), Instant::now())));
+        self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));
         let kept = self.config.wanted(&snapshot).and_then(|(wanted, bound)| {
             let wanted = wanted.after(&self.wanted);
             self.wanted.clone_from(&wanted);

@@ -34,6 +34,24 @@ fn each_mode_captures_what_it_captures_by_default() {
 }
 
 #[test]
+fn no_primary_address_is_tried_only_if_there_are_more_addresses_than_are_tried() {
+    let mut world = Snapshot::healthy();
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
+    for number in 0..=MOST_PRIMARIES {
+        world = world.address("ens9", &format!("198.51.100.{}", number + 1));
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+        let (all, _) = primaries(&world, interfaces, &ProxyConfig::default());
+        let local = |it: &&LocalAddress| it.ip.is_ipv4() && !it.ip.is_loopback() && !is_link_local(it.ip);
+        let addresses = local_addresses(interfaces).iter().filter(local).count();
+        let with_none = all.contains(&[None, None]);
+        assert_eq!(
+            (all.len() - usize::from(with_none), with_none),
+            (addresses.min(MOST_PRIMARIES), addresses > MOST_PRIMARIES)
+        );
+    }
+}
+
+#[test]
 fn a_proxy_that_stopped_programming_is_said_to_be_behind() {
     let mut world = Snapshot::healthy();
     assert!(!assumptions(&world).mode_in_words().contains("queued"));

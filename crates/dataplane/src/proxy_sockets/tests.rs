@@ -58,7 +58,9 @@ fn holds(world: Snapshot, ports: &[u16], owner: &Owner) -> Snapshot {
 fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
     let one = holds(without_proxy(30081), &[30080], &daemon("ovnkube", 9));
     assert_eq!(owns(&one), Own::No);
-    assert_eq!(owns(&holds(one, &[30081], &daemon("ovnkube", 9))), Own::Unknown);
+    let both = holds(one, &[30081], &daemon("ovnkube", 9));
+    assert_eq!(owns(&both), Own::Unknown);
+    assert_eq!(owns(&both.with_mode(Mode::Cilium)), Own::No, "Cilium holds no port with a socket");
 }
 
 #[test]

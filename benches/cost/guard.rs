@@ -1,0 +1,127 @@
+//! The cost of a running guard, and of the bind hook for each bind of the node.
+
+use std::{
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::{
+    fill,
+    memory::processor_time,
+    parts::{ControlPlane, PRIMARY, directory::Directory, http_get, memory::Memory, objects, process::Process, until},
+    row::{Promise, Row},
+    sizes::short,
+};
+
+const PLACE: &str = "127.0.0.1:29518";
+/// Services, and how many NodePorts they have.
+const SERVICES: usize = 5_000;
+const NODE_PORTS: usize = 2_000;
+/// The time at rest that is measured. A guard reads the node twice a minute.
+const LASTS: Duration = Duration::from_secs(120);
+/// The greatest processor time at rest, in thousandths of a core.
+const MOST_PROCESSOR: f64 = 3.0;
+
+/// The rows.
+pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
+    let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
+    let (directory, cluster) = (Directory::new(), ControlPlane::start());
+    cluster.api().create(&objects::node("n1", &PRIMARY));
+    fill::services(&cluster, 0..services, NODE_PORTS);
+    let guard = start(binary.to_str().expect("a path"), &cluster, &directory, &[]);
+    let wanted = NODE_PORTS.min(services.div_ceil(2)) as f64;
+    until("every reservation", || {
+        (value("portreeve_guard_reserved_ports{reason=\"node_port\"}")? >= wanted).then_some(())
+    });
+    let (begun, spent) = (Instant::now(), processor_time(guard.pid()));
+    thread::sleep(lasts);
+    let rate = 1000.0 * (processor_time(guard.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64();
+    let what = format!("the guard, {} Services", short(services));
+    let memory = Memory::of(guard.pid()).resident;
+    vec![
+        Row::alone(format!("{what}: resident memory"), "MiB", [memory], Promise::None),
+        Row::alone(
+            format!("{what}: processor time at rest"),
+            "thousandths of a core",
+            [rate],
+            Promise::AtMost(MOST_PROCESSOR),
+        ),
+    ]
+    .into_iter()
+    .chain(hook::measure(&cluster, &directory, small))
+    .collect()
+}
+
+fn start(binary: &str, cluster: &ControlPlane, directory: &Directory, more: &[String]) -> Process {
+    let mut arguments = vec![
+        "guard".to_owned(),
+        format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
+        "--node=n1".to_owned(),
+        "--proxy-mode=iptables".to_owned(),
+        format!("--state={}", directory.path().join("guard.json").display()),
+        format!("--listen={PLACE}"),
+    ];
+    arguments.extend_from_slice(more);
+    Process::start(binary, &arguments, directory.path())
+}
+
+fn value(series: &str) -> Option<f64> {
+    http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+}
+
+/// Each bind below the hook costs the process more. The program of the kernel is the same in every build of the guard.
+#[cfg(feature = "bind-hook")]
+mod hook {
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::parts::Group;
+
+    /// Binds in a round, and rounds.
+    const BINDS: u32 = 100_000;
+    const ROUNDS: usize = 5;
+    /// The greatest time that a bind takes longer, in microseconds.
+    const MOST: f64 = 3.0;
+
+    pub fn measure(cluster: &ControlPlane, directory: &Directory, small: bool) -> Vec<Row> {
+        let (binds, rounds) = if small { (BINDS / 100, 2) } else { (BINDS, ROUNDS) };
+        let group = Group::new();
+        let more = ["--bind=report".to_owned(), format!("--cgroup={}", group.path.display())];
+        let times: Vec<(f64, f64)> = (0..rounds)
+            .map(|_| {
+                let without = each(binds);
+                let guard = start(env!("CARGO_BIN_EXE_portreeve"), cluster, directory, &more);
+                until("the hook", || (value("portreeve_guard_bind_hook{mode=\"report\"}")? >= 1.0).then_some(()));
+                let with = each(binds);
+                drop(guard);
+                (without, with)
+            })
+            .collect();
+        let unit = "µs";
+        vec![
+            Row::alone("bind and listen without the hook", unit, times.iter().map(|it| it.0), Promise::None),
+            Row::alone("bind and listen below the hook", unit, times.iter().map(|it| it.1), Promise::None),
+            Row::alone("what the hook adds", unit, times.iter().map(|(a, b)| (b - a).max(0.0)), Promise::AtMost(MOST)),
+        ]
+    }
+
+    /// Microseconds of one bind of a port that no Service has.
+    fn each(binds: u32) -> f64 {
+        let begun = Instant::now();
+        for _ in 0..binds {
+            drop(TcpListener::bind("127.0.0.1:19999").expect("a free port"));
+        }
+        begun.elapsed().as_secs_f64() * 1e6 / f64::from(binds)
+    }
+}
+
+#[cfg(not(feature = "bind-hook"))]
+mod hook {
+    use super::*;
+
+    pub fn measure(_: &ControlPlane, _: &Directory, _: bool) -> Vec<Row> {
+        eprintln!("the bind hook is not measured: pass --features bind-hook");
+        Vec::new()
+    }
+}
