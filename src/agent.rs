@@ -29,7 +29,7 @@ pub(super) struct Args {
     /// proxy_lag_seconds 60.
     ///
     /// The agent reads the file again when the file changes, and on SIGHUP. The agent ignores an invalid file. Changed sources and
-    /// addresses count from the next start.
+    /// addresses are used from the next start.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
     /// Only query the running agent at --socket, and exit with 0 if it works

@@ -37,12 +37,12 @@ const FAILED: u8 = 2;
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0 no finding counts, and all necessary inputs were read
-  1 findings of at least --min-severity (default: warning)
+  0 no finding of at least --min-severity (default: warning), and all necessary inputs were read
+  1 findings of at least --min-severity
   2   no findings, but an input was not read or not judged and could hide one: sockets,
       addresses, settings, the Services of a cluster, a port whose verdict depends on an
-      unknown. A missing right counts for Services only. An input that was not requested
-      is a reason only if the verdict about a port depends on it
+      unknown. A missing right is a reason only for Services. An input that was not
+      requested is a reason only if the verdict about a port depends on it
   64  the command line was not understood";
 
 /// Examples, for the help text.

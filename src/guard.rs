@@ -51,7 +51,7 @@ pub(super) struct Args {
     /// What to do when another process binds a NodePort. Needs a build with the feature bind-hook
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnBind::Off, conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
-    /// The control group whose binds count; by default all
+    /// The control group whose binds the hook checks; by default all
     #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
     cgroup: Option<PathBuf>,
     /// Refuse nothing while the facts about the cluster are older
@@ -148,7 +148,7 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
 fn notes_about(kept: &Kept, console: &Console) {
     if let Some(why) = &kept.bad_record {
         console.print_note(&format!(
-            "the guard's record is malformed ({why}): all reserved ports count as ports of other programs, and stay"
+            "the guard's record is malformed ({why}): all reserved ports are treated as ports of other programs, and stay"
         ));
     }
     if !kept.given_up.is_empty() {
@@ -220,7 +220,7 @@ pub(super) fn sentence(path: &Path) -> Option<String> {
     })
 }
 
-/// The same, where the guard of the chart has its record.
+/// A sentence about the guard of this node, from the place at which the guard of the chart has its record.
 pub(super) fn about_this_node() -> Option<String> {
     sentence(Path::new(RECORD))
 }

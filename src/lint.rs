@@ -93,7 +93,7 @@ pub(super) struct Args {
 enum Form {
     /// Each finding, its place, and what to write instead
     Table,
-    /// The same as `table`, with all evidence
+    /// `table` with all evidence
     Wide,
     /// One JSON document, `portreeve.lint/v1`
     Json,
@@ -187,15 +187,15 @@ impl Args {
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
         let range = range(named, &around);
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
-            Some(gap) if gap.why == Why::NotAsked => format!("{}, without its Pods", around.cluster.origin),
+            Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
         around.cluster.service_cidrs.extend(self.service_cidrs);
         let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
-        let is_asked = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
-        let rules: Vec<Rows> = lint_rules().filter(is_asked).collect();
-        let Found { mut findings, unknown, not_asked } = lint(&linted, &rules);
+        let is_requested = |rows: &Rows| all || named.iter().any(|it| it.names_any(rows.rule.0, rows.variants));
+        let rules: Vec<Rows> = lint_rules().filter(is_requested).collect();
+        let Found { mut findings, unknown, not_run } = lint(&linted, &rules);
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);
         failures.extend(judge_acceptance(&linted).into_iter().map(|(gap, place)| (gap, Some(place))));
@@ -205,7 +205,7 @@ impl Args {
             failures,
             unknown,
             rules,
-            not_asked,
+            not_run,
             accepted,
             files,
             charts: charts.iter().map(|path| path.display().to_string()).collect(),
@@ -242,7 +242,7 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
         }
         let mut facts = cluster::read_now(&source, None, "").context("starting the runtime")?;
         if let Reading::Gap(gap) = &mut facts.pods
-            && gap.why == Why::NotAsked
+            && gap.why == Why::NotRequested
         {
             UNREAD_PODS.clone_into(&mut gap.detail);
         }
@@ -280,9 +280,9 @@ fn alone() -> Snapshot {
         connections_at: None,
         pods_at: None,
         overrides: Overrides::default(),
-        kernel: KernelFacts::not_asked(),
+        kernel: KernelFacts::not_requested(),
         cluster,
-        own_port: OwnPort::not_asked(),
+        own_port: OwnPort::not_requested(),
     }
 }
 

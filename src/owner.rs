@@ -14,7 +14,7 @@ pub(super) struct Args {
     /// The port, with a protocol if you want only one: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Read the network of this pod: the process that listens on the port there, and the connections that use it
+    /// Read the network of this pod: the process that listens on the port in this network, and the connections that use it
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "refused", value_parser = pod_name)]
     pod: Option<String>,
     #[command(flatten)]

@@ -38,7 +38,7 @@ pub(super) struct ReportFlags {
 pub(super) struct CountFlags {
     /// Report and count only findings of at least this severity
     ///
-    /// Without this flag every finding is reported, and findings from warning on count for the exit code.
+    /// Without this flag every finding is reported; findings of severity warning or critical set the exit code.
     #[arg(long, value_name = "SEVERITY", help_heading = "Output", value_parser = SEVERITY)]
     pub(super) min_severity: Option<Severity>,
     /// Do not exit with 1 for findings
@@ -71,8 +71,8 @@ enum Form {
 impl ReportFlags {
     /// The rules that run.
     fn rules(&self) -> Vec<&'static Rule> {
-        let is_asked = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
-        RULES.iter().copied().filter(is_asked).collect()
+        let is_requested = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
+        RULES.iter().copied().filter(is_requested).collect()
     }
 
     /// Whether a finding belongs to a wanted rule.

@@ -72,7 +72,7 @@ impl CountFlag {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
         // For NodePorts, the files of the cluster need no Pods, although hostPorts use ports too.
-        let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotAsked);
+        let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotRequested);
         let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
         let is_whole = free_ports.is_known() && ports.len() == wanted && !failed;
         let result = if is_whole { CheckResult::Clear } else { CheckResult::NotChecked };

@@ -86,7 +86,7 @@ fn of_number(world: &World, more: std::ops::Range<usize>, promised: bool, count:
         let ours = of(&measured, who);
         let what = format!("{} addresses, {who}", short(addresses));
         let theirs = ("getifaddrs", of(&measured, "getifaddrs"));
-        rows.push(Row::against(format!("{what}, vs getifaddrs"), ours, theirs, times).provided(&alike));
+        rows.push(Row::against(format!("{what}, compared with getifaddrs"), ours, theirs, times).provided(&alike));
         rows.push(Row::alone(what, "ms", ours.to_vec(), most).provided(&alike));
     }
     rows

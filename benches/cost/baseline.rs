@@ -46,7 +46,7 @@ impl Baseline {
     pub fn unfit(&self, machine: &str) -> Option<String> {
         let other = self.machine != machine;
         other.then(|| {
-            format!("The baseline is of another machine, so only promises count here. It is of: {}", self.machine)
+            format!("The baseline is of another machine, so only promises are compared. It is of: {}", self.machine)
         })
     }
 

@@ -31,6 +31,6 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     world.order("hang up");
     // Both walk the same table. Over four machines the ratio was between 0.99 and 1.9.
     let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
-    let what = format!("connections on NodePorts, {} sockets, process, vs ss", short(sockets));
+    let what = format!("connections on NodePorts, {} sockets, process, compared with ss", short(sockets));
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]
 }

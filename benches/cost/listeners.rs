@@ -68,7 +68,8 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
     let process = format!("listeners on NodePorts, {size} sockets, process");
     let inside = format!("listeners on NodePorts, {size} sockets, agent");
     let against = |what: &str, ours: &str, theirs: &'static str, promise| {
-        Row::against(format!("{what}, vs {theirs}"), took(ours), (theirs, took(theirs)), promise).provided(&alike)
+        Row::against(format!("{what}, compared with {theirs}"), took(ours), (theirs, took(theirs)), promise)
+            .provided(&alike)
     };
     vec![
         against(&process, "process", "ss", promised(5.0, 30.0)),
@@ -76,8 +77,13 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         against(&process, "process", "netstat", Promise::None),
         against(&inside, "agent", "ss", promised(50.0, 250.0)),
         against(&inside, "agent", "node_exporter", Promise::None),
-        against(&format!("every rule, {size} sockets, process"), "every rule", "ss", Promise::None),
-        against(&format!("every rule, {size} sockets, process"), "every rule", "ss -Htan", promised(2.5, 2.5)),
+        against(&format!("`portreeve check` with {size} sockets, whole process"), "every rule", "ss", Promise::None),
+        against(
+            &format!("`portreeve check` with {size} sockets, whole process"),
+            "every rule",
+            "ss -Htan",
+            promised(2.5, 2.5),
+        ),
         Row::alone(
             format!("a scan with every rule and connections, {size} sockets, agent"),
             "ms",

@@ -44,7 +44,8 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
     let against = |theirs: &'static str, least: f64| {
         // With fewer descriptors, the other programs search fewer in vain.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
-        let row = Row::against(format!("{what}, vs {theirs}"), took("process"), (theirs, took(theirs)), promise);
+        let row =
+            Row::against(format!("{what}, compared with {theirs}"), took("process"), (theirs, took(theirs)), promise);
         row.provided(&alike)
     };
     vec![

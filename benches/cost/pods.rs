@@ -57,7 +57,7 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     let promise = |promise| if promised { promise } else { Promise::None };
     vec![
         Row::against(
-            format!("{what}, vs ss in each"),
+            format!("{what}, compared with ss in each"),
             ours,
             ("ss in each", of(&measured, "ss in each")),
             promise(Promise::Times(400.0)),

@@ -14,7 +14,7 @@ impl<'a> Contender<'a> {
         Self { name, measure: Box::new(measure) }
     }
 
-    /// A contender that is timed from outside. It runs twice, and the second run counts: the first run removes the
+    /// A contender that is timed from outside. It runs twice, and the second run is measured: the first run removes the
     /// effect of the contender before it on the processor's caches.
     pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
         Self::telling(name, move || {
@@ -26,7 +26,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Measures each contender once a round. The first round does not count, because everything is read for the first time
+/// Measures each contender once a round. The first round is left out, because everything is read for the first time
 /// in it.
 pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static str, Vec<f64>)> {
     let mut measured: Vec<_> = contenders.iter().map(|it| (it.name, Vec::with_capacity(count))).collect();

@@ -73,13 +73,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// A result of ours without a comparison.
+    /// A result of Portreeve without a comparison.
     pub fn alone(what: impl Into<String>, unit: &str, values: impl IntoIterator<Item = f64>, promise: Promise) -> Self {
         let (what, unit) = (what.into(), unit.to_owned());
         Self { what, ours: Spread::of(values), unit, theirs: None, ratio: None, promise, failed: None }
     }
 
-    /// Milliseconds of ours and of another program, measured in the same rounds.
+    /// Milliseconds of Portreeve and of another program, measured in the same rounds.
     pub fn against(what: impl Into<String>, ours: &[f64], (who, theirs): (&str, &[f64]), promise: Promise) -> Self {
         let ratio = Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours));
         let theirs = Spread::of(theirs.iter().copied());

@@ -32,13 +32,13 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             let row = told.iter().find(|row| row.what.ends_with(what)).expect("a row of that");
             Point { size: *sockets as f64, took: row.ours.median }
         };
-        scans[0].push(point(&told, "agent, vs ss"));
+        scans[0].push(point(&told, "agent, compared with ss"));
         scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
         // Each of these runs reads every descriptor, for seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
-            scans[2].push(point(&told, "process, vs ss -p"));
+            scans[2].push(point(&told, "process, compared with ss -p"));
             scans[3].push(point(&told, "descriptors, agent"));
             rows.extend(told);
         }

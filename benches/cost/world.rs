@@ -116,13 +116,13 @@ impl Scanning {
         self.scan_after(|| ())
     }
 
-    /// The same, with a change to the node after every scan.
+    /// The time of a complete scan, with its parts; the node changes after every scan.
     pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
         let mut before = metrics();
-        // The interrupted scan does not count. A scan that also reads the seldom-read facts does not count either.
+        // The interrupted scan is left out, and so is a scan that also reads the seldom-read facts.
         let first = scans(&before) + 2.0;
         let took = loop {
             let after = metrics();
@@ -180,7 +180,7 @@ pub fn node_ports(metrics: &str) -> f64 {
     taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Runs a command to its end. Its output counts only if the command can write it.
+/// Runs a command to its end. Its output is used only if the command can write it.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");

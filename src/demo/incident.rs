@@ -33,7 +33,7 @@ pub(super) struct Step {
     /// Its name for `--without`.
     pub(super) name: &'static str,
     /// The setup in words, for people.
-    pub(super) says: &'static str,
+    pub(super) description: &'static str,
 }
 
 /// Which steps are set up.

@@ -101,7 +101,7 @@ impl Player {
 }
 
 impl Drop for Player {
-    /// Ends its input, which ends the process, and reaps it.
+    /// Closes the process's input, which ends the process, and reaps the process.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
@@ -179,13 +179,13 @@ fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error).context("waiting for a request"),
         }
-        let [ended, asked] = waiting.map(|it| it.any().unwrap_or(false));
+        let [ended, requested] = waiting.map(|it| it.any().unwrap_or(false));
         if ended {
             return Ok(());
         }
-        if asked {
-            let (asker, _) = door.accept().context("accepting a request")?;
-            if let Err(error) = answer(asker, answers) {
+        if requested {
+            let (client, _) = door.accept().context("accepting a request")?;
+            if let Err(error) = answer(client, answers) {
                 tracing::debug!(%error, "a request got no answer");
             }
         }
@@ -193,12 +193,12 @@ fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result
 }
 
 /// Answers one HTTP request.
-fn answer(mut asker: TcpStream, Answers { mode, version }: &Answers) -> anyhow::Result<()> {
-    asker.set_read_timeout(Some(Duration::from_secs(1)))?;
+fn answer(mut client: TcpStream, Answers { mode, version }: &Answers) -> anyhow::Result<()> {
+    client.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut request = Vec::new();
     let mut chunk = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < 16 * chunk.len() {
-        match asker.read(&mut chunk)? {
+        match client.read(&mut chunk)? {
             0 => break,
             read => request.extend_from_slice(&chunk[..read]),
         }
@@ -210,7 +210,7 @@ fn answer(mut asker: TcpStream, Answers { mode, version }: &Answers) -> anyhow::
         Some("/metrics") => ("200 OK", metrics(version)?),
         _ => ("404 Not Found", "404 page not found\n".to_owned()),
     };
-    write!(asker, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;
+    write!(client, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;
     Ok(())
 }
 

@@ -42,7 +42,7 @@ impl IncidentReport<'_> {
         for step in incident.steps {
             let left_out = if steps.has(step) { "" } else { "left out: " };
             let name = style.paint(Ink::Faint, &format!("{:width$}", step.name));
-            writeln!(out, "     {name}  {left_out}{}", step.says)?;
+            writeln!(out, "     {name}  {left_out}{}", step.description)?;
         }
         match look {
             Ok(look) => self.write_look(look, out)?,

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use jiff::Timestamp;
 use tokio::time::sleep;
 
-use super::{agents::runtime, asking::Interrupts, node_snapshots::AgentScope};
+use super::{agents::runtime, node_snapshots::AgentScope, queries::Interrupts};
 use crate::{
     console::Console,
     report::{CountFlags, RULE},
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let agents = args.scope.agent_flags.connect().await?;
         let listed = list(&args.scope, &agents).await?;
         let mut interrupts = Interrupts::new()?;
-        let mut fleet = ask(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
+        let mut fleet = query(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
         let mut read = args.print(&fleet, false, console)?;
         while args.watch && read && !fleet.was_interrupted() {
             let next = async {
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
                 // The printed result stays, because no newer result is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {
-                    let now = ask(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
+                    let now = query(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
                     if now.was_interrupted() {
                         break;
                     }
@@ -99,7 +99,7 @@ pub(super) async fn list(scope: &AgentScope, agents: &Agents) -> anyhow::Result<
 }
 
 /// The findings of these agents.
-pub(super) async fn ask(
+pub(super) async fn query(
     scope: &AgentScope,
     wanted: Wanted,
     agents: &Agents,
@@ -107,16 +107,16 @@ pub(super) async fn ask(
     interrupts: &mut Interrupts,
 ) -> Fleet {
     let mut gathering = Gathering::new(scope.agent_flags.agent_namespace(), wanted);
-    let mut not_asked = vec![true; listed.len()];
+    let mut not_queried = vec![true; listed.len()];
     let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
-        not_asked[number] = false;
+        not_queried[number] = false;
         let Agent { node, pod, .. } = listed[number].clone();
         gathering.take(AgentAnswer { node, pod, answer }, Timestamp::now());
     };
     let limit = scope.agent_flags.time_limit();
-    let stopped = interrupts.ask(agents, listed, AgentRequest::FINDINGS, limit, take).await;
+    let stopped = interrupts.query(agents, listed, AgentRequest::FINDINGS, limit, take).await;
     if let Some(stopped) = stopped {
-        for (agent, _) in listed.iter().zip(not_asked).filter(|(_, not_asked)| *not_asked) {
+        for (agent, _) in listed.iter().zip(not_queried).filter(|(_, not_queried)| *not_queried) {
             gathering.leave_out(&agent.node, &agent.pod, stopped);
         }
     }

@@ -31,7 +31,7 @@ pub(super) struct NoAgentFlags {
 
 impl NoAgentFlags {
     /// Prints the objects that claim a port on these nodes, or on all nodes.
-    pub(super) fn tell(
+    pub(super) fn print(
         &self,
         port: PortArgument,
         nodes: &[String],
@@ -45,11 +45,11 @@ impl NoAgentFlags {
         if let (Some(gap), Some(_)) = (services.gap(), pods.gap()) {
             bail!("nothing was read: {}", gap.detail);
         }
-        let said = Unread::Said("DeclaredReport::unread");
-        let (services, pods) = (services.known_part(said), pods.known_part(said));
+        let reported = Unread::Reported("DeclaredReport::unread");
+        let (services, pods) = (services.known_part(reported), pods.known_part(reported));
         let mut claims: Vec<Declaration> = declarations(services, pods, port.number);
-        let is_asked = |node: &String| nodes.is_empty() || nodes.contains(node);
-        claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_asked));
+        let is_requested = |node: &String| nodes.is_empty() || nodes.contains(node);
+        claims.retain(|it| port.is_about(it.protocol) && it.node.as_ref().is_none_or(is_requested));
         let node = nodes.first().or_else(|| claims.iter().find_map(|it| it.node.as_ref()));
         let image = self.image.clone().unwrap_or_else(released);
         let command =

@@ -3,13 +3,13 @@
 //! The plugin runs on any machine, and reads no facts of that machine.
 
 mod agents;
-mod asking;
 mod check;
 mod complete;
 mod declared;
 mod map;
 mod node_snapshots;
 mod owner;
+mod queries;
 mod snapshot;
 mod version;
 
@@ -31,8 +31,8 @@ use super::{
 /// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   no finding counts
-  1   findings of at least --min-severity (default: warning); for reserve --check: on a node, outgoing connections may use NodePorts
+  0   no finding of at least --min-severity (default: warning)
+  1   findings of at least --min-severity; for reserve --check: on a node, outgoing connections may use NodePorts
   2 no findings, but an agent could not be queried, or an unread input could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
       unless there are findings (then 1)
   64  the command line was not understood";

@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{
     agents::{AgentFlags, runtime},
-    asking::Interrupts,
+    queries::Interrupts,
 };
 use crate::{
     console::Console,
@@ -77,18 +77,18 @@ pub(super) fn judge_node_snapshots<T>(
     judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
 }
 
-/// Queries like `each`, but only if `may_ask` accepts the listed agents.
+/// Queries like `each`, but only if `accepts` accepts the listed agents.
 fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
     behind: Behind,
-    may_ask: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
+    accepts: impl FnOnce(&[Agent]) -> anyhow::Result<()>,
     mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<NodeResults<T>> {
     runtime()?.block_on(async {
         let agents = agent_flags.connect().await?;
         let listed = agent_flags.list(&agents, nodes).await?;
-        may_ask(&listed)?;
+        accepts(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
         let mut endpoints = MissingEndpoints::new(&agents);
         let mut oldest: Option<(SignedDuration, usize)> = None;
@@ -110,7 +110,7 @@ fn judge_those<T>(
             results[number] = Some(judged);
         };
         let mut interrupts = Interrupts::new()?;
-        let stopped = interrupts.ask(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
+        let stopped = interrupts.query(&agents, &listed, AgentRequest::SNAPSHOT, agent_flags.time_limit(), take).await;
         let oldest = oldest.map(|(age, number)| {
             format!("the oldest scan is {} s old ({})", age.as_secs().max(0), listed[number].node)
         });
@@ -118,13 +118,15 @@ fn judge_those<T>(
             "{}; nodes without an agent are not included",
             listed_agents(listed.len(), agent_flags.agent_namespace())
         );
-        let (all, asked) = (listed.len(), results.iter().flatten().count());
-        let partial = stopped.map(|why| format!("partial: {asked} of {all} agents were queried; {}", why.words()));
-        let not_asked =
-            || Gap::new(Source::Agent, Why::NotAsked, stopped.map_or("the agent was not queried", Stopped::words));
+        let (all, queried) = (listed.len(), results.iter().flatten().count());
+        let partial = stopped.map(|why| format!("partial: {queried} of {all} agents were queried; {}", why.words()));
+        let not_queried =
+            || Gap::new(Source::Agent, Why::NotRequested, stopped.map_or("the agent was not queried", Stopped::words));
         let judged = listed.into_iter().zip(results);
-        let judged = judged
-            .map(|(agent, result)| NodeResult { node: agent.node, result: result.unwrap_or_else(|| Err(not_asked())) });
+        let judged = judged.map(|(agent, result)| NodeResult {
+            node: agent.node,
+            result: result.unwrap_or_else(|| Err(not_queried())),
+        });
         Ok(NodeResults { results: judged.collect(), partial, oldest, scope })
     })
 }

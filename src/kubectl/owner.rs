@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     let AgentScope { node, agent_flags } = &args.scope;
     if args.no_agent_flags.no_agent {
         let json = args.output == Form::Json;
-        return args.no_agent_flags.tell(args.port, node, agent_flags, json, console);
+        return args.no_agent_flags.print(args.port, node, agent_flags, json, console);
     }
     // The endpoints of the port's Services do not matter to a pod.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };

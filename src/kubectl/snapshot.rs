@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     agents::{AgentFlags, runtime},
-    asking::Interrupts,
+    queries::Interrupts,
 };
 use crate::console::Console;
 use portreeve_cluster::AgentRequest;
@@ -28,11 +28,11 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let agents = agent_flags.connect().await?;
         let mut listed = agent_flags.list(&agents, std::slice::from_ref(node)).await?;
         listed.truncate(1);
-        let mut received = Err(Gap::new(Source::Agent, Why::NotAsked, "no agent was queried"));
+        let mut received = Err(Gap::new(Source::Agent, Why::NotRequested, "no agent was queried"));
         let take = async |_, answer| received = answer;
         let limit = agent_flags.time_limit();
-        if let Some(stopped) = Interrupts::new()?.ask(&agents, &listed, AgentRequest::SNAPSHOT, limit, take).await {
-            received = Err(Gap::new(Source::Agent, Why::NotAsked, stopped.words()));
+        if let Some(stopped) = Interrupts::new()?.query(&agents, &listed, AgentRequest::SNAPSHOT, limit, take).await {
+            received = Err(Gap::new(Source::Agent, Why::NotRequested, stopped.words()));
         }
         let pod = listed.pop().map(|agent| agent.pod).unwrap_or_default();
         anyhow::Ok((received.map_err(|gap| anyhow!("the agent of {node} could not be queried: {}", gap.detail))?, pod))

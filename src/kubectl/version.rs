@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, process::ExitCode};
 
 use super::{
     agents::runtime,
-    asking::Interrupts,
-    check::{ask, list},
+    check::{list, query},
     node_snapshots::AgentScope,
+    queries::Interrupts,
 };
 use crate::console::Console;
 use portreeve_facts::VERSION;
@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let agents = args.scope.agent_flags.connect().await?;
         let listed = list(&args.scope, &agents).await?;
         let wanted = Wanted { document: true, ..Wanted::default() };
-        anyhow::Ok(ask(&args.scope, wanted, &agents, &listed, &mut Interrupts::new()?).await)
+        anyhow::Ok(query(&args.scope, wanted, &agents, &listed, &mut Interrupts::new()?).await)
     })?;
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for node in &fleet.nodes {

@@ -236,7 +236,7 @@ fn an_agent_is_blind_for_reasons_that_there_are() {
     assert_eq!(label, "why");
     for reason in reasons.split('|') {
         let why = serde_json::from_value::<Why>(reason.into()).unwrap_or_else(|error| panic!("{reason}: {error}"));
-        let expected = [Why::NotPermitted, Why::NotSupported, Why::NotAsked, Why::Ambiguous];
+        let expected = [Why::NotPermitted, Why::NotSupported, Why::NotRequested, Why::Ambiguous];
         assert!(!expected.contains(&why), "{reason} is nobody's failure");
     }
 }

@@ -77,7 +77,7 @@ fn the_exit_code_tells_findings_from_failures_from_neither() {
     let no_cluster = {
         let mut world = healthy();
         world.cluster.configured = false;
-        world.cluster.services = Reading::Gap(gap(Source::Services, Why::NotAsked));
+        world.cluster.services = Reading::Gap(gap(Source::Services, Why::NotRequested));
         world
     };
     let unreachable = {

@@ -301,7 +301,7 @@ fn what_the_input_does_not_hold_is_unknown_but_an_empty_list_of_services_is_an_a
     assert_eq!(facts.services.get().expect("services").len(), 0);
     let gaps = [facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap(), facts.proxy_config.gap()];
     for gap in gaps {
-        assert_eq!(gap.expect("a gap").why, Why::NotAsked);
+        assert_eq!(gap.expect("a gap").why, Why::NotRequested);
     }
     assert_eq!(facts.rejected, []);
     assert!(facts.configured);
@@ -313,7 +313,7 @@ fn without_a_cluster_everything_is_unknown_and_nothing_was_configured() {
     let facts = runtime.block_on(cluster::read(&ClusterSource::None, Some("n9"), "n1"));
     assert!(!facts.configured);
     assert_eq!((facts.origin.as_str(), facts.node_name.as_deref()), ("none", Some("n9")));
-    assert_eq!(facts.services.gap().map(|gap| (gap.source, gap.why)), Some((Source::Services, Why::NotAsked)));
+    assert_eq!(facts.services.gap().map(|gap| (gap.source, gap.why)), Some((Source::Services, Why::NotRequested)));
     assert_eq!(facts.node_port_range.get().expect("a range").range, PortRange::DEFAULT_NODE_PORTS);
 }
 

@@ -244,7 +244,7 @@ fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
     ] {
         assert_eq!(meant_for(&terms), None, "{terms}");
     }
-    // A pod for another node does not count here.
+    // A pod for another node is left out here.
     let affinity = |node: &str| {
         let terms = named("metadata.name", "In", node);
         let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");
@@ -308,7 +308,7 @@ fn a_pod_that_a_person_wrote_may_run_on_every_node() {
 fn without_a_pod_nobody_knows_which_ones_wait() {
     let facts = facts_of(&[NODE]);
     let gap = facts.waiting_pods.gap().expect("a gap");
-    assert_eq!((gap.source, gap.why), (Source::WaitingPods, Why::NotAsked));
+    assert_eq!((gap.source, gap.why), (Source::WaitingPods, Why::NotRequested));
     let one = facts_of(&[pod("", "nodeName: n1", "")]);
     assert_eq!(waiting(&one), []);
 }
@@ -340,7 +340,7 @@ fn of_a_failing_pod_on_the_hosts_network_ids_of_containers_and_what_they_said_is
         let containers = pod.containers.into_iter().map(|it| (it.id, it.ports)).collect::<Vec<_>>();
         (
             containers,
-            pod.said_in_use.iter().map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port)).collect::<Vec<_>>(),
+            pod.reported_in_use.iter().map(|it| (it.host_ip.map(|ip| ip.to_string()), it.port)).collect::<Vec<_>>(),
         )
     };
     let second = ", {name: b, ready: true, containerID: 'containerd://bb', state: {running: {}}}";

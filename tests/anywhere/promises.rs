@@ -132,7 +132,7 @@ fn a_promise_without_a_test_would_be_missed() {
     assert_eq!(all(&held.replace("`a_thing_that_holds`", "always")), [false]);
     assert_eq!(all(&format!("- It holds.\n{held}")), [false, true]);
     assert_eq!(all(&format!("- It holds.\n\n  {held}")), [false, true], "one within another");
-    assert_eq!(all(&format!("- It holds.\n\nLater: {}", &held[2..])), [false], "text behind it does not count");
+    assert_eq!(all(&format!("- It holds.\n\nLater: {}", &held[2..])), [false], "text behind it is ignored");
     assert_eq!(all(&row.replace("`a_thing_that_holds`", "")), [false, true]);
     assert_eq!(all(&row.replace("nothing", "RBAC")), [true, false], "what holds somebody off is a promise");
 }

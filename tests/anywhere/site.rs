@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::cli::ended;
 
-/// The most words of all pages, as `wc -w` counts. The tables behind `who-answers.md` do not count: a reader looks up one row.
+/// The most words of all pages, as `wc -w` counts. The tables behind `who-answers.md` are left out: a reader looks up one row.
 const WORDS: usize = 45_000;
 const TABLES: &str = "who-answers/";
 /// The most words through which a new user is led. An alert leads to its runbook.

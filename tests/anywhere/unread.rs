@@ -351,7 +351,7 @@ fn made() -> Vec<(String, Snapshot)> {
     if let Owner::Held(holder) = &mut socket.owner {
         seen(&mut holder.cgroup).pod.as_mut().expect("a pod").container = Some("c1".to_owned());
     }
-    let not_counted = Gap::new(Source::PodNamespaces, Why::NotAsked, "the range is not its own");
+    let not_counted = Gap::new(Source::PodNamespaces, Why::NotRequested, "the range is not its own");
     let network =
         PodNamespace { needed: Reading::Seen(vec![socket]), ..PodNamespace::with_use("uid-api", Err(not_counted)) };
     seen(&mut to_service.kernel.pod_namespaces).push(network);

@@ -272,7 +272,7 @@ fn the_pods_of_an_unknown_node_are_not_requested() {
     let facts = fake.facts();
     assert_eq!(facts.node_name, None);
     let gap = facts.pods.gap().expect("a gap");
-    assert_eq!(gap.why, Why::NotAsked);
+    assert_eq!(gap.why, Why::NotRequested);
     assert!(gap.detail.contains("--node"), "{}", gap.detail);
 }
 

@@ -75,19 +75,19 @@ impl Fake {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
 
-    /// The same for a server that can begin a watch with the present state. Other servers refuse that themselves.
+    /// A server that can begin a watch with the present state. Other servers refuse such a watch themselves.
     pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { streams: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// The same for a server that answers several requests on one connection, as real servers do.
+    /// A server that answers several requests on one connection, as real servers do.
     pub(crate) fn patient(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { keeps: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// The same for clients with the token, which is `t` until it is rotated.
+    /// A server that answers only clients with the token, which is `t` until it is rotated.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,

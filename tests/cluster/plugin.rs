@@ -374,7 +374,7 @@ fn a_port_in_a_pod_is_reported_for_its_node_as_far_as_its_agent_scanned() {
     let (code, text, stderr) = plugin.run(&fake, &["owner", "8000", "--pod", "shop/cart"]);
     assert_eq!(code, 0, "{text}{stderr}");
     assert!(
-        text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  no process listens there\n"),
+        text.starts_with("node n1\n8000/tcp in the network of pod shop/cart\n  no process listens on this port\n"),
         "{text}"
     );
     assert!(text.contains("process envoy") && !text.contains("n2"), "{text}");

@@ -23,7 +23,7 @@ pub(crate) fn image() -> String {
     format!("image.repository={:?}", name("REGISTRY"))
 }
 
-/// The same, where it has to work.
+/// The manifest that `helm template` makes of the chart; helm must not refuse the settings.
 #[track_caller]
 pub(crate) fn render(settings: &[&str]) -> String {
     try_render(settings).unwrap_or_else(|error| panic!("{settings:?}: {error}"))

@@ -23,7 +23,7 @@ impl Maker {
         maker
     }
 
-    /// The same with keys, which need the tools of a release.
+    /// A maker with keys, which need the tools of a release.
     pub fn with_keys() -> Self {
         let maker = Self::new();
         maker.run(&program("cosign"), &["generate-key-pair"]);

@@ -128,7 +128,7 @@ fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a
     let wanted = NodeQuery { masquerade_pools: true, ..NodeQuery::default() };
     let scan = || Host::at("/").read(&wanted).masquerade_pools;
     assert_eq!(connect(64, &mut open), 0);
-    assert_eq!(scan().get().expect_err("no sign shows that ports are scarce").why, Why::NotAsked);
+    assert_eq!(scan().get().expect_err("no sign shows that ports are scarce").why, Why::NotRequested);
     assert!(connect(60, &mut open) > 0, "a hundred ports are not enough for 124 connections");
     let pools = scan().get().expect("ports are scarce").clone();
     let [pool] = &pools[..] else { panic!("one destination: {pools:?}") };
@@ -144,7 +144,7 @@ fn flows_are_not_read_if_ipvs_serves_nothing_and_no_number_is_wanted() {
     let _namespace = Namespace::enter();
     let wanted = NodeQuery { client_ports: ports("30000-32767"), ..NodeQuery::default() };
     let gap = Host::at("/").read(&wanted).masquerade.get().expect_err("not requested").clone();
-    assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotAsked));
+    assert_eq!((gap.source, gap.why), (Source::Conntrack, Why::NotRequested));
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // Far below the limit for a walk, sockets of any kind count. There are no others after the kernel freed the sockets
+    // Far below the limit for a walk, sockets of every kind are counted. There are no others after the kernel freed the sockets
     // of perl.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
@@ -128,7 +128,7 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
         "a listener, and its accepted connections"
     );
     assert_eq!(scan("46581"), Some(Reading::Seen(vec![])));
-    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotAsked));
+    assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotRequested));
 }
 
 /// For every line of its input, ends the last process and starts a new one as pid 501 of a pid namespace.

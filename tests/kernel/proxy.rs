@@ -132,7 +132,7 @@ fn every_fact_is_unreachable_without_a_listener() {
 }
 
 /// Fault (proxy): a web server has its port
-/// Does: the mode is unread (`malformed`); no process counts as the proxy
+/// Does: the mode is unread (`malformed`); no process is treated as the proxy
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
 #[test]

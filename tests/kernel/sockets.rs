@@ -85,7 +85,7 @@ fn listeners_have_address_family_v6only_device_uid_and_inode() {
     let link = std::fs::read_link(format!("/proc/self/fd/{}", wildcard.as_raw_fd())).expect("a descriptor");
     assert_eq!(link.to_string_lossy(), format!("socket:[{}]", first.inode));
     assert_eq!((first.protocol, first.state, first.uid), (Protocol::Tcp, State::Listen, 0));
-    assert_eq!((first.local.to_string(), first.owner.clone()), ("0.0.0.0".to_owned(), Owner::NotAsked));
+    assert_eq!((first.local.to_string(), first.owner.clone()), ("0.0.0.0".to_owned(), Owner::NotRead));
     assert!(first.cgroup.is_some());
     let told = |port: u16| (on_port(&seen, port).local.to_string(), on_port(&seen, port).v6only);
     assert_eq!(told(30081), ("::".to_owned(), Some(false)));
@@ -337,8 +337,8 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
         let used: u32 = both.counted.expect("counts").ephemeral.busiest.iter().map(|one| one.used).sum();
         assert_eq!(used, 3, "both families, and the connection that is also listed");
         let neither = sockets.connections(ConnectionsWanted::default(), &listeners);
-        assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotAsked);
-        assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotAsked);
+        assert_eq!(neither.clients.expect_err("not wanted").why, Why::NotRequested);
+        assert_eq!(neither.counted.expect_err("not wanted").why, Why::NotRequested);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::{
     server::node_ports,
 };
 
-/// The NodePorts, and the range of outgoing connections: 1,000 ports, of which 600 may be NodePorts.
+/// The NodePorts, and the range of outgoing connections: 1,000 ports; 600 of them may be NodePorts.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
 /// The number of Services, and how many exist at a time.

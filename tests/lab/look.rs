@@ -57,7 +57,7 @@ impl Look {
         Self::check_with(&[], kubeconfig)
     }
 
-    /// The same with further arguments.
+    /// `portreeve check` on node `n1` with further arguments.
     #[track_caller]
     pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
         Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))

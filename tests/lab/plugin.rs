@@ -133,7 +133,7 @@ fn open_report(node: &WholeNode, observer: &Plugin) {
     assert_eq!((&result["result"], &result["properties"]["nodes"]), (&json!("fail"), &json!("n1, n2")));
 }
 
-/// Whose rights count: those of a login program, or those of somebody else.
+/// The user whose rights are used: the user of a login program, or another user.
 fn other_credentials(node: &WholeNode, observer: &Plugin) {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",

@@ -72,7 +72,7 @@ fn a_proxy_that_goes_by_its_nodes_pod_cidrs_tells_pods_apart_in_their_families_o
     for mode in ["iptables", "nftables"] {
         let proxy = Proxy::start(&cluster, mode, &json!({"detectLocalMode": "NodeCIDR"}));
         let packets = wired.pod.run(move || places.map(ask));
-        assert_ne!(packets[0], packets[1], "{mode}: a pod counts as an outsider where its Node has no CIDR");
+        assert_ne!(packets[0], packets[1], "{mode}: a pod is treated as an outsider where its Node has no CIDR");
         let told = owner(&Limits::default().round(&snapshot(&cluster.kubeconfig("admin")), None), Protocol::Tcp, 30080);
         let told = told.expect("nothing is missing");
         let from_pods = |to: SocketAddr| {

@@ -72,7 +72,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// The exit status of an agent that ends by itself.
+    /// The exit status of an agent that ends without a signal.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
@@ -121,7 +121,7 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
     }
 }
 
-/// The same at its socket, for any document.
+/// The head and the body of an answer of the agent at its socket, for any document.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(connect_to_socket()?, method, path, headers)
 }
@@ -143,7 +143,7 @@ pub(crate) fn connect_to_socket() -> Option<UnixStream> {
     UnixStream::connect(socket()).ok()
 }
 
-/// The same at another socket, or over the network.
+/// The head and the body of an answer of the agent at another socket, or over the network.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(TcpStream::connect(place).ok()?, method, path, headers)
 }

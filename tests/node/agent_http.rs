@@ -59,7 +59,7 @@ fn a_thousand_unfinished_requests_do_not_block_a_scrape_and_are_closed() {
     let over = clients.iter_mut().map(is_over).filter(|over| *over).count();
     assert!(over >= 900, "{over} of {} connections are closed", clients.len());
     assert!(over < clients.len(), "the last connections are still open");
-    // The same holds for clients that do not read their answer.
+    // Clients that do not read their answer do not block a scrape either.
     let silent: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
     assert!(value("process_open_fds") < FEW);
     drop((clients, silent));

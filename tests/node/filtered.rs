@@ -75,17 +75,17 @@ fn filter(call: c_long, argument: Argument, action: u32) -> String {
     encoded.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A check under a filter.
+/// A check under a seccomp filter.
 fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
-/// The same through another program.
+/// A check under a seccomp filter. `program`, if not empty, is a second launcher between perl and the check.
 fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
-/// A command under a filter, through another program.
+/// The command under a seccomp filter. `program`, if not empty, is a second launcher between perl and the command.
 fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());

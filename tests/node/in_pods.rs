@@ -119,12 +119,15 @@ fn the_owner_of_a_port_in_a_pod_is_its_listener_or_its_connection_and_unknown_wi
     };
     let (code, text, errors) = ask(well.command("owner"), "46580");
     assert_eq!(code, Some(0), "{text}{errors}");
-    assert!(text.starts_with("46580/tcp in the network of pod sky/api-0\n  no process listens there\n"), "{text}");
+    assert!(
+        text.starts_with("46580/tcp in the network of pod sky/api-0\n  no process listens on this port\n"),
+        "{text}"
+    );
     assert!(text.contains("process perl") && text.contains("-> 127.0.0.1:8080"), "{text}");
     let (code, text, _) = ask(well.command("owner"), "8080/tcp");
     assert!(code == Some(0) && text.contains("1  listener, process perl"), "{text}");
     let (code, text, _) = ask(well.command("owner"), "46581");
-    assert!(code == Some(0) && text.contains("no process listens there") && !text.contains("perl"), "{text}");
+    assert!(code == Some(0) && text.contains("no process listens on this port") && !text.contains("perl"), "{text}");
     let (command, _place) = nobody(&well, "owner");
     let (code, _, errors) = ask(command, "46580");
     assert_eq!(code, Some(2));

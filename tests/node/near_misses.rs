@@ -26,7 +26,7 @@ pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
     assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", scan.json);
 }
 
-/// The same in every mode of kube-proxy.
+/// Fails if a rule found something, or could not judge, in some mode of kube-proxy.
 #[track_caller]
 fn expect_silent_in_every_mode(stage: &Stage, rule: &str, what: &str) {
     for mode in MODES {

@@ -79,7 +79,7 @@ impl Squatter {
         Self::with(address, &[])
     }
 
-    /// The same with further arguments, which the process ignores.
+    /// Starts the process with further arguments, which it ignores.
     #[track_caller]
     pub(crate) fn with(address: &str, arguments: &[&str]) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";

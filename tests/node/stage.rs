@@ -106,7 +106,7 @@ impl Stage {
         path
     }
 
-    /// The same, with the settings of a proxy in the mode of the arguments: without them, the settings would be
+    /// The manifest as a file, with the settings of a proxy in the mode of the arguments: without them, the settings would be
     /// assumed.
     pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
         let path = self.manifest();
@@ -180,7 +180,7 @@ impl Scan {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
-    /// The same, if there is one.
+    /// The finding of a rule about the subject with this name, if there is one.
     pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }

@@ -1,5 +1,5 @@
-// Draws the dashboards and the agent's page from what a test of the lab kept, light and dark, and fails on what nobody could read.
-// `make pictures` calls it with the folder of what was kept, the dashboards' folder and the pictures' folder.
+// Draws the dashboards and the agent's page from the files that a test of the lab kept, light and dark. Fails if a text is not readable.
+// `make pictures` calls it with the folder of the kept files, the dashboards' folder and the pictures' folder.
 
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';

@@ -53,7 +53,7 @@ pub(super) async fn follow_files(
             sender.send_if_modified(|last| take(last, facts));
             known = stamps;
         }
-        // The objects of an unchanged file count as read again. Objects that could not be read do not.
+        // The objects of an unchanged file are treated as read again, but not objects that could not be read.
         sender.send_if_modified(|last| {
             last.whole.extend(whole.iter().map(|kind| (*kind, Instant::now())));
             false
@@ -78,7 +78,7 @@ fn take(last: &mut LastReading, facts: ClusterFacts) -> bool {
 
 /// Why a file was not read, or not to its end. A kind of object that is missing in a whole file is no error.
 fn broken(facts: &ClusterFacts) -> Option<&Gap> {
-    facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotAsked)
+    facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested)
 }
 
 /// Marks all facts as not read yet.
@@ -220,7 +220,7 @@ mod tests {
         last.changed().await.expect("the follower lives");
         time::sleep(2 * FILES).await;
         let LastReading { whole, errors, .. } = last.borrow().clone();
-        assert!(whole[&Resource::Services] < good + FILES, "a broken file never counts as read");
+        assert!(whole[&Resource::Services] < good + FILES, "a broken file is never treated as read");
         assert_eq!(errors[&(Resource::Services, "malformed".to_owned())], 1);
         write(WEB, 3);
         last.wait_for(|last| last.facts.services.seen().is_some()).await.expect("the follower lives");

@@ -33,7 +33,7 @@ pub(super) struct LastReading {
 }
 
 impl ClusterState {
-    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes count as one. If no change can come, it
+    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes are treated as one. If no change can come, it
     /// waits forever.
     pub(super) async fn changed(&mut self) {
         let alive = match self {

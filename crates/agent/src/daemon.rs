@@ -181,7 +181,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without this task the agent would go on to report that nothing is wrong.
+            // Without this task the agent would continue to report that nothing is wrong.
             ended = tasks.ended() => bail!("{ended}"),
         }
         if let Some(recorder) = &self.recorder {
@@ -274,7 +274,7 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        // The port that this agent tried. A new port in the configuration counts from the next start.
+        // The port that this agent tried. A new port in the configuration is used from the next start.
         if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
@@ -329,7 +329,7 @@ impl Agent {
 
     fn judge(&mut self, rules: &[&'static Rule], time: RoundTime, snapshot: Snapshot) {
         let (now, before, limits) = (Arc::new(snapshot), self.before.clone(), self.config.limits.clone());
-        self.record(time, &now, rules::ask(rules, &limits.round(&now, before.as_deref()), &limits));
+        self.record(time, &now, rules::run_rules(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
     /// Remembers, logs and publishes the rules' opinions about a snapshot.

@@ -80,14 +80,14 @@ impl SnapshotSources {
         let mut query = rules::node_query(&cluster, *command_lines);
         query.owner_ports = query.owner_ports.union(owner_ports);
         if let Some(pod) = pod {
-            rules::ask_of_pod(&mut query, &cluster, pod, owner_ports);
+            rules::limit_to_pod(&mut query, &cluster, pod, owner_ports);
         }
         // One snapshot has to show everything that an agent finds in several scans.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
         info!(listeners = kernel.listeners.known(Unread::Adds).map(Vec::len), sockets = %kernel.socket_source, "read the node");
-        let own_port = OwnPort::not_asked();
+        let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
         // The Pods are newer than this time.
@@ -95,7 +95,7 @@ impl SnapshotSources {
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // With a wrong name, the Pods and addresses of another node would count as this node's own.
+        // With a wrong name, the Pods and addresses of another node would be treated as this node's own.
         if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
             let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
             if !snapshot.cluster.rejected.contains(&gap) {

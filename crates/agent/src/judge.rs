@@ -20,7 +20,7 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let round = limits.round(snapshot, None);
-    let opinions = rules::ask(rules, &round, limits);
+    let opinions = rules::run_rules(rules, &round, limits);
     advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
     ledger.into_board()
 }
@@ -29,7 +29,7 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
 /// not judge.
 pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
     let opinions =
-        snapshots.map(|snapshot| rules::ask(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
+        snapshots.map(|snapshot| rules::run_rules(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
     let after = |order: &[usize]| {
         let mut ledger = Ledger::default();
         for snapshot in order.iter().copied() {
@@ -131,7 +131,7 @@ mod tests {
         let (limits, mut ledger) = (Limits::default(), Ledger::default());
         let mut round = |snapshot: &Snapshot| {
             let round = limits.round(snapshot, None);
-            let opinions = rules::ask(RULES, &round, &limits);
+            let opinions = rules::run_rules(RULES, &round, &limits);
             advance(opinions, snapshot, RoundTime::first(snapshot.at), Reporting::AtOnce, &mut ledger);
             let board = ledger.board();
             board.findings.iter().filter(|finding| finding.key.subject.name == "web").count()

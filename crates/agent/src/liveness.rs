@@ -53,7 +53,7 @@ pub fn probe(path: &Path) -> Result<(), NotAlive> {
 }
 
 fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
-    let answer = ask(path, patience).map_err(|error| NotAlive::Silent { path: path.to_owned(), error })?;
+    let answer = request(path, patience).map_err(|error| NotAlive::Silent { path: path.to_owned(), error })?;
     match answer.split(' ').nth(1) {
         Some("200") => Ok(()),
         _ => Err(NotAlive::Stuck {
@@ -63,7 +63,7 @@ fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
     }
 }
 
-fn ask(path: &Path, patience: Duration) -> io::Result<String> {
+fn request(path: &Path, patience: Duration) -> io::Result<String> {
     let until = Instant::now() + patience;
     // The socket of another user may give any answer.
     socket::own(path)?;

@@ -1,4 +1,4 @@
-//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node count as this
+//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node are treated as this
 //! node's own.
 
 use std::{
@@ -16,14 +16,14 @@ const LASTING: Duration = Duration::from_secs(900);
 /// Why the name of this node is in doubt, in a sentence. None if the name fits, or if the facts cannot show it.
 pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
     let name = snapshot.cluster.node_name.as_ref()?;
-    let nodes = snapshot.cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
+    let nodes = snapshot.cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let Some(node) = nodes.iter().find(|node| node.name == *name) else {
         return Some(no_node_of(name, nodes));
     };
     let here = snapshot
         .kernel
         .interfaces
-        .known(Unread::Said("their own gap"))
+        .known(Unread::Reported("their own gap"))
         .filter(|interfaces| !interfaces.addresses.is_empty())?;
     let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
     let first = its.peek().copied()?;
@@ -35,7 +35,7 @@ pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
 /// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
 /// addresses in the cluster and its Pods are unknown. `hostname` was used if no name was configured.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
-    let nodes = cluster.nodes.known(Unread::Said("their own gap")).filter(|nodes| !nodes.is_empty())?;
+    let nodes = cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let detail = match &cluster.node_name {
         Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
         Some(name) => no_node_of(name, nodes),
@@ -119,7 +119,7 @@ mod tests {
             let gap = no_own_node(&cluster, "host").expect("a gap");
             assert!(gap.source == Source::Nodes && gap.detail.contains(wanted), "{gap:?}");
         }
-        for nodes in [Reading::Seen(Vec::new()), portreeve_facts::healthy::gap(Source::Nodes, Why::NotAsked)] {
+        for nodes in [Reading::Seen(Vec::new()), portreeve_facts::healthy::gap(Source::Nodes, Why::NotRequested)] {
             cluster.nodes = nodes;
             assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
         }

@@ -165,7 +165,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let (listener, file) = listen(&path).expect("a socket");
-        let taken = listen(&path).expect_err("a process listens there");
+        let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
         // Killed: nothing removes its file.
@@ -185,7 +185,7 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
         let _stopped = stopped(&path);
-        let taken = listen(&path).expect_err("a process listens there").to_string();
+        let taken = listen(&path).expect_err("a process listens on this socket").to_string();
         assert!(taken.contains("does not answer: the queue of connections was full"), "{taken}");
         own(&path).expect("its socket stays");
     }

@@ -142,8 +142,8 @@ impl Hook {
         self.refusal
     }
 
-    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them. The first of two claims of one address
-    /// counts.
+    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them. Of two claims of one address,
+    /// the first is used.
     pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {

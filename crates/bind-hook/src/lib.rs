@@ -49,7 +49,7 @@ pub enum Refusal {
     NotPermitted,
 }
 
-/// A protocol whose `bind` the hook sees. MPTCP counts as TCP.
+/// A protocol whose `bind` the hook sees. MPTCP is treated as TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// TCP.

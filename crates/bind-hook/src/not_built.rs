@@ -4,7 +4,7 @@ use std::{convert::Infallible, path::Path, time::Duration};
 
 use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
 
-/// A hook, of which this build has none.
+/// A hook. This build has none.
 #[derive(Debug)]
 pub struct Hook(Infallible);
 

@@ -198,7 +198,7 @@ impl Agents {
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if names.len() > NAMES || !names.iter().all(is_name) {
             let detail = format!("the endpoints of {} Services were not requested from the API server", names.len());
-            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+            return Err(Gap::new(Source::EndpointSlices, Why::NotRequested, detail));
         }
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let selector = format!("{SERVICE_NAME} in ({})", names.join(","));

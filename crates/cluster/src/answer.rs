@@ -165,7 +165,7 @@ impl Answer {
         }
     }
 
-    /// The lines of the body, which go on until one side ends it.
+    /// The lines of the body, until one side ends the body.
     pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
         EventLines::new(StreamReader::new(body))

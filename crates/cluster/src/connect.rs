@@ -109,7 +109,7 @@ pub async fn connect(access: &Access) -> Result<(Client, String), Error> {
     connect_as(access, &Impersonation::default()).await
 }
 
-/// The same, as another user.
+/// A client that acts as another user, and the address of its server. Credentials that end are renewed.
 pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let (client, address) = log_in(access, impersonation).await?;
     Ok((Reconnecting::from(access, impersonation, client), address))

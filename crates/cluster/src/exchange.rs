@@ -14,10 +14,10 @@ const MESSAGE: usize = 256;
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,
-    asked: impl Future<Output = kube::Result<T>>,
+    sent: impl Future<Output = kube::Result<T>>,
 ) -> Result<T, Error> {
     let request = request.to_owned();
-    match timeout(within, asked).await {
+    match timeout(within, sent).await {
         Err(_) => Err(Error::TimedOut { request, what: NO_ANSWER, limit: within }),
         Ok(Err(kube::Error::Api(status))) => {
             let message = text::clean(&status.message, MESSAGE);

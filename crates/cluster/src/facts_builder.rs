@@ -246,7 +246,7 @@ impl FactsBuilder {
         let proxy_config = settings.proxy_config(node.as_deref()).and_then(|config| {
             config.ok_or_else(|| {
                 let absent =
-                    || Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{origin}: has no settings of a proxy"));
+                    || Gap::new(Source::ConfigMaps, Why::NotRequested, format!("{origin}: has no settings of a proxy"));
                 gaps.remove(&Source::ConfigMaps).unwrap_or_else(absent)
             })
         });

@@ -88,7 +88,8 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
     }
 }
 
-/// The same, blocking and once: pipes are read too. Do not call it on an async runtime.
+/// Reads everything from `source` as [`read`] does, but blocking and once, so that pipes are read too. Do not call this function on an
+/// async runtime.
 ///
 /// # Errors
 /// If the operating system has no resources left to wait for an API server.
@@ -124,7 +125,7 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     for source in
         [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps]
     {
-        facts.mark_missing(Gap::new(source, Why::NotAsked, "no cluster was given"));
+        facts.mark_missing(Gap::new(source, Why::NotRequested, "no cluster was given"));
     }
     facts.finish("none".to_owned(), false, node.map(str::to_owned))
 }

@@ -74,7 +74,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // Bytes before an error count. The next read has the same error again.
+        // Bytes before an error are used. The next read has the same error again.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {
@@ -251,7 +251,7 @@ pub struct Fault {
     pub(crate) what: String,
 }
 
-/// The same for a parser's error in the document on these lines. `strange` is the place at which the input is not
+/// The place and the error of a document on these lines that the parser refused. `strange` is the place at which the input is not
 /// UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
@@ -310,7 +310,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
             // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
-            Gap::new(source, Why::NotAsked, format!("the input has no {kind}"))
+            Gap::new(source, Why::NotRequested, format!("the input has no {kind}"))
         });
     }
 }

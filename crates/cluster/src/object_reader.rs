@@ -140,7 +140,7 @@ struct ItemsRead {
 }
 
 impl ItemsRead {
-    /// Passes on the item that was kept back.
+    /// Gives `sink` the item that was kept back.
     fn take_last(&mut self, closed: bool, sink: &mut Sink<'_>) {
         let Some(item) = self.last.take() else { return };
         let kind = self.kind.take();
@@ -148,7 +148,7 @@ impl ItemsRead {
         self.kind = kind;
     }
 
-    /// Passes on a complete item, or its items if it is a List.
+    /// Gives `sink` a complete item, or its items if it is a List.
     fn take(&mut self, item: Node, index: usize, kind: Option<&str>, closed: bool, sink: &mut Sink<'_>) {
         let is_list = item.field("items").is_some_and(|items| matches!(items.value, Value::List(_)));
         match item.value {

@@ -26,7 +26,7 @@ pub(super) enum Recency {
     Now,
     /// Any state in the server's cache. The server answers it in one piece, whatever the limit is.
     Any,
-    /// The same, but not older than a version.
+    /// Any state in the server's cache that is not older than a version.
     NotOlderThan(String),
 }
 

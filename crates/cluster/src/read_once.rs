@@ -33,7 +33,7 @@ pub(super) async fn read(
         }
     };
     let server = Server::new(client, address, access.request_timeout);
-    // Nodes come first. They show this node's name, by which its Pods are selected, and whether the server answers.
+    // Nodes come first. They show this node's name, which selects its Pods, and whether the server answers.
     match nodes::read(&server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
@@ -80,7 +80,7 @@ async fn own_pods(server: &Server, node: Option<&str>, hostname: &str) -> FactsB
     let mut facts = FactsBuilder::default();
     let Some(node) = node else {
         let detail = format!("no Node has the name {hostname}; set the name of this node with --node");
-        facts.mark_missing(Gap::new(Source::Pods, Why::NotAsked, detail));
+        facts.mark_missing(Gap::new(Source::Pods, Why::NotRequested, detail));
         return facts;
     };
     let selector = format!("&fieldSelector={}", encoded(&format!("spec.nodeName={node}")));

@@ -31,7 +31,7 @@ use portreeve_facts::{Gap, Source, Why};
 const VALID: i64 = 600;
 /// The time for which a token is used. Some of its lifetime must be left for the last request.
 const USED: Duration = Duration::from_secs(300);
-/// The time for which a refusal counts: the refusal is the same for every agent.
+/// The time for which a refusal is used again: the refusal is the same for every agent.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
 const BUSY: Duration = Duration::from_secs(1);

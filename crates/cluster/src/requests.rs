@@ -58,7 +58,7 @@ impl Server {
         Self { client, address, timeout, retries: true }
     }
 
-    /// The same for callers that come back later themselves: they get the error of a busy server.
+    /// This server without a second request: the caller tries again later, and gets the error of a busy server.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }

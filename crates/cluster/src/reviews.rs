@@ -95,8 +95,8 @@ impl Reviewer {
     {
         let reviews = Api::all(self.client.clone());
         let params = PostParams::default();
-        let asked = reviews.create(&params, review);
-        let answer = in_time(&format!("POST {}", T::plural(&())), self.within, asked).await;
+        let sent = reviews.create(&params, review);
+        let answer = in_time(&format!("POST {}", T::plural(&())), self.within, sent).await;
         answer.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
     }
 }

@@ -90,7 +90,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // Only their arguments count here: this node's own Pods come from another list.
+    // Only their arguments are used here: this node's own Pods come from another list.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;
@@ -120,7 +120,7 @@ async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Err
     match cilium_node_configs::read(server, node).await? {
         Ok(over) => facts.add_cilium(server.address(), map, over),
         Err(detail) => {
-            let gap = Gap::new(Source::ConfigMaps, Why::NotAsked, format!("{}: {detail}", server.address()));
+            let gap = Gap::new(Source::ConfigMaps, Why::NotRequested, format!("{}: {detail}", server.address()));
             facts.settings.mark_claim_missing(Claimant::Cilium, gap);
         }
     }

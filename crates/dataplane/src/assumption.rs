@@ -70,7 +70,7 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether some Service, with any endpoints, would get the new connections to an address.
+    /// Whether some Service, whatever endpoints the Service has, would get the new connections to an address.
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }
@@ -120,12 +120,12 @@ impl Assumption {
         self.plane.masquerades_own_link_local
     }
 
-    /// The claim that counts if an external IP and a NodePort have the same address and port. `None` if either claim is possible.
+    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if either claim is possible.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// The claim that counts if a NodePort and a hostPort have the same port.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }

@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
-/// All possible assumptions about the data plane. A verdict counts if it holds in all of them.
+/// All possible assumptions about the data plane. A verdict is certain if it is true in all of them.
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
@@ -35,7 +35,7 @@ pub struct Assumptions {
 }
 
 impl Assumptions {
-    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late counts as behind.
+    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late is treated as behind.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
@@ -48,7 +48,7 @@ impl Assumptions {
         let mut missing = unmeasured.or_else(|| mode.as_ref().err().cloned()).or(config.gap());
         let (possible, gap) = Possible::of(&planes, None, snapshot, interfaces);
         missing = missing.or(gap);
-        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotAsked, "the settings are assumed"));
+        let unread = || Config::Unread(Gap::new(Source::ProxyConfig, Why::NotRequested, "the settings are assumed"));
         let unassumed =
             matches!(config, Config::Default).then(|| Possible::of(&planes, Some(&unread()), snapshot, interfaces).0);
         Self {
@@ -70,12 +70,12 @@ impl Assumptions {
 
     /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
     /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
-    /// that Services use, counts as a mistake, not as an intention.
+    /// that Services use, is treated as a mistake, not as an intention.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
-    /// The assumptions with any settings, if the settings are assumed.
+    /// The assumptions for every value of the settings, if the settings are assumed.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }

@@ -181,7 +181,7 @@ pub(super) fn over<T: Loss>(
 
 /// Whether the reason is normal for a profile: a missing right, or a fact that was not requested.
 fn is_expected(gap: &Gap) -> bool {
-    matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotAsked)
+    matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested)
 }
 
 /// Whether the settings alone decide the loss: with equal inputs, two assumptions differ.
@@ -225,7 +225,7 @@ pub enum Stratum {
 }
 
 impl Stratum {
-    /// The assumption in words; none if the result is the same with any settings.
+    /// The assumption in words; none if the result is the same whatever the settings are.
     pub fn in_words(self) -> Option<&'static str> {
         match self {
             Self::Any => None,
@@ -236,7 +236,7 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node, or at some addresses: with any settings if this is certain, otherwise with the
+    /// The loss of a socket at every address of this node, or at some addresses: whatever the settings are if this is certain, otherwise with the
     /// assumed settings, otherwise with the settings that serve this node. A socket at every address meets a served address, whatever
     /// `nodePortAddresses` lists.
     pub fn over<T: Loss>(

@@ -41,7 +41,7 @@ pub(super) const ONE_ADDRESS: &str =
 /// The reason why it is not known who answers on an address of a device that Cilium does not serve.
 const BY_WHICH_DEVICE: &str =
     "the address is on a device that Cilium does not serve: Cilium serves only packets that arrive on its own devices";
-const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve, and packets of pods with bpf-lb-sock-hostns-only were not measured";
+const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve; with bpf-lb-sock-hostns-only, Portreeve has no measurement of packets from pods";
 /// The reason for a hostPort.
 const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address; newer versions, from their source code, on no address";
 
@@ -79,7 +79,7 @@ pub fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protoco
     has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
 }
 
-/// Whether Cilium's Envoy answers for a Service, with any endpoints (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
+/// Whether Cilium's Envoy answers for a Service, whatever endpoints the Service has (`bpf/bpf_sock.c`, `bpf/lib/nodeport.h`: an L7 load balancer).
 pub(super) fn is_of_envoy(service: &Service, protocol: Protocol) -> bool {
     service.for_cilium.by_envoy && protocol == Protocol::Tcp
 }
@@ -190,7 +190,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     };
     let is_own = matches!(connection.from, Vantage::Node | Vantage::Loopback);
     let backing = connection.backing;
-    // The node and its pods are inside the cluster, so internalTrafficPolicy counts for them.
+    // The node and its pods are inside the cluster, so internalTrafficPolicy applies to them.
     let is_inside = connection.from != Vantage::Remote;
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;

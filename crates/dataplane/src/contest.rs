@@ -65,14 +65,14 @@ const TWO_SERVICES: &str = "two Services claim it, and their order is not define
 
 /// The outcome of packets to a load balancer's address that is on no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
 /// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
-const OTHER_PORTS: &str = "a Service has this load balancer's address, and the address is on a device that Cilium does not serve: if Cilium assigns such addresses, it drops packets to all other ports of the address";
+const OTHER_PORTS: &str = "a Service has this address from a load balancer, and no device of Cilium has the address: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The outcome of the connection.
     pub outcome: Outcome,
-    /// The deciding claim; none if no claim counts.
+    /// The deciding claim; none if no claim gets the connection.
     pub by: Option<usize>,
     /// The socket that the kernel chooses, if no other claim comes before it.
     pub listener: Option<usize>,
@@ -190,7 +190,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// The addresses at which this contest's listener loses its connections in this case; none if it loses none. `excuse` returns whether
-    /// the loss is no conflict, and `counts` whether a loss counts.
+    /// the loss is no conflict, and `counts` whether a loss is included.
     ///
     /// # Errors
     ///
@@ -352,7 +352,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
-                    // The question of IPv4 counts only if the socket would then answer.
+                    // The IPv4 question matters only if the socket would then answer.
                     None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
                 }
             }
@@ -528,11 +528,11 @@ impl Case {
 /// forbidden. A socket with fewer connections loses fewer, so this case comes first.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
-    case.choose(question, &[false, true], || v6only_untold(socket))
+    case.choose(question, &[false, true], || v6only_unknown(socket))
 }
 
 /// The unread input: whether an IPv6 socket also gets IPv4 connections.
-pub fn v6only_untold(socket: &Socket) -> Gap {
+pub fn v6only_unknown(socket: &Socket) -> Gap {
     let detail = format!(
         "the kernel did not report IPV6_V6ONLY, so it is not known whether [::]:{} also gets IPv4 connections",
         socket.local_port

@@ -31,13 +31,13 @@ impl<'a> Devices<'a> {
 
     /// Whether an address belongs to one of Cilium's devices, or to `lo`; none if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // The address of Cilium's own device belongs to the node, with any `devices`, and serves no remote client.
+        // The address of Cilium's own device belongs to the node, whatever `devices` is, and serves no remote client.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Addresses of a dummy count, although the dummy is no device of Cilium.
+            // Addresses of a dummy are included, although the dummy is no device of Cilium.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }

@@ -27,7 +27,7 @@ impl<'a> Endpoints<'a> {
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
-        for slice in cluster.endpoint_slices.known_part(Unread::Said("Self::endpoints")) {
+        for slice in cluster.endpoint_slices.known_part(Unread::Reported("Self::endpoints")) {
             by_service.entry((slice.namespace.as_str(), slice.service.as_str())).or_default().push(slice);
         }
         let cilium = serves_here(snapshot);
@@ -75,8 +75,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node. `draining`: whether
-    /// terminating endpoints count.
+    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node is treated as an endpoint of this node. `draining`: whether
+    /// terminating endpoints are included.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
@@ -259,7 +259,7 @@ mod tests {
     fn without_slices_each_backing_that_the_policies_leave_is_possible() {
         let possible = |change: fn(World) -> World| {
             let mut world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
-            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotAsked, ""));
+            world.cluster.endpoint_slices = Reading::Gap(Gap::new(Source::EndpointSlices, Why::NotRequested, ""));
             let service = &world.cluster.services.seen().expect("services")[0];
             Endpoints::of(&world).possible(service, &service.ports[0], Family::V4)
         };

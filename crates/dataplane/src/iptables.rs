@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::ClaimKind,
-    kube_proxy::{kube_proxy_tells_all, node_port_addresses, only_elsewhere, with_any_node_port_addresses},
+    kube_proxy::{complete_configuration, node_port_addresses, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -23,7 +23,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
         Setting::Version,
     ],
     unread,
-    read: kube_proxy_tells_all,
+    read: complete_configuration,
     node_port_addresses,
     captures,
     captures_external: |_, _, _, _| Ok(true),
@@ -69,7 +69,7 @@ fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
     address.is_loopback() && (address.is_ipv6() || !settings.route_localnet)
 }
 
-/// The claim that redirects the connection counts, then the claim that refuses it.
+/// First the claim that redirects the connection, then the claim that refuses the connection.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::{
     backing::Backing,
     claim::ClaimKind,
-    kube_proxy::{kube_proxy_tells_all, node_port_addresses, with_any_node_port_addresses},
+    kube_proxy::{complete_configuration, node_port_addresses, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -17,7 +17,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Ipvs,
     settings: &[Setting::NodePortAddresses],
     unread: with_any_node_port_addresses,
-    read: kube_proxy_tells_all,
+    read: complete_configuration,
     node_port_addresses,
     captures,
     captures_external: |_, _, _, _| Ok(true),

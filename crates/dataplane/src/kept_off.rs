@@ -48,7 +48,8 @@ fn rival<'a>(snapshot: &'a Snapshot, service: &Service) -> Option<&'a Service> {
     if own.is_empty() {
         return None;
     }
-    let mut others = snapshot.cluster.services.known_part(Unread::Said("whoever has this one")).iter().map(Arc::as_ref);
+    let mut others =
+        snapshot.cluster.services.known_part(Unread::Reported("whoever has this one")).iter().map(Arc::as_ref);
     let is_other = |it: &Service| (&it.namespace, &it.name) != (&service.namespace, &service.name);
     let shares = |it: &Service| {
         let theirs: Vec<IpAddr> = addresses(it);

@@ -67,7 +67,7 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
 }
 
 /// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; if another mode is judged, this does
-/// not count as a person's choice.
+/// not a person's choice.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
@@ -95,7 +95,7 @@ pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
 }
 
 /// The configuration is complete: an absent setting has one default.
-pub(super) fn kube_proxy_tells_all(config: &ProxyConfig) -> Vec<ProxyConfig> {
+pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, asked,
+    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested,
 };
 
 /// A need for one port and protocol, with its reason.
@@ -25,7 +25,7 @@ pub enum Need<'a> {
     /// A probe connects to the port of such a pod, and no container declares the port. Another program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
     /// The last words of a container of such a pod: the address is in use. A hint, not a claim.
-    Said(&'a Pod, &'a ContainerPort),
+    Reported(&'a Pod, &'a ContainerPort),
     /// A pod's hostPort with a listener: some container runtimes keep the port with a socket. Without such a socket, the hostPort is only a
     /// redirection and needs no `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
@@ -47,7 +47,7 @@ impl<'a> Need<'a> {
     /// The pod on this node's own network that needs the port.
     pub fn pod(self) -> Option<&'a Pod> {
         match self {
-            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Said(pod, _) => Some(pod),
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => Some(pod),
             _ => None,
         }
     }
@@ -67,7 +67,9 @@ impl<'a> Need<'a> {
         match self {
             Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
             Self::ProxyMetrics => snapshot.proxy_mode().map(|_| true),
-            Self::ProxyHealth(_) => snapshot.proxy_mode().and_then(|_| asked(snapshot.proxy_config())).map(|_| true),
+            Self::ProxyHealth(_) => {
+                snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true)
+            }
             _ => Ok(true),
         }
     }
@@ -77,7 +79,7 @@ impl<'a> Need<'a> {
         match self {
             Self::Declared(_, port)
             | Self::Probe(_, port)
-            | Self::Said(_, port)
+            | Self::Reported(_, port)
             | Self::HostPort(_, port)
             | Self::Waiting(_, port) => Addresses::of_pod(port),
             Self::HealthCheck(service) => Addresses::Families(service.families),
@@ -195,7 +197,7 @@ impl<'a> Needs<'a> {
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
 /// The declared ports of pods on this node's network, the ports of their probes, and the ports in the last words of their
-/// containers. Each port of a pod counts once; last words add nothing for a port that the pod is known to need.
+/// containers. Each port of a pod is one need; last words add nothing for a port that the pod is known to need.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -207,9 +209,12 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
             let mut known = pod.ports.iter().chain(&pod.probed);
             known.any(|known| (known.protocol, known.port) == (it.protocol, it.port))
         };
-        let said =
-            pod.said_in_use.iter().filter(move |it| !is_known(it)).map(move |port| (port, Need::Said(pod, port)));
-        let all = declared.chain(probed).chain(said);
+        let reported = pod
+            .reported_in_use
+            .iter()
+            .filter(move |it| !is_known(it))
+            .map(move |port| (port, Need::Reported(pod, port)));
+        let all = declared.chain(probed).chain(reported);
         all.filter(move |(port, _)| seen.insert((port.protocol, port.port, port.host_ip)))
     });
     Ok(needs.map(|(port, need)| ((port.protocol, port.port), need)).collect())
@@ -280,7 +285,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
         // `check` listens on no port.
-        Reading::Gap(gap) if gap.why == Why::NotAsked => Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }
 }
@@ -354,10 +359,11 @@ mod tests {
 
     #[test]
     fn what_a_container_said_is_a_need_of_its_own_where_nothing_else_names_the_port() {
-        let said =
-            |port| world(|pod| pod.said_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }]);
-        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Said")).collect::<Vec<_>>();
-        assert_eq!(of(7002), ["7002 Said"]);
+        let said = |port| {
+            world(|pod| pod.reported_in_use = vec![ContainerPort { port, host_ip: Some(ip("127.0.0.1")), ..PORT }])
+        };
+        let of = |port: u16| known(&said(port)).into_iter().filter(|it| it.ends_with("Reported")).collect::<Vec<_>>();
+        assert_eq!(of(7002), ["7002 Reported"]);
         assert_eq!([of(7000), of(7001)], [Vec::<String>::new(), Vec::new()], "it is declared, or probed");
     }
 
@@ -401,13 +407,13 @@ mod tests {
         assert!(known(&health(":10300")).contains(&"10300 ProxyHealth".to_owned()));
         let mut unread = world(|_| ());
         let health = Need::ProxyHealth(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH));
-        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotAsked, Ok(true))] {
+        for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotRequested, Ok(true))] {
             unread.kernel.proxy.config = gap(Source::ProxyConfig, why);
             assert_eq!(health.is_there(&unread).map_err(|gap| gap.source), is_there, "it may be told another port");
             assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));
         }
         let mut world = world(|_| ());
-        world.own_port = OwnPort::not_asked();
+        world.own_port = OwnPort::not_requested();
         assert!(without(&world, "Agent"));
         assert!(Round::of(&world, None, 60).needs().with(&[Source::OwnPort]).is_ok());
         let elsewhere = Snapshot::healthy().service("lb", |it| {

@@ -4,7 +4,7 @@
 use super::{
     backing::Backing,
     claim::ClaimKind,
-    kube_proxy::{kube_proxy_tells_all, only_elsewhere, with_any_node_port_addresses},
+    kube_proxy::{complete_configuration, only_elsewhere, with_any_node_port_addresses},
     local_address::LocalAddress,
     outcome::Outcome,
     plane::{Connection, DataPlane},
@@ -16,7 +16,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     mode: Mode::Nftables,
     settings: &[Setting::NodePortAddresses, Setting::NftablesLocalhost, Setting::LocalDetector],
     unread,
-    read: kube_proxy_tells_all,
+    read: complete_configuration,
     node_port_addresses,
     captures,
     captures_external: |_, _, _, _| Ok(true),
@@ -64,7 +64,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// The claim that redirects the connection counts, then the claim that refuses it.
+/// First the claim that redirects the connection, then the claim that refuses the connection.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),

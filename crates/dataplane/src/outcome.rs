@@ -5,7 +5,7 @@ use portreeve_facts::Protocol;
 /// Who answers a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// The process that listens there.
+    /// The process that listens on the address and port.
     Listener,
     /// A pod of the Service.
     Pod,

@@ -11,7 +11,7 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash counts only if no pod has it as
+/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash is used only if no pod has it as
 /// its uid.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
@@ -118,7 +118,7 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
     let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
     let holder = match owner {
         Owner::Held(holder) => holder,
-        Owner::NotAsked => return gap(Source::Processes, Why::NotAsked, "the owner of this socket was not queried"),
+        Owner::NotRead => return gap(Source::Processes, Why::NotRequested, "the owner of this socket was not queried"),
         // A program requested nfsd's socket, perhaps a program of this pod.
         Owner::Kernel { link } if link.is_empty() => {
             return gap(
@@ -163,7 +163,7 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
         Owner::TimeWait => "a connection in TIME_WAIT".to_owned(),
         Owner::Kernel { link } if link.is_empty() => "the kernel".to_owned(),
         Owner::Kernel { link } => format!("the kernel ({} {link})", kind_of(snapshot, link)),
-        Owner::NotAsked => "a process".to_owned(),
+        Owner::NotRead => "a process".to_owned(),
         Owner::Held(holder) => {
             match (unit_of(owner), holder.process.known(Unread::Adds), holder.cgroup.known(Unread::Adds)) {
                 (Some(unit), ..) if unit.is_socket() => unit_name(unit),

@@ -36,10 +36,10 @@ pub(super) struct DataPlane {
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
     /// Who answers a connection. [`super::Assumption`] handles link-local addresses, and [`Outcome::over`] protocols.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
-    /// The claim that counts if an external IP and a NodePort have the same address and port, by the outcome of each.
+    /// The claim that gets the connection if an external IP and a NodePort have the same address and port, by the outcome of each.
     /// `None` if either is possible.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
-    /// The claim that counts if a NodePort and a hostPort have the same port, by the outcome of the NodePort.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port, by the outcome of the NodePort.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
     /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address, served
     /// or not.

@@ -9,7 +9,7 @@ use super::{
 };
 use portreeve_facts::{
     Cgroup, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
-    asked,
+    if_requested,
 };
 
 /// For this number of its open NodePorts, a proxy may be about to open one more; in any case one.
@@ -79,7 +79,7 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process counts as
+            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process is treated as
             // such a proxy.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
@@ -160,8 +160,8 @@ impl<'a> Proxy<'a> {
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
-        let told = config.is_ok_and(|config| config.nftables_localhost == Some(true));
-        mode && told && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
+        let is_configured = config.is_ok_and(|config| config.nftables_localhost == Some(true));
+        mode && is_configured && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
     /// Whether Cilium replaces kube-proxy, and so opens no port: its programs are in the kernel.
@@ -210,8 +210,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 ///
 /// When Services could not be read.
 fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize>, Gap> {
-    let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
-    let listeners = || snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
+    let Some(services) = if_requested(snapshot.cluster.services.get())? else { return Ok(BTreeMap::new()) };
+    let listeners = || snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
     let allocated: BTreeSet<(Protocol, u16)> = served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp) // no proxy ever held an SCTP port
         .filter(|(_, port, _)| port.protocol != Protocol::Udp || snapshot.kernel.no_udp.is_none())
@@ -229,7 +229,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
     }
     // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
-    match asked(snapshot.kernel.clients.get()) {
+    match if_requested(snapshot.kernel.clients.get()) {
         Ok(clients) => clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
             free.remove(&(socket.protocol, socket.local_port));
         }),
@@ -250,7 +250,7 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Said("whoever has a socket to ask about")).iter();
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
     let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
     listeners
         .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)

@@ -66,7 +66,7 @@ impl<'a> Redirections<'a> {
         self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// The pod with the target address of a redirection, with any declared ports: a living pod, otherwise a pod that ended.
+    /// The pod with the target address of a redirection, whatever ports the pod declares: a living pod, otherwise a pod that ended.
     pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
         self.pods.iter().copied().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished)
     }

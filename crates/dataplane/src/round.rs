@@ -21,7 +21,7 @@ pub struct Round<'a> {
     pub now: &'a Snapshot,
     /// The snapshot of the round before; `check` has none.
     pub before: Option<&'a Snapshot>,
-    /// If a proxy's last sync is this many seconds late, the proxy counts as behind.
+    /// If a proxy's last sync is this many seconds late, the proxy is treated as behind.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
@@ -168,11 +168,11 @@ impl<'a> Round<'a> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read, if a pod of this node has a hostPort. In older snapshots they count as not
+    /// The reason why redirections of hostPorts were not read, if a pod of this node has a hostPort. In older snapshots they are treated as not
     /// requested.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
-        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotAsked)
+        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotRequested)
     }
 
     /// The servers that need to listen on a port of this node.

@@ -15,9 +15,9 @@ pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> O
     let name = service_port(service, &port.name);
     Some(match port.node_port.filter(|_| service.external_local) {
         Some(node_port) => format!(
-            "ServiceLB sends connections on to nodePort {node_port} of this node, for Service {name}: `owner {node_port}` prints who answers there"
+            "ServiceLB forwards connections to nodePort {node_port} of this node, for Service {name}: `owner {node_port}` prints who answers on that nodePort"
         ),
-        None => format!("ServiceLB sends connections on to the cluster IP of Service {name}"),
+        None => format!("ServiceLB forwards connections to the cluster IP of Service {name}"),
     })
 }
 

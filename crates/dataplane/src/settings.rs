@@ -99,7 +99,7 @@ pub(super) struct Settings {
     pub(super) localhost_node_ports: bool,
     /// The outcome of NodePorts on loopback addresses in nftables mode, IPv4 then IPv6.
     pub(super) localhost: [Localhost; 2],
-    /// Whether there is a local detector, IPv4 then IPv6. Without a detector, this node's pods count as clients outside.
+    /// Whether there is a local detector, IPv4 then IPv6. Without a detector, this node's pods are treated as clients outside.
     pub(super) local_detector: [bool; 2],
     /// `route_localnet`: whether packets from 127.0.0.1 can be sent to a pod.
     pub(super) route_localnet: bool,

@@ -1,6 +1,6 @@
 //! The data plane is not known: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict counts only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
+//! Then a verdict is certain only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
 //! unmeasured data plane.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
@@ -26,8 +26,9 @@ pub(super) fn possible(
 /// The unread input for verdicts on which assumptions differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
-    let detail =
-        format!("this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers there");
+    let detail = format!(
+        "this node's link {link} shows that it runs {name}: Portreeve has no measurement of who answers with {name}"
+    );
     Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
 }
 
@@ -69,7 +70,7 @@ mod tests {
         let mode = |world: &Snapshot| world.proxy_mode().map(|mode| mode.value).map_err(|gap| gap.why);
         assert_eq!(mode(&world), Ok(Mode::Iptables), "no link of Cilium");
         let mut unread = world.clone();
-        for (why, known) in [(Why::Torn, Err(Why::Torn)), (Why::NotAsked, Ok(Mode::Iptables))] {
+        for (why, known) in [(Why::Torn, Err(Why::Torn)), (Why::NotRequested, Ok(Mode::Iptables))] {
             unread.kernel.interfaces = torn(Source::Addresses, why);
             assert_eq!(mode(&unread), known, "it may have one");
         }

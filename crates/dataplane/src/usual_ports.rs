@@ -20,7 +20,7 @@ pub enum Role {
     /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
     /// A manifest that wants the port gets a note with its usual user.
-    Told,
+    Noted,
     /// Clients reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node on this port: such a server is
     /// moved last.
     Reached,
@@ -44,12 +44,12 @@ pub fn is_usual(number: u16, role: Role) -> bool {
     TABLE.iter().any(|port| port.number == number && port.roles.contains(&role))
 }
 
-const VITAL: &[Role] = &[Role::Daemon, Role::Told, Role::Reached, Role::Vital];
-const REACHED: &[Role] = &[Role::Daemon, Role::Told, Role::Reached];
-const TOLD: &[Role] = &[Role::Daemon, Role::Told];
+const VITAL: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached, Role::Vital];
+const REACHED: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached];
+const NOTED: &[Role] = &[Role::Daemon, Role::Noted];
 const DAEMON: &[Role] = &[Role::Daemon];
 /// Only manifests are compared with this port: listeners on it are judged like any other listeners.
-const TOLD_ONLY: &[Role] = &[Role::Told];
+const NOTED_ONLY: &[Role] = &[Role::Noted];
 const MICROK8S: &[Role] = &[Role::MicroK8s];
 
 const SERVER: &[Role] = &[Role::Server];
@@ -59,58 +59,58 @@ const TABLE: &[UsualPort] = &[
     port(53, Udp, "a DNS server", &[Role::Daemon, Role::Reached]),
     port(80, Tcp, "an ingress controller", DAEMON),
     port(111, Tcp, "rpcbind", DAEMON),
-    port(179, Tcp, "a BGP speaker (Calico, MetalLB)", TOLD),
+    port(179, Tcp, "a BGP speaker (Calico, MetalLB)", NOTED),
     port(443, Tcp, "an ingress controller", DAEMON),
     port(2049, Tcp, "an NFS server", SERVER),
     port(2379, Tcp, "etcd", REACHED),
     port(2380, Tcp, "etcd", REACHED),
-    port(2381, Tcp, "etcd, for its metrics", TOLD),
+    port(2381, Tcp, "etcd, for its metrics", NOTED),
     port(2703, Tcp, "the Pod Identity agent of EKS", DAEMON),
     port(3306, Tcp, "MySQL", SERVER),
-    port(4240, Tcp, "Cilium's health check", TOLD),
-    port(4244, Tcp, "Hubble of Cilium", TOLD),
-    port(4789, Udp, "VXLAN of Calico", TOLD),
+    port(4240, Tcp, "Cilium's health check", NOTED),
+    port(4244, Tcp, "Hubble of Cilium", NOTED),
+    port(4789, Udp, "VXLAN of Calico", NOTED),
     port(5432, Tcp, "PostgreSQL", SERVER),
-    port(5473, Tcp, "Typha of Calico", TOLD),
-    port(6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", TOLD),
+    port(5473, Tcp, "Typha of Calico", NOTED),
+    port(6081, Udp, "Geneve of Antrea, Cilium or OVN-Kubernetes", NOTED),
     port(6379, Tcp, "Redis", SERVER),
     port(6443, Tcp, "kube-apiserver", VITAL),
     port(7445, Tcp, "KubePrism of Talos, a proxy for the API server", SERVER),
-    port(7472, Tcp, "MetalLB, for its metrics", TOLD_ONLY),
-    port(7473, Tcp, "FRR of MetalLB, for its metrics", TOLD_ONLY),
-    port(7946, Tcp, "MetalLB's speaker", TOLD_ONLY),
-    port(7946, Udp, "MetalLB's speaker", TOLD_ONLY),
+    port(7472, Tcp, "MetalLB, for its metrics", NOTED_ONLY),
+    port(7473, Tcp, "FRR of MetalLB, for its metrics", NOTED_ONLY),
+    port(7946, Tcp, "MetalLB's speaker", NOTED_ONLY),
+    port(7946, Udp, "MetalLB's speaker", NOTED_ONLY),
     port(8080, Tcp, "an HTTP server", SERVER),
     port(8443, Tcp, "an ingress controller or a webhook", &[Role::Ingress, Role::Server]),
-    port(8472, Udp, "VXLAN of flannel or Cilium", TOLD),
-    port(9091, Tcp, "Felix of Calico, for its metrics", TOLD_ONLY),
-    port(9098, Tcp, "Typha of Calico", TOLD_ONLY),
-    port(9099, Tcp, "Felix of Calico", TOLD),
-    port(9100, Tcp, "the node exporter of Prometheus", TOLD),
+    port(8472, Udp, "VXLAN of flannel or Cilium", NOTED),
+    port(9091, Tcp, "Felix of Calico, for its metrics", NOTED_ONLY),
+    port(9098, Tcp, "Typha of Calico", NOTED_ONLY),
+    port(9099, Tcp, "Felix of Calico", NOTED),
+    port(9100, Tcp, "the node exporter of Prometheus", NOTED),
     port(9200, Tcp, "Elasticsearch or OpenSearch", SERVER),
     port(9345, Tcp, "the supervisor of RKE2", DAEMON),
     port(9443, Tcp, "a webhook", SERVER),
     port(9808, Tcp, "a CSI driver, for its health", DAEMON),
     port(9809, Tcp, "a CSI driver, for its health", DAEMON),
-    port(9878, Tcp, "Envoy of Cilium", TOLD_ONLY),
-    port(9879, Tcp, "Cilium, for its health", TOLD_ONLY),
-    port(9890, Tcp, "Cilium, for gops", TOLD_ONLY),
-    port(9891, Tcp, "the operator of Cilium, for gops", TOLD_ONLY),
-    port(9962, Tcp, "Cilium, for its metrics", TOLD_ONLY),
-    port(9963, Tcp, "the operator of Cilium, for its metrics", TOLD_ONLY),
-    port(9964, Tcp, "Envoy of Cilium, for its metrics", TOLD_ONLY),
-    port(9965, Tcp, "Hubble of Cilium, for its metrics", TOLD_ONLY),
-    port(10248, Tcp, "kubelet", TOLD),
+    port(9878, Tcp, "Envoy of Cilium", NOTED_ONLY),
+    port(9879, Tcp, "Cilium, for its health", NOTED_ONLY),
+    port(9890, Tcp, "Cilium, for gops", NOTED_ONLY),
+    port(9891, Tcp, "the operator of Cilium, for gops", NOTED_ONLY),
+    port(9962, Tcp, "Cilium, for its metrics", NOTED_ONLY),
+    port(9963, Tcp, "the operator of Cilium, for its metrics", NOTED_ONLY),
+    port(9964, Tcp, "Envoy of Cilium, for its metrics", NOTED_ONLY),
+    port(9965, Tcp, "Hubble of Cilium, for its metrics", NOTED_ONLY),
+    port(10248, Tcp, "kubelet", NOTED),
     port(10249, Tcp, "kube-proxy", REACHED),
     port(10250, Tcp, "kubelet", VITAL),
     port(10251, Tcp, "kube-scheduler before 1.23", DAEMON),
     port(10252, Tcp, "kube-controller-manager before 1.24", DAEMON),
     port(10253, Tcp, "an old cloud-controller-manager", DAEMON),
     port(10254, Tcp, "ingress-nginx, for its health", DAEMON),
-    port(10255, Tcp, "kubelet, if its read-only port is enabled", TOLD),
+    port(10255, Tcp, "kubelet, if its read-only port is enabled", NOTED),
     port(10256, Tcp, "kube-proxy", REACHED),
     port(10257, Tcp, "kube-controller-manager", REACHED),
-    port(10258, Tcp, "cloud-controller-manager", TOLD),
+    port(10258, Tcp, "cloud-controller-manager", NOTED),
     port(10259, Tcp, "kube-scheduler", REACHED),
     port(10260, Tcp, "cloud-controller-manager, for its webhooks", DAEMON),
     port(15012, Tcp, "istiod", SERVER),
@@ -118,8 +118,8 @@ const TABLE: &[UsualPort] = &[
     port(19001, Tcp, "the datastore of MicroK8s", MICROK8S),
     port(25000, Tcp, "the cluster agent of MicroK8s", MICROK8S),
     port(27017, Tcp, "MongoDB", SERVER),
-    port(51820, Udp, "WireGuard of Calico or flannel", TOLD),
-    port(51871, Udp, "WireGuard of Cilium", TOLD),
+    port(51820, Udp, "WireGuard of Calico or flannel", NOTED),
+    port(51871, Udp, "WireGuard of Cilium", NOTED),
     port(61678, Tcp, "the VPC CNI of AWS, for its metrics", DAEMON),
     port(61679, Tcp, "the VPC CNI of AWS", DAEMON),
 ];
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(of(Role::MicroK8s), "16443,19001,25000");
         assert_eq!(of(Role::Ingress), "8443");
         assert_eq!(of(Role::Server), "2049,3306,5432,6379,7445,8080,8443,9200,9443,15012,27017");
-        assert_eq!(usual_ports(Role::Told).count(), 38);
+        assert_eq!(usual_ports(Role::Noted).count(), 38);
     }
 
     #[test]

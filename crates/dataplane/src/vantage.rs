@@ -21,10 +21,11 @@ pub fn is_everywhere(socket: &Socket) -> bool {
     socket.local.is_unspecified() && socket.device == 0
 }
 
-/// The vantage points to which a listener answers on an address, without the proxy. Empty if it does not listen there.
+/// The vantage points to which a listener answers on an address, without the proxy. Empty if the socket does not listen on the
+/// address.
 ///
-/// A socket that is bound to a device receives packets of that device, and its own node's connections to an address of the
-/// device (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
+/// A socket that is bound to a device receives packets that arrive on the device. The socket also receives the node's own
+/// connections to the device's addresses (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
 pub fn answering_vantage_points(socket: &Socket, address: IpAddr, interfaces: &Interfaces) -> &'static [Vantage] {
     let listens = socket.local.is_unspecified() || socket.local == address;
     if !listens || socket.serves(Family::of(address)) != Some(true) {

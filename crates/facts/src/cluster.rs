@@ -35,7 +35,7 @@ pub struct ClusterFacts {
     /// Pods of this node. From files: Pods with this node's name in `nodeName`, or all Pods if the name is not known.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
-    #[serde(default = "WaitingPod::not_asked")]
+    #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
     /// Workloads in files that want ports of a node and whose pods do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -124,7 +124,7 @@ impl ClusterFacts {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
             let detail = format!("EndpointSlices of Services with the name {name} were not requested");
-            return Err(Gap::new(Source::EndpointSlices, Why::NotAsked, detail));
+            return Err(Gap::new(Source::EndpointSlices, Why::NotRequested, detail));
         }
         Ok(slices)
     }
@@ -328,7 +328,7 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; of other Nodes than the own it is not read.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; read only for Nodes that are read completely, such as the node's own Node.
     #[serde(default)]
     pub container_runtime: Option<String>,
     /// The families of `spec.podCIDRs`; snapshots older than it have none.

@@ -72,7 +72,7 @@ impl Snapshot {
                 service_cidrs: Vec::new(),
                 range_claims: Vec::new(),
                 cilium_replaces: None,
-                proxy_config: gap(Source::ConfigMaps, Why::NotAsked),
+                proxy_config: gap(Source::ConfigMaps, Why::NotRequested),
                 rejected: Vec::new(),
                 unread_services: Vec::new(),
             },
@@ -237,7 +237,7 @@ impl Snapshot {
     }
 
     /// The proxy's mode and settings are not read, and the user gives the mode.
-    pub fn said_mode(self, mode: Mode) -> Self {
+    pub fn with_user_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
         world
@@ -279,7 +279,7 @@ impl Snapshot {
             probed: Vec::new(),
             own_ports: Vec::new(),
             containers: Vec::new(),
-            said_in_use: Vec::new(),
+            reported_in_use: Vec::new(),
             more_networks: false,
             ip_local_port_range: None,
             ip_local_reserved_ports: None,
@@ -382,8 +382,8 @@ fn kernel(at: Timestamp) -> KernelFacts {
         nameservers: Reading::Seen(vec![ip("198.51.100.53")]),
         ip_vs: gap(Source::IpVs, Why::NotSupported),
         ip_vs_connections: gap(Source::IpVsConn, Why::NotSupported),
-        masquerade: Masquerade::not_asked(),
-        masquerade_pools: Masquerade::pools_not_asked(),
+        masquerade: Masquerade::not_requested(),
+        masquerade_pools: Masquerade::pools_not_requested(),
         netfilter: gap(Source::Netfilter, Why::NotPermitted),
         proxy: ProxyFacts {
             mode: Reading::Seen(Learned { value: Mode::Iptables, place: "127.0.0.1:10249/proxyMode".to_owned() }),

@@ -39,7 +39,7 @@ pub use proxy::{
     CiliumConfig, FdUse, Learned, Mode, NFTABLES_LOCALHOST_GATE, NotAMode, PROXY_HEALTH, PROXY_METRICS, ProxyConfig,
     ProxyFacts, ProxyMetrics, WithoutBackend,
 };
-pub use reading::{Gap, Reading, Source, Unread, Why, asked};
+pub use reading::{Gap, Reading, Source, Unread, Why, if_requested};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,

@@ -124,7 +124,7 @@ pub struct Claim {
     pub of_port: Option<(String, u16)>,
 }
 
-/// A field that the API server refuses, with any other objects.
+/// A field that the API server refuses, whatever other objects exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The field and its claim.

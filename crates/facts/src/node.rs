@@ -52,11 +52,11 @@ pub struct KernelFacts {
     /// IPVS connections to wanted ports, at most 4,096, and the connections that an answer to one of [`Masquerade::unanswered`] made.
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
     /// Flows whose source was translated to an address of this node; needs CAP_NET_ADMIN.
-    #[serde(default = "Masquerade::not_asked")]
+    #[serde(default = "Masquerade::not_requested")]
     pub masquerade: Reading<Masquerade>,
     /// The pools of source ports with the most used ports, busiest first: at most 16, none with fewer than 64 flows. Not
     /// read while no sign shows that ports may run out.
-    #[serde(default = "Masquerade::pools_not_asked")]
+    #[serde(default = "Masquerade::pools_not_requested")]
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// nft tables and iptables chains.
     pub netfilter: Reading<Netfilter>,
@@ -68,7 +68,7 @@ pub struct KernelFacts {
 
 impl KernelFacts {
     /// The facts to judge only objects: no node was scanned, and every fact is unread.
-    pub fn not_asked() -> Self {
+    pub fn not_requested() -> Self {
         Self {
             hostname: String::new(),
             release: String::new(),
@@ -130,7 +130,7 @@ impl KernelFacts {
 }
 
 fn unread<T>(source: Source) -> Reading<T> {
-    Reading::Gap(Gap::new(source, Why::NotAsked, "no node was scanned"))
+    Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
 }
 
 /// The facts that a scan reads besides the constant facts.
@@ -376,18 +376,18 @@ pub struct Netfilter {
     pub legacy_tables: Vec<String>,
     /// The redirections of hostPorts by the CNI plugin `portmap`, in the order in which the kernel evaluates them within a
     /// table.
-    #[serde(default = "Redirection::not_asked")]
+    #[serde(default = "Redirection::not_requested")]
     pub redirections: Reading<Vec<Redirection>>,
     /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each
     /// once. Rules with other conditions, and rules of legacy iptables, are not included.
-    #[serde(default = "untracked_not_asked")]
+    #[serde(default = "untracked_not_requested")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
 
-fn untracked_not_asked() -> Reading<Vec<(Protocol, u16)>> {
+fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
     Reading::Gap(Gap::new(
         Source::Netfilter,
-        Why::NotAsked,
+        Why::NotRequested,
         "rules that hide packets from conntrack were not requested",
     ))
 }
@@ -421,8 +421,8 @@ pub struct Redirection {
 
 impl Redirection {
     /// The reading for snapshots that are older than this fact.
-    fn not_asked() -> Reading<Vec<Self>> {
-        Reading::Gap(Gap::new(Source::Netfilter, Why::NotAsked, "redirections of hostPorts were not requested"))
+    fn not_requested() -> Reading<Vec<Self>> {
+        Reading::Gap(Gap::new(Source::Netfilter, Why::NotRequested, "redirections of hostPorts were not requested"))
     }
 }
 
@@ -455,15 +455,15 @@ pub struct Masquerade {
 
 impl Masquerade {
     /// The reading if no rule needs it, and in older snapshots.
-    pub fn not_asked() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::Conntrack, Why::NotAsked, "IPVS has no virtual servers on this node"))
+    pub fn not_requested() -> Reading<Self> {
+        Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
     }
 
     /// The reading of pools while no rule needs it, and in older snapshots.
-    pub fn pools_not_asked() -> Reading<Vec<MasqueradePool>> {
+    pub fn pools_not_requested() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(
             Source::Conntrack,
-            Why::NotAsked,
+            Why::NotRequested,
             "the kernel dropped no connection, and tracks few connections",
         ))
     }

@@ -71,7 +71,7 @@ pub struct Pod {
     /// For a pod on the host's network that is [`failing`](Self::failing): at most four addresses that the last words of a
     /// container call *in use*. The text comes from the tenant: it is a hint, not a claim.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub said_in_use: Vec<ContainerPort>,
+    pub reported_in_use: Vec<ContainerPort>,
     /// Whether the pod has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that are not in its status.
     #[serde(default)]
     pub more_networks: bool,
@@ -113,9 +113,9 @@ impl Pod {
     }
 
     /// The text of a container about a port at its end, for example `0.0.0.0:9100 is in use`: a hint.
-    pub fn said_of(&self, protocol: Protocol, port: u16) -> Option<String> {
-        let said = self.said_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
-        let at = said.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
+    pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
+        let reported = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
+        let at = reported.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
     }
 
@@ -223,7 +223,7 @@ impl WaitingPod {
     }
 
     /// The reading if these Pods were not requested, and in older snapshots.
-    pub fn not_asked() -> Reading<Vec<Arc<Self>>> {
-        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotAsked, "Pods without a Node were not requested"))
+    pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
+        Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
     }
 }

@@ -46,7 +46,7 @@ impl Family {
     /// Both families, IPv4 first.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address; IPv4-mapped IPv6 addresses count as IPv6.
+    /// The family of an address; IPv4-mapped IPv6 addresses are treated as IPv6.
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }

@@ -72,13 +72,13 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why no problem is missed if an unread fact counts as absent, or an unread list as empty.
+/// The reason why no problem is missed if an unread fact is treated as absent, or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.
     Adds,
     /// The part of the output that reports the unread fact.
-    Said(&'static str),
+    Reported(&'static str),
     /// The assumed value.
     Assumed(&'static str),
     /// The fact decides what is read or listed next, and no conclusion follows from it.
@@ -87,16 +87,16 @@ pub enum Unread {
     Doubted,
 }
 
-/// A fact that was not requested counts as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
+/// A fact that was not requested is treated as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
 /// not read stays unread.
 ///
 /// # Errors
 ///
 /// The [`Gap`], if reading was tried.
-pub fn asked<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
+pub fn if_requested<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),
-        Err(gap) if gap.why == Why::NotAsked => Ok(None),
+        Err(gap) if gap.why == Why::NotRequested => Ok(None),
         Err(gap) => Err(gap),
     }
 }
@@ -208,7 +208,7 @@ pub enum Why {
     /// The fact was not read yet.
     NotYet,
     /// Not requested: no cluster was given, or no rule needs it.
-    NotAsked,
+    NotRequested,
     /// No answer from the expected address.
     Unreachable,
     /// The reading took longer than allowed.
@@ -239,8 +239,8 @@ mod tests {
         assert!(read(Why::Torn).known_part(Unread::Adds).is_empty());
         assert_eq!(read(Why::Torn).known(Unread::Doubted), None);
         assert_eq!(Reading::Seen(7).known(Unread::Doubted), Some(&7));
-        assert_eq!(asked(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
-        assert_eq!(asked(read(Why::NotAsked).get()), Ok(None));
-        assert_eq!(asked(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
+        assert_eq!(if_requested(Reading::Seen(vec![7_u16]).get().cloned()), Ok(Some(vec![7])));
+        assert_eq!(if_requested(read(Why::NotRequested).get()), Ok(None));
+        assert_eq!(if_requested(read(Why::NotPermitted).get()).map_err(|gap| gap.why), Err(Why::NotPermitted));
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Service, Source,
-    Unread, Why, asked,
+    Unread, Why, if_requested,
 };
 
 /// The version of this program: all crates have the workspace's version.
@@ -34,14 +34,13 @@ pub struct Snapshot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
-    #[serde(rename = "said")]
     pub overrides: Overrides,
     /// The facts of the node.
     pub kernel: KernelFacts,
     /// The facts of the cluster.
     pub cluster: ClusterFacts,
     /// Whether the agent has its own port; not requested without an agent.
-    #[serde(default = "OwnPort::not_asked")]
+    #[serde(default = "OwnPort::not_requested")]
     pub own_port: Reading<OwnPort>,
 }
 
@@ -56,8 +55,8 @@ pub struct OwnPort {
 
 impl OwnPort {
     /// The reading without an agent: a single `check`, and snapshots older than agents.
-    pub fn not_asked() -> Reading<Self> {
-        Reading::Gap(Gap::new(Source::OwnPort, Why::NotAsked, "only an agent listens"))
+    pub fn not_requested() -> Reading<Self> {
+        Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
 }
 
@@ -88,7 +87,7 @@ impl Snapshot {
     pub fn own_node(&self) -> Option<&Node> {
         self.cluster
             .nodes
-            .known_part(Unread::Said("own_node_gap"))
+            .known_part(Unread::Reported("own_node_gap"))
             .iter()
             .map(Arc::as_ref)
             .find(|node| node.name == self.node_name())
@@ -131,7 +130,7 @@ impl Snapshot {
     /// Whether this node's proxy serves a Service, by the label `service.kubernetes.io/service-proxy-name`: Services
     /// without the label, or with the name in Cilium's settings.
     pub fn proxy_serves(&self, service: &Service) -> bool {
-        let configs = self.proxy_configs(Unread::Assumed("that Cilium was told no name"));
+        let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
         // Nearly no node has such a name, and this runs for each Service.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
@@ -156,7 +155,7 @@ impl Snapshot {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
         let mode = config.mode_if_known().filter(|mode| *mode != Mode::Cilium)?;
-        let interfaces = match asked(self.kernel.interfaces.get()) {
+        let interfaces = match if_requested(self.kernel.interfaces.get()) {
             Ok(interfaces) => interfaces?,
             Err(gap) => return Some((mode, gap)),
         };
@@ -190,7 +189,7 @@ impl Snapshot {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The settings of a proxy in this mode: settings of kube-proxy never count for Cilium, and the reverse, even if the key is the same.
+    /// The settings of a proxy in this mode: settings of kube-proxy never apply to Cilium, and the reverse, even if the key is the same.
     ///
     /// # Errors
     ///

@@ -35,7 +35,7 @@ impl Snapshot {
 /// The first impossible part of a snapshot, in words: its place, its value, and the expected value.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
-    let unread = Unread::Said("the gap in its place");
+    let unread = Unread::Reported("the gap in its place");
     let service = services.known_part(unread).iter().find_map(|service| {
         label("the name of a Service", &service.name)
             .or_else(|| label("the namespace of a Service", &service.namespace))

@@ -124,7 +124,7 @@ impl State {
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
-    NotAsked,
+    NotRead,
     /// TIME_WAIT: the kernel keeps the tuple for 60 s without its owner.
     TimeWait,
     /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link if known.
@@ -258,22 +258,22 @@ pub struct PodNamespace {
     pub listening: Option<PortSet>,
     /// At most 256 sockets, TCP and UDP, on the [needed](super::PodQuery::needed) ports, with their holders. After them,
     /// for a peer of such a connection: another connection to this peer from a port without a listener.
-    #[serde(default = "not_asked", skip_serializing_if = "was_not_asked")]
+    #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }
 
-fn not_asked<T>() -> Reading<T> {
+fn not_requested<T>() -> Reading<T> {
     let detail = "the pod was not known to fail at the time of the scan";
-    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotAsked, detail))
+    Reading::Gap(Gap::new(Source::PodNamespaces, Why::NotRequested, detail))
 }
 
-fn was_not_asked<T>(reading: &Reading<T>) -> bool {
-    reading.gap().is_some_and(|gap| gap.why == Why::NotAsked)
+fn was_not_requested<T>(reading: &Reading<T>) -> bool {
+    reading.gap().is_some_and(|gap| gap.why == Why::NotRequested)
 }
 
 impl PodNamespace {
     /// A pod of which only the use of the ephemeral range is known, or the reason why it is not.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
-        Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_asked() }
+        Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_requested() }
     }
 }

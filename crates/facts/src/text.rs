@@ -123,7 +123,7 @@ mod tests {
             assert_eq!(did_you_mean(other, &words), "", "{other}");
         }
         assert_eq!(did_you_mean("host-port-claimed-twice", &["node-port-claimed-twice"]), "", "another rule");
-        assert_eq!(did_you_mean("mpa", &["map"]), "", "of a short word each letter counts");
+        assert_eq!(did_you_mean("mpa", &["map"]), "", "in a short word each letter must match");
         assert_eq!(did_you_mean("mab", &["map"]), meant("map"));
     }
 }

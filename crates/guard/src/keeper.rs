@@ -16,7 +16,7 @@ use portreeve_facts::PortSet;
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next. A removal replaces the whole list.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
-/// The same, if the removal makes room for a port that is needed.
+/// The shortest time from one removal to the next if a needed port takes the place of the removed port.
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// How long a port stays reserved that is no longer needed: a pod or a Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
@@ -34,9 +34,9 @@ pub struct Keeper<L, S> {
     grace: Duration,
     /// The record as it is in the store; nothing before the first run.
     record: Option<Record>,
-    /// The last class of each port of ours that was wanted.
+    /// The last class of each port of the guard that was wanted.
     classes: BTreeMap<u16, Class>,
-    /// Since when ports of ours are not wanted.
+    /// Since when ports of the guard are not wanted.
     unwanted_since: BTreeMap<u16, Instant>,
     /// Ports of daemons. A daemon that does not listen now may start again, so that these ports stay.
     daemons: BTreeMap<u16, Reason>,
@@ -67,9 +67,9 @@ pub struct Kept {
     pub lost: PortSet,
     /// Wanted ports that are not in the list now: another program took them out again and again, or just now.
     pub missing: PortSet,
-    /// Our entries that count as entries of another program from now on, because another program wrote the list.
+    /// Entries of the guard that are treated as entries of another program from now on, because another program wrote the list.
     pub given_up: PortSet,
-    /// Why the record could not be used. All present entries then count as entries of other programs.
+    /// Why the record could not be used. All present entries then are treated as entries of other programs.
     pub bad_record: Option<String>,
 }
 
@@ -161,7 +161,7 @@ impl<L: List, S: Store> Keeper<L, S> {
                 (state, self.removed) = (after, Some(now));
                 kept.removed = remove;
             } else {
-                // Another program wrote just now: nothing is removed, and its list counts.
+                // Another program wrote just now: nothing is removed, and its list is the new state.
                 state = self.settle(state, &mut kept)?;
             }
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
@@ -196,7 +196,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// What is wanted, with the ports of daemons of earlier runs. It notes since when the other ports of ours are not wanted.
+    /// The wanted ports, with the ports of daemons of earlier runs. The function notes since when other ports of the guard are not wanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
         let recorded = self.record.as_ref().map(|record| record.daemons.clone()).unwrap_or_default();
         for number in recorded.iter() {
@@ -234,7 +234,7 @@ impl<L: List, S: Store> Keeper<L, S> {
                 let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
                 let excess = after.saturating_sub(bound.most()) as usize;
                 let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
-                // The longest unwanted first, and at last wanted ones, for which more important ports come.
+                // First the ports that are unwanted for the longest time; last, wanted ports that give way to more important ports.
                 let since = |number: &u16| self.unwanted_since.get(number).copied();
                 early.sort_by_key(|number| (since(number).is_none(), since(number), *number));
                 remove = remove.union(&early.into_iter().take(excess).collect());
@@ -729,7 +729,7 @@ mod tests {
             }
             node.borrow_mut().events.clear();
             now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
-            // The first run may repair, and count entries of ours as entries of other programs.
+            // The first run may repair, and treat entries of the guard as entries of other programs.
             if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
                 guard = keeper(&node);
             }

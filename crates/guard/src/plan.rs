@@ -28,9 +28,9 @@ impl Bound {
 /// The next change of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Wanted, and not in the list.
+    /// The wanted ports that are not in the list.
     pub add: PortSet,
-    /// Ours, and no longer wanted or too many.
+    /// The ports of the guard that are no longer wanted, or too many.
     pub remove: PortSet,
     /// Wanted ports that do not fit.
     pub left_out: BTreeMap<u16, Reason>,
@@ -45,7 +45,7 @@ impl Plan {
         Self::of(wanted, bound, list, &removable)
     }
 
-    /// `list` is the kernel's list, and `removable` the part of ours that may be removed.
+    /// `list` is the kernel's list, and `removable` the guard's entries that may be removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
         // What stays in the list whatever is wanted.
@@ -127,7 +127,7 @@ pub(super) mod tests {
         let plan = of("40000-40004", "40000-40004");
         assert_eq!((plan.add, plan.remove), (ports("40005-40009"), ports("40003-40004")), "NodePorts win");
         let plan = of("40010-40015", "");
-        assert_eq!(plan.add, ports("40005-40006"), "others' entries count");
+        assert_eq!(plan.add, ports("40005-40006"), "entries of other programs are included");
     }
 
     proptest! {

@@ -16,17 +16,17 @@ use portreeve_facts::PortSet;
 /// The longest record that is read, in bytes: more than a record of all ports.
 const LONGEST: u64 = 16 << 20;
 
-/// The list of the kernel, and our part of it.
+/// The list of the kernel, and the guard's part of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
-    /// The kernel's boot id. A record of another boot counts for nothing.
+    /// The kernel's boot id. A record of another boot is ignored.
     pub boot_id: String,
     /// The entries that the guard added.
     pub ours: PortSet,
     /// The whole list.
     pub list: PortSet,
-    /// Ports of daemons, ours or not. A daemon that does not listen now may start again.
+    /// Ports of daemons, entries of the guard or not. A daemon that does not listen now may start again.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub daemons: PortSet,
     /// The state before a write that was not confirmed yet.
@@ -43,7 +43,7 @@ pub(super) struct Before {
 }
 
 impl Record {
-    /// Our part of a list that was read. In doubt an entry belongs to another program.
+    /// The guard's part of a list that was read. In doubt an entry belongs to another program.
     pub fn ours_in(&self, list: &PortSet, boot_id: &str) -> PortSet {
         match &self.before {
             _ if self.boot_id != boot_id => PortSet::default(),
@@ -58,9 +58,9 @@ impl Record {
 /// A list between the states before and after a write in parts: the guard ended in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// Entries that are in both states, and not in the list. If another program wrote too, without entries of ours.
+    /// Entries that are in both states, and not in the list. If another program wrote too, entries of the guard are left out.
     pub(super) missing: PortSet,
-    /// Ours, of both states. If another program wrote too, none.
+    /// The guard's entries in both states. None if another program wrote too.
     pub(super) ours: PortSet,
     /// The list has entries of the two states alone.
     is_of_the_guard: bool,

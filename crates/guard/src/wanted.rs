@@ -61,7 +61,7 @@ impl fmt::Display for Reason {
 impl Reason {
     /// A port of the record. The record has no names.
     pub(super) fn daemon_of_the_record() -> Self {
-        Self { class: Class::Daemon, whose: "a daemon that listened there".to_owned() }
+        Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
     }
 }
 
@@ -169,7 +169,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
         Need::ProxyMetrics | Need::ProxyHealth(_) => daemon("kube-proxy"),
         Need::Agent(_) => daemon("the agent"),
         // A text of a tenant must not reserve a port.
-        Need::Said(..) => None,
+        Need::Reported(..) => None,
         // The scheduler may send the pod to another node.
         Need::Waiting(..) => None,
         // Both are read as a whole above.
@@ -179,7 +179,7 @@ fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
 
 fn daemon_on(number: u16) -> &'static str {
     let mut usual = [Role::Daemon, Role::MicroK8s].into_iter().flat_map(usual_ports);
-    usual.find(|port| port.number == number).map_or("a daemon that listens there", |port| port.of)
+    usual.find(|port| port.number == number).map_or("a daemon that listens on this port", |port| port.of)
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
                 pod.host_network = true;
                 pod.ports = vec![PORT];
                 pod.probed = vec![ContainerPort { port: 7001, ..PORT }];
-                pod.said_in_use = vec![ContainerPort { port: 7002, ..PORT }];
+                pod.reported_in_use = vec![ContainerPort { port: 7002, ..PORT }];
                 change(pod);
             })
     }
@@ -270,7 +270,7 @@ mod tests {
         type Lose = fn(&mut Snapshot);
         let sources: [(Source, Lose); 4] = [
             (Source::Services, |world| world.cluster.services = gap(Source::Services, Why::Unreachable)),
-            (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotAsked)),
+            (Source::Pods, |world| world.cluster.pods = gap(Source::Pods, Why::NotRequested)),
             (Source::Listeners, |world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)),
             (Source::Nodes, |world| world.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, ""))),
         ];

@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(cgroup_of_process(plain).expect("a cgroup").path, "/system.slice/a:b.service");
         let first = "4:memory:/other\n1:name=systemd:/system.slice/a.service\n";
         assert_eq!(cgroup_of_process(first).expect("a cgroup").path, "/system.slice/a.service");
-        assert_eq!(cgroup_of_process("4:memory:/other\n"), None, "a line of a controller does not count");
+        assert_eq!(cgroup_of_process("4:memory:/other\n"), None, "a line of a controller is not used");
         assert_eq!(cgroup_of_process(""), None);
     }
 

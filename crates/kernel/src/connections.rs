@@ -5,7 +5,7 @@ use std::{collections::HashSet, net::SocketAddr};
 
 use super::{
     ephemeral::{Counted, Counting, Tally},
-    record::{Accepting, Ask, Record, States, in_order},
+    record::{Accepting, Record, SocketRequest, States, in_order},
     sockets::Sockets,
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
@@ -57,7 +57,7 @@ impl Sockets {
             (None, None) => Ok(Found::default()),
             _ => self.walk_once(clients, counting, &accepting),
         };
-        let not_wanted = |source| Gap::new(source, Why::NotAsked, "not requested");
+        let not_wanted = |source| Gap::new(source, Why::NotRequested, "not requested");
         let counted = match (idle, counting, &walked) {
             (Some(idle), ..) => Ok(idle),
             (None, None, _) => Err(not_wanted(Source::EphemeralUse)),
@@ -113,8 +113,8 @@ impl Sockets {
         };
         let mut found = Found::default();
         for (protocol, states) in TABLES {
-            let ask = Ask { source: Source::Clients, protocol, states, ports: Some(&ports), peers: None };
-            (found, _) = self.walk(&ask, found, each)?;
+            let request = SocketRequest { source: Source::Clients, protocol, states, ports: Some(&ports), peers: None };
+            (found, _) = self.walk(&request, found, each)?;
         }
         Ok(found)
     }
@@ -148,8 +148,8 @@ impl Sockets {
         if !peers.is_empty() {
             let ports: PortSet = peers.iter().map(SocketAddr::port).collect();
             let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::WITH_PEER);
-            let ask = Ask { source, protocol, states, ports: None, peers: Some(&ports) };
-            let (servers, _) = self.walk(&ask, HashSet::new(), |servers, record| {
+            let request = SocketRequest { source, protocol, states, ports: None, peers: Some(&ports) };
+            let (servers, _) = self.walk(&request, HashSet::new(), |servers, record| {
                 let peer = SocketAddr::new(record.remote.to_canonical(), record.remote_port);
                 let is_opened = !contested.contains(record.local_port) && !accepting.covers(record);
                 if is_opened && peers.contains(&peer) {
@@ -166,8 +166,8 @@ impl Sockets {
                 }
             };
             let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::BOUND);
-            let ask = Ask { source, protocol, states, ports: Some(&free), peers: None };
-            let (bound, _) = self.walk(&ask, Vec::new(), bound)?;
+            let request = SocketRequest { source, protocol, states, ports: Some(&free), peers: None };
+            let (bound, _) = self.walk(&request, Vec::new(), bound)?;
             clients.sockets.extend(in_order(bound));
         }
         Ok(clients)
@@ -181,14 +181,14 @@ impl Sockets {
         accepting: &Accepting<'_>,
     ) -> Result<KeptClients, Gap> {
         let Some(ports) = ports else { return Ok(kept) };
-        let ask = Ask {
+        let request = SocketRequest {
             source: Source::Clients,
             protocol: Protocol::Sctp,
             states: States::WITH_PEER,
             ports: Some(ports),
             peers: None,
         };
-        match self.walk(&ask, kept.clone(), |kept, record| kept.keep(record, accepting)) {
+        match self.walk(&request, kept.clone(), |kept, record| kept.keep(record, accepting)) {
             Ok((kept, _)) => Ok(kept),
             Err(gap) if gap.why == Why::NotSupported => Ok(kept),
             Err(gap) => Err(gap),
@@ -200,8 +200,14 @@ impl Sockets {
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
-            let ask = Ask { source: Source::EphemeralUse, protocol, states, ports: Some(counting.ports), peers: None };
-            (recount, _) = self.walk(&ask, recount, |tally, record| {
+            let request = SocketRequest {
+                source: Source::EphemeralUse,
+                protocol,
+                states,
+                ports: Some(counting.ports),
+                peers: None,
+            };
+            (recount, _) = self.walk(&request, recount, |tally, record| {
                 if counting.counts(record) && !accepting.covers(record) {
                     tally.count(record);
                 }

@@ -82,7 +82,7 @@ const SYN_SENT: u8 = 1;
 ///
 /// # Errors
 /// `NotPermitted` without the capability. `NotSupported` if the kernel tracks no flows: then no request is sent,
-/// because the request alone would load the module. `NotAsked` if there is neither a number nor a list.
+/// because the request alone would load the module. `NotRequested` if there is neither a number nor a list.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -121,7 +121,7 @@ pub(crate) fn read(
     };
     let pools = match &counted.pools {
         Some(pools) => Reading::Seen(pools.clone()),
-        None => Masquerade::pools_not_asked(),
+        None => Masquerade::pools_not_requested(),
     };
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
@@ -175,7 +175,7 @@ fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
     } else {
         return None;
     };
-    Some(Gap::new(Source::Conntrack, Why::NotAsked, why))
+    Some(Gap::new(Source::Conntrack, Why::NotRequested, why))
 }
 
 /// An attribute that is a number in network byte order.
@@ -525,7 +525,7 @@ mod tests {
         let range: PortSet = "30000-32767".parse().unwrap();
         assert_eq!(uncounted(COUNTED, &range), None);
         assert!(uncounted(COUNTED + 1, &range).is_some_and(|gap| gap.detail.starts_with("25001 flows")));
-        assert!(uncounted(1, &PortSet::default()).is_some_and(|gap| gap.why == Why::NotAsked));
+        assert!(uncounted(1, &PortSet::default()).is_some_and(|gap| gap.why == Why::NotRequested));
     }
 
     proptest! {

@@ -18,14 +18,14 @@ const COUNTED: usize = 8192;
 /// The settings for counting ephemeral ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting<'a> {
-    /// The local ports that count: the ephemeral range without the reserved ports.
+    /// The local ports that are counted: the ephemeral range without the reserved ports.
     pub ports: &'a PortSet,
     /// The greatest number of ports that one destination can use, from sockstat and sockstat6, if these could be read.
     pub at_most: Option<u32>,
     /// The table is walked only if `at_most` reaches this number.
     pub worth_walking: u32,
     /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT; with 2,
-    /// only on loopback. Sockets with such ports do not count.
+    /// only on loopback. Sockets with such ports are not counted.
     pub tcp_tw_reuse: Option<u8>,
 }
 
@@ -58,7 +58,7 @@ impl Counting<'_> {
     }
 }
 
-/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
+/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket is treated as IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Destination {
     protocol: Protocol,
@@ -190,7 +190,7 @@ impl Tally {
                 port,
                 used: count.used,
                 time_wait: count.time_wait,
-                owner: Owner::NotAsked,
+                owner: Owner::NotRead,
             };
         let at_most = counting.at_most.unwrap_or_else(|| bound(self.walked));
         let busiest = busiest.into_iter().map(report).collect();

@@ -13,12 +13,12 @@ const LONGEST: usize = 64 * 1024;
 
 /// Connects to at most 64 ports at the same time. For each port it tries the given addresses until a process listens.
 pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
-    let mut asked = JoinSet::new();
+    let mut requests = JoinSet::new();
     for port in ports.iter().copied().take(HealthCheckAnswer::MOST) {
         let addresses = addresses.to_vec();
-        asked.spawn(async move { HealthCheckAnswer { port, service: ask(port, &addresses).await.into() } });
+        requests.spawn(async move { HealthCheckAnswer { port, service: request(port, &addresses).await.into() } });
     }
-    let mut answers = asked.join_all().await;
+    let mut answers = requests.join_all().await;
     answers.sort_by_key(|answer| answer.port);
     answers
 }
@@ -43,7 +43,7 @@ fn is_global(ip: IpAddr) -> bool {
     }
 }
 
-async fn ask(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
+async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap> {
     let mut refused = Vec::new();
     for address in addresses {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {

@@ -69,11 +69,11 @@ pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
 /// `Unreachable` if no process listens, `TimedOut` after a second, `Malformed` if the answer is not HTTP, `TooMuch` if
 /// it is too long.
 pub async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
-    let asked = format!("{place}{path}");
+    let url = format!("{place}{path}");
     match timeout(PATIENCE, exchange(place, path, limit)).await {
-        Ok(Ok((status, body))) => Ok(Answer { place: asked, status, body }),
-        Ok(Err((why, detail))) => Err(Gap::new(source, why, format!("GET {asked}: {detail}"))),
-        Err(_) => Err(Gap::new(source, Why::TimedOut, format!("GET {asked}: no answer within {PATIENCE:?}"))),
+        Ok(Ok((status, body))) => Ok(Answer { place: url, status, body }),
+        Ok(Err((why, detail))) => Err(Gap::new(source, why, format!("GET {url}: {detail}"))),
+        Err(_) => Err(Gap::new(source, Why::TimedOut, format!("GET {url}: no answer within {PATIENCE:?}"))),
     }
 }
 

@@ -107,7 +107,7 @@ impl Host {
         self.read_again(wanted, &mut Known::default()).0
     }
 
-    /// The same, with the facts that earlier scans left in `known`. It also returns the time that each reader took.
+    /// Reads every fact as [`Self::read`] does, with the facts that earlier scans left in `known`. Also returns the time of each reader.
     pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
@@ -117,18 +117,20 @@ impl Host {
         let sockstat = unless_skipped(wanted, &watch, Source::Sockstat, || sockstat::read(&self.root)).into();
         let sockets = self.sockets(wanted, &interfaces, &sysctls, &sockstat, &mut known.sockets, &watch);
         let own = interfaces.known(Unread::Doubted).map(Arc::as_ref);
-        let (answers, health_checks) = self.ask_proxies(wanted, own, &sockets.listeners, &watch);
+        let (answers, health_checks) = self.query_proxies(wanted, own, &sockets.listeners, &watch);
         let ip_vs = unless_skipped(wanted, &watch, Source::IpVs, || ip_vs::servers(&self.root)).into();
-        let asked = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
-        let may_lack_ports = asked && conntrack::may_lack_ports(&self.root);
+        let requested = wanted.masquerade_pools && !wanted.skipped.contains(&Source::Conntrack);
+        let may_lack_ports = requested && conntrack::may_lack_ports(&self.root);
         let masquerade = unless_skipped(wanted, &watch, Source::Conntrack, || {
             self.masquerade(wanted, &interfaces, (&ip_vs, may_lack_ports), &mut known.flows)
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
             // A process that may not list flows misses nothing while no sign shows that ports are scarce.
-            Err(gap) if may_lack_ports && gap.why != Why::NotAsked => (Reading::Gap(gap.clone()), Reading::Gap(gap)),
-            Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_asked()),
+            Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
+                (Reading::Gap(gap.clone()), Reading::Gap(gap))
+            }
+            Err(gap) => (Reading::Gap(gap), Masquerade::pools_not_requested()),
         };
         let unanswered = masquerade.known(Unread::Chooses).map_or(&[][..], |it| &it.unanswered);
         let ip_vs_connections = unless_skipped(wanted, &watch, Source::IpVsConn, || {
@@ -188,7 +190,7 @@ impl Host {
             let unread =
                 ip_vs.gap().map(|gap| format!("it is not known whether IPVS has virtual servers: {}", gap.detail));
             let detail = unread.unwrap_or_else(|| "IPVS has no virtual servers on this node".to_owned());
-            return Err(Gap::new(Source::Conntrack, Why::NotAsked, detail));
+            return Err(Gap::new(Source::Conntrack, Why::NotRequested, detail));
         }
         self.if_live(Source::Conntrack, || match interfaces {
             Reading::Seen(own) => conntrack::read(&self.root, wanted, own, (serves, may_lack_ports), counted),
@@ -229,8 +231,8 @@ impl Host {
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
         let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
-        let asked = wanted.owner_ports.union(&always.chain(down).collect());
-        let of_interest = listeners.iter_mut().flatten().filter(|socket| asked.contains(socket.local_port));
+        let wanted_ports = wanted.owner_ports.union(&always.chain(down).collect());
+        let of_interest = listeners.iter_mut().flatten().filter(|socket| wanted_ports.contains(socket.local_port));
         for socket in of_interest.chain(clients.iter_mut().flat_map(|clients| &mut clients.sockets)) {
             unnamed.push((Claim::from(&*socket), &mut socket.owner));
         }
@@ -262,7 +264,7 @@ impl Host {
         }
     }
 
-    fn ask_proxies(
+    fn query_proxies(
         &self,
         wanted: &NodeQuery,
         interfaces: Option<&Interfaces>,
@@ -274,7 +276,7 @@ impl Host {
             return (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap }));
         }
         let places = proxy::believed(&self.proxy_places, listeners);
-        let asked = match &places {
+        let read = match &places {
             Err(gap) if wanted.health_check_ports.is_empty() => Ok((Answers::none(gap), Vec::new())),
             places => http::run(async {
                 let addresses = health::addresses(interfaces);
@@ -288,7 +290,7 @@ impl Host {
                 tokio::join!(proxies, watch.awaiting(Source::HealthChecks, health_checks))
             }),
         };
-        match asked {
+        match read {
             Ok((answers, health_checks)) => (answers, Reading::Seen(health_checks)),
             Err(gap) => (Answers::none(&gap), Reading::Gap(Gap { source: Source::HealthChecks, ..gap })),
         }
@@ -342,7 +344,7 @@ fn unless_skipped<T>(
 
 /// The `Gap` of a fact that no rule needs.
 fn not_needed(source: Source) -> Gap {
-    Gap::new(source, Why::NotAsked, "no rule of this scan needs it")
+    Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
 /// Clients and the use of ephemeral ports, from one walk. The use is counted only if half of the range or more may be
@@ -369,8 +371,8 @@ fn connections(
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
     // Without listeners no connection is known to be accepted. That changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
-    let asked = ConnectionsWanted { clients, counting: counting.as_ref() };
-    let found = watch.on_each(&readers, || reader.connections(asked, known));
+    let requested = ConnectionsWanted { clients, counting: counting.as_ref() };
+    let found = watch.on_each(&readers, || reader.connections(requested, known));
     Connections {
         clients: match is_wanted(Source::Clients) {
             false => Err(not_needed(Source::Clients)),

@@ -8,7 +8,7 @@ use std::{
 use crate::{
     cgroup::Cgroups,
     process::{Processes, cgroup_of},
-    record::{Ask, Record, States},
+    record::{Record, SocketRequest, States},
     sockets::Sockets,
 };
 use portreeve_facts::{Cgroup, Gap, Holder, Owner, PortSet, Process, Protocol, Reading, Socket, Source, State, Why};
@@ -65,16 +65,16 @@ impl Owners {
     /// The owner of each claim, in the order of the claims. One pass over the cgroups and one over the processes serve
     /// all claims, so search for all at once.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
-        let asked: Vec<_> =
+        let searched: Vec<_> =
             claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
-        let cgroups = self.cgroups.of(&asked.iter().filter_map(|claim| claim.cgroup).collect());
-        let processes = self.processes_of(&asked, &cgroups);
+        let cgroups = self.cgroups.of(&searched.iter().filter_map(|claim| claim.cgroup).collect());
+        let processes = self.processes_of(&searched, &cgroups);
         let owner = |claim: &Claim| {
             self.known_without_reading(claim).unwrap_or_else(|| {
-                let told = claim.cgroup.and_then(|id| cgroups.get(&id));
+                let of_socket = claim.cgroup.and_then(|id| cgroups.get(&id));
                 let process = match processes.get(&claim.inode) {
                     Some(Held::By(process)) => Ok(process.clone()),
-                    Some(Held::ByNoProcess) if may_be_the_kernels(claim, told) => {
+                    Some(Held::ByNoProcess) if may_be_the_kernels(claim, of_socket) => {
                         return Owner::Kernel { link: String::new() };
                     }
                     Some(Held::ByNoProcess) => Err(Gap::new(Source::Processes, Why::NotSupported, NO_DESCRIPTOR)),
@@ -86,7 +86,7 @@ impl Owners {
                     )),
                 };
                 let unknown = || Gap::new(Source::Cgroups, Why::NotSupported, "no cgroup is reported for this socket");
-                let cgroup = told.cloned().unwrap_or_else(|| Err(unknown()));
+                let cgroup = of_socket.cloned().unwrap_or_else(|| Err(unknown()));
                 let cgroup = self.completed(cgroup, &process);
                 Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() })
             })
@@ -96,17 +96,17 @@ impl Owners {
 
     /// The cgroup of a socket, or its process' cgroup if that shows more. A socket shows only its cgroup2. If the
     /// hierarchies of version 1 hold the pods, a socket has the cgroup2 of the container runtime, or none.
-    fn completed(&self, told: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
-        let has_no_cgroup2 = match &told {
-            Ok(cgroup) if cgroup.pod.is_some() => return told,
+    fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
+        let has_no_cgroup2 = match &of_socket {
+            Ok(cgroup) if cgroup.pod.is_some() => return of_socket,
             Ok(_) => false,
             Err(gap) => gap.why == Why::NotSupported,
         };
         let of_process = process.as_ref().ok().and_then(|process| cgroup_of(&self.proc, process));
-        let is_told = |cgroup: &Cgroup| told.as_ref().is_ok_and(|told| told.path == cgroup.path);
-        let names_pod = |cgroup: &Cgroup| cgroup.pod.is_some() && !is_told(cgroup);
-        let says_more = |cgroup: &Cgroup| names_pod(cgroup) || has_no_cgroup2 && !cgroup.is_root();
-        of_process.filter(says_more).map_or(told, Ok)
+        let is_reported = |cgroup: &Cgroup| of_socket.as_ref().is_ok_and(|of_socket| of_socket.path == cgroup.path);
+        let names_pod = |cgroup: &Cgroup| cgroup.pod.is_some() && !is_reported(cgroup);
+        let names_more = |cgroup: &Cgroup| names_pod(cgroup) || has_no_cgroup2 && !cgroup.is_root();
+        of_process.filter(names_more).map_or(of_socket, Ok)
     }
 
     /// The owner, if the claim alone shows it.
@@ -182,8 +182,9 @@ impl Owners {
                 continue;
             }
             let states = of_protocol().fold(States(0), |states, claim| states.with(claim.state));
-            let ask = Ask { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
-            (inodes, _) = sockets.walk(&ask, inodes, |inodes, record| {
+            let request =
+                SocketRequest { source: Source::Processes, protocol, states, ports: Some(&ports), peers: None };
+            (inodes, _) = sockets.walk(&request, inodes, |inodes, record| {
                 inodes.insert(record.inode);
             })?;
         }

@@ -8,7 +8,7 @@ use std::{
 
 use crate::{
     process::{Processes, cgroup_of},
-    record::{Ask, Record, States, in_order},
+    record::{Record, SocketRequest, States, in_order},
     sockets::Sockets,
     sockstat,
 };
@@ -69,8 +69,8 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {
-        let ask = Ask { source: Source::PodNamespaces, protocol, states, ports, peers: None };
-        (found, _) = tables.walk(&ask, found, |found: &mut Vec<Record>, record| {
+        let request = SocketRequest { source: Source::PodNamespaces, protocol, states, ports, peers: None };
+        (found, _) = tables.walk(&request, found, |found: &mut Vec<Record>, record| {
             if wanted(record) && found.len() <= 2 * LISTED {
                 found.push(*record);
             }

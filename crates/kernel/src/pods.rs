@@ -38,7 +38,7 @@ const FAR: u32 = 8;
 
 /// The sockets on needed ports are listed for this number of pods: each list takes a time that grows with the
 /// connections on the node.
-const MOST_ASKED: usize = 8;
+const MOST_PODS_READ: usize = 8;
 /// A pod with fewer sockets than `worth_walking` divided by this number is not walked, whatever its range is. The
 /// author of the pod chooses the range, and a walk takes a time that grows with the connections on the node.
 const FEWEST: u32 = 64;
@@ -70,22 +70,22 @@ pub fn pod_namespaces(
     }
     let unseen = hidden.into_iter().filter(|(uid, _)| namespaces.iter().all(|namespace| namespace.pod_uid != *uid));
     let unseen: Vec<_> = unseen.map(|(pod_uid, gap)| PodNamespace::with_use(pod_uid, Err(gap))).collect();
-    let mut left = MOST_ASKED;
+    let mut left = MOST_PODS_READ;
     let read = |namespace: Namespace| {
-        let asked = pods.get(&namespace.pod_uid);
-        let own = asked.and_then(|asked| asked.ephemeral.as_ref());
+        let query = pods.get(&namespace.pod_uid);
+        let own = query.and_then(|query| query.ephemeral.as_ref());
         let (net, pids) = (namespace.net.clone(), members.remove(&namespace.inode));
         let mut read =
             namespace.read(own, own.map_or(worth_walking, |ports| (ports.len() / 2).max(worth_walking / FEWEST)))?;
-        if let (Some(asked), Some(pids)) = (asked, pids) {
+        if let (Some(query), Some(pids)) = (query, pids) {
             let needed = match left.checked_sub(1) {
                 Some(fewer) => {
                     left = fewer;
-                    sockets_on(proc, &net, &asked.needed, &pids)
+                    sockets_on(proc, &net, &query.needed, &pids)
                 }
                 None => {
                     let detail =
-                        format!("more than {MOST_ASKED} pods fail: the sockets of the other pods are not read");
+                        format!("more than {MOST_PODS_READ} pods fail: the sockets of the other pods are not read");
                     Err(Gap::new(Source::PodNamespaces, Why::TooMuch, detail))
                 }
             };
@@ -138,8 +138,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
         match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
             Ok(new) => {
                 // The first process of a namespace shows whose it is.
-                let asked = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|asked| !asked.needed.is_empty());
-                if let (Some(network), Some(_)) = (process.network, asked) {
+                let query = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|query| !query.needed.is_empty());
+                if let (Some(network), Some(_)) = (process.network, query) {
                     found.members.insert(network, Vec::new());
                 }
                 let member = process.network.and_then(|network| found.members.get_mut(&network));
@@ -246,11 +246,12 @@ impl Namespace {
         let ports = own.unwrap_or(&every_port);
         let counting = Counting { ports, at_most: Some(at_most), worth_walking, tcp_tw_reuse: TCP_TW_REUSE };
         let mut used = sockets.ephemeral_use(&counting, &listeners)?.ephemeral;
-        let not_asked = Gap::new(Source::Processes, Why::NotAsked, "the pod is known; its processes are not searched");
+        let not_requested =
+            Gap::new(Source::Processes, Why::NotRequested, "the pod is known; its processes are not searched");
         for destination in &mut used.busiest {
             destination.owner = Owner::Held(Holder {
                 cgroup: Reading::Seen(Cgroup::clone(&self.cgroup)),
-                process: Reading::Gap(not_asked.clone()),
+                process: Reading::Gap(not_requested.clone()),
             });
         }
         Ok(used)
@@ -358,7 +359,10 @@ mod tests {
         let count =
             |seen: &[PodNamespace], why| seen.iter().filter(|it| it.needed.gap().map(|gap| gap.why) == why).count();
         let all = scan((10..19).map(uid).collect());
-        assert_eq!((count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotAsked))), (8, 1, 1));
+        assert_eq!(
+            (count(&all, None), count(&all, Some(Why::TooMuch)), count(&all, Some(Why::NotRequested))),
+            (8, 1, 1)
+        );
         let ports = all.iter().filter_map(|it| it.needed.seen()).flatten().map(|socket| socket.local_port);
         assert!(ports.clone().count() > 0 && ports.clone().filter(|port| *port == 40000).count() == 8);
         fs::remove_file(proc.path().join("7/net/udp")).expect("removed");

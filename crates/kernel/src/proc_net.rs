@@ -9,7 +9,7 @@ use std::{
 
 use crate::{
     proc_sctp,
-    record::{Ask, Record},
+    record::{Record, SocketRequest},
     root::open_file,
 };
 use portreeve_facts::{Family, Gap, Protocol, State, Why};
@@ -31,16 +31,21 @@ const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
-pub fn walk<T>(net: &Path, ask: &Ask<'_>, mut collected: T, mut each: impl FnMut(&mut T, &Record)) -> Result<T, Gap> {
+pub fn walk<T>(
+    net: &Path,
+    request: &SocketRequest<'_>,
+    mut collected: T,
+    mut each: impl FnMut(&mut T, &Record),
+) -> Result<T, Gap> {
     let mut take = |record: &Record| {
-        if ask.wants(record) {
+        if request.wants(record) {
             each(&mut collected, record);
         }
     };
-    let (v4, v6) = match ask.protocol {
+    let (v4, v6) = match request.protocol {
         Protocol::Tcp => ("tcp", "tcp6"),
         Protocol::Udp => ("udp", "udp6"),
-        Protocol::Sctp => return proc_sctp::walk(net, ask, take).map(|()| collected),
+        Protocol::Sctp => return proc_sctp::walk(net, request, take).map(|()| collected),
     };
     for (family, name) in [(Family::V4, v4), (Family::V6, v6)] {
         let path = net.join(name);
@@ -53,10 +58,10 @@ pub fn walk<T>(net: &Path, ask: &Ask<'_>, mut collected: T, mut each: impl FnMut
             {
                 continue;
             }
-            Err(error) => return Err(ask.gap(why(&error), format!("{}: {error}", path.display()))),
+            Err(error) => return Err(request.gap(why(&error), format!("{}: {error}", path.display()))),
         };
-        read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), ask.protocol, family, &mut take)
-            .map_err(|(why, detail)| ask.gap(why, format!("{}: {detail}", path.display())))?;
+        read(BufReader::with_capacity(32 * 1024, file.take(LONGEST)), request.protocol, family, &mut take)
+            .map_err(|(why, detail)| request.gap(why, format!("{}: {detail}", path.display())))?;
     }
     Ok(collected)
 }
@@ -214,14 +219,14 @@ mod tests {
     #[test]
     fn a_missing_table_is_unread_for_ipv4_and_empty_for_ipv6() {
         let net = tempfile::tempdir().expect("a directory");
-        let ask = Ask {
+        let request = SocketRequest {
             source: Source::Listeners,
             protocol: Protocol::Tcp,
             states: States::LISTENING,
             ports: None,
             peers: None,
         };
-        let walk = || walk(net.path(), &ask, 0, |seen, _| *seen += 1);
+        let walk = || walk(net.path(), &request, 0, |seen, _| *seen += 1);
         assert_eq!(walk().expect_err("no table").why, Why::NotSupported);
         std::fs::write(net.path().join("tcp"), TCP).expect("written");
         assert_eq!(walk(), Ok(1));

@@ -5,7 +5,7 @@ use std::{io::BufRead, net::IpAddr, path::Path};
 
 use super::root::{each_line, open};
 use crate::{
-    record::{Ask, Record, States},
+    record::{Record, SocketRequest, States},
     sock_diag::sctp_state,
 };
 use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
@@ -13,19 +13,19 @@ use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 /// The first line of a table.
 const HEADING: &str = "LPORT";
 
-/// Passes on every socket of the tables in the directory `net` that can have a requested state.
+/// Gives `take` each socket of the tables in `net`, if the table can have a requested state.
 ///
 /// # Errors
 /// `NotSupported` if the tables are absent, because SCTP is not loaded; `NotPermitted`, or `Malformed` with file and
 /// line.
-pub fn walk(net: &Path, ask: &Ask<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
-    if ask.states.contains(State::Listen) {
+pub fn walk(net: &Path, request: &SocketRequest<'_>, mut take: impl FnMut(&Record)) -> Result<(), Gap> {
+    if request.states.contains(State::Listen) {
         let path = net.join("sctp/eps");
-        read(ask.source, &path, open(ask.source, &path)?, &mut take, endpoint)?;
+        read(request.source, &path, open(request.source, &path)?, &mut take, endpoint)?;
     }
-    if ask.states != States::LISTENING {
+    if request.states != States::LISTENING {
         let path = net.join("sctp/assocs");
-        read(ask.source, &path, open(ask.source, &path)?, &mut take, association)?;
+        read(request.source, &path, open(request.source, &path)?, &mut take, association)?;
     }
     Ok(())
 }
@@ -125,8 +125,9 @@ mod tests {
         std::fs::create_dir(net.path().join("sctp")).expect("a directory");
         std::fs::write(net.path().join("sctp/eps"), EPS).expect("written");
         std::fs::write(net.path().join("sctp/assocs"), ASSOCS).expect("written");
-        let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
-        proc_net::walk(net.path(), &ask, Vec::new(), |seen, it| {
+        let request =
+            SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+        proc_net::walk(net.path(), &request, Vec::new(), |seen, it| {
             let end = |ip, port| std::net::SocketAddr::new(ip, port).to_string();
             seen.push((end(it.local, it.local_port), end(it.remote, it.remote_port), it.state, it.inode));
         })
@@ -176,9 +177,10 @@ mod tests {
     fn there_is_no_sctp_without_tables() {
         let net = tempfile::tempdir().expect("a directory");
         for states in [States::LISTENING, States::WITH_PEER] {
-            let ask = Ask { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
+            let request =
+                SocketRequest { source: Source::Listeners, protocol: Protocol::Sctp, states, ports: None, peers: None };
             assert_eq!(
-                proc_net::walk(net.path(), &ask, 0, |seen, _| *seen += 1).expect_err("no table").why,
+                proc_net::walk(net.path(), &request, 0, |seen, _| *seen += 1).expect_err("no table").why,
                 Why::NotSupported
             );
         }

@@ -44,7 +44,7 @@ impl From<Record> for Socket {
             cgroup,
             device,
             retransmits,
-            owner: Owner::NotAsked,
+            owner: Owner::NotRead,
         }
     }
 }
@@ -100,7 +100,7 @@ impl States {
 }
 
 /// A request for sockets.
-pub struct Ask<'a> {
+pub struct SocketRequest<'a> {
     /// The source of the fact.
     pub source: Source,
     /// The protocol, which selects the table.
@@ -113,7 +113,7 @@ pub struct Ask<'a> {
     pub peers: Option<&'a PortSet>,
 }
 
-impl Ask<'_> {
+impl SocketRequest<'_> {
     /// Whether a socket was requested. Readers may filter more coarsely before.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, net::IpAddr};
 
 use crate::{
     netlink::{Malformed, Request, SockDiagConnection, attributes, bytes_at},
-    record::{Ask, Record},
+    record::{Record, SocketRequest},
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
 
@@ -42,15 +42,15 @@ const TIMER_RETRANSMIT: u8 = 1;
 /// protocol.
 pub fn walk<T: Clone>(
     connection: &mut SockDiagConnection,
-    ask: &Ask<'_>,
+    request: &SocketRequest<'_>,
     families: &[Family],
     mut collected: T,
     mut each: impl FnMut(&mut T, &Record),
 ) -> Result<T, Gap> {
-    for (kind, body) in requests(ask, families) {
-        let request = Request {
-            source: ask.source,
-            what: match ask.protocol {
+    for (kind, body) in requests(request, families) {
+        let dump = Request {
+            source: request.source,
+            what: match request.protocol {
                 Protocol::Tcp => "TCP sockets over sock_diag",
                 Protocol::Udp => "UDP sockets over sock_diag",
                 Protocol::Sctp => "SCTP sockets over sock_diag",
@@ -61,11 +61,11 @@ pub fn walk<T: Clone>(
         };
         // Each dump starts from a copy, so a torn dump loses only its own sockets.
         collected = connection.dump(
-            &request,
+            &dump,
             || collected.clone(),
             |collected, message| {
-                if let Some(record) = parse(ask.protocol, message.body)?
-                    && ask.wants(&record)
+                if let Some(record) = parse(request.protocol, message.body)?
+                    && request.wants(&record)
                 {
                     each(collected, &record);
                 }
@@ -77,26 +77,26 @@ pub fn walk<T: Clone>(
 }
 
 /// The requests of a walk: one for TCP in both families, and one for each wanted family of the other protocols.
-fn requests(ask: &Ask<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
+fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     let of = |ports: Option<&PortSet>, tests| {
         ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges, tests))
     };
     // One program is enough: a request by ports of peers has no local ports.
-    let filter = of(ask.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
-        .or_else(|| of(ask.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
+    let filter = of(request.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
+        .or_else(|| of(request.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
     // SCTP numbers the states of associations differently. The kernel matches only LISTEN.
-    let states = ask.states.0.to_ne_bytes();
+    let states = request.states.0.to_ne_bytes();
     let finish = |mut body: Vec<u8>| {
         body.extend(filter.iter().flatten());
         body
     };
-    match ask.protocol {
+    match request.protocol {
         // struct inet_diag_req
         Protocol::Tcp => vec![(TCPDIAG_GETSOCK, finish([&[0; 4][..], &id, &states, &[0; 4]].concat()))],
         // struct inet_diag_req_v2
         Protocol::Udp | Protocol::Sctp => {
-            let number = if ask.protocol == Protocol::Udp { 17 } else { 132 };
+            let number = if request.protocol == Protocol::Udp { 17 } else { 132 };
             let number_of = |family: &Family| if *family == Family::V4 { AF_INET } else { AF_INET6 };
             let body = |family| finish([&[number_of(family), number, 0, 0][..], &states, &id].concat());
             families.iter().map(|family| (SOCK_DIAG_BY_FAMILY, body(family))).collect()
@@ -338,27 +338,30 @@ mod tests {
     #[test]
     fn one_walk_serves_both_families_of_tcp() {
         let ports: PortSet = "30000-30010".parse().expect("ports");
-        let ask = |protocol| Ask {
+        let request = |protocol| SocketRequest {
             source: Source::Clients,
             protocol,
             states: States::WITH_PEER,
             ports: Some(&ports),
             peers: None,
         };
-        let tcp = requests(&ask(Protocol::Tcp), &Family::BOTH);
+        let tcp = requests(&request(Protocol::Tcp), &Family::BOTH);
         assert_eq!(tcp.iter().map(|(_, body)| body.len()).collect::<Vec<_>>(), [60 + 20]);
-        let udp = requests(&ask(Protocol::Udp), &Family::BOTH);
+        let udp = requests(&request(Protocol::Udp), &Family::BOTH);
         assert_eq!(udp.iter().map(|(_, body)| (body[0], body.len())).collect::<Vec<_>>(), [(2, 76), (10, 76)]);
     }
 
     #[test]
     fn a_walk_by_ports_of_peers_has_their_tests() {
         let ports: PortSet = "8443".parse().expect("ports");
-        let ask = |ports, peers| {
+        let request = |ports, peers| {
             let (source, protocol) = (Source::Clients, Protocol::Tcp);
-            requests(&Ask { source, protocol, states: States::WITH_PEER, ports, peers }, &Family::BOTH).remove(0).1
+            requests(&SocketRequest { source, protocol, states: States::WITH_PEER, ports, peers }, &Family::BOTH)
+                .remove(0)
+                .1
         };
-        let [local, peers] = [ask(Some(&ports), None), ask(None, Some(&ports))].map(|body| body[60 + 4..].to_vec());
+        let [local, peers] =
+            [request(Some(&ports), None), request(None, Some(&ports))].map(|body| body[60 + 4..].to_vec());
         assert_eq!((local[0], local[8]), (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE));
         assert_eq!((peers[0], peers[8]), (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE));
         assert_eq!(local.len(), peers.len());

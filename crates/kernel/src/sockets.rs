@@ -8,7 +8,7 @@ use std::{
 use crate::{
     netlink::{SockDiagConnection, sock_diag_connection},
     proc_net,
-    record::{Ask, Record, States, in_order},
+    record::{Record, SocketRequest, States, in_order},
     sock_diag, sockstat,
 };
 use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};
@@ -66,9 +66,9 @@ impl Sockets {
         let (mut sctp, mut no_udp) = (true, None);
         for protocol in [Protocol::Tcp, Protocol::Sctp, Protocol::Udp] {
             let states = if protocol == Protocol::Udp { States::UNCONNECTED } else { States::LISTENING };
-            let ask = Ask { source: Source::Listeners, protocol, states, ports: None, peers: None };
+            let request = SocketRequest { source: Source::Listeners, protocol, states, ports: None, peers: None };
             let room = most - records.len();
-            let seen = self.walk(&ask, Vec::new(), |seen: &mut Vec<Record>, record| {
+            let seen = self.walk(&request, Vec::new(), |seen: &mut Vec<Record>, record| {
                 if seen.len() <= room {
                     seen.push(*record);
                 }
@@ -104,33 +104,33 @@ impl Sockets {
     /// shows the same sockets to a process whose filter of system calls refuses netlink.
     pub(super) fn walk<T: Clone>(
         &self,
-        ask: &Ask<'_>,
+        request: &SocketRequest<'_>,
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
         // Without its tables SCTP is not loaded. A request to sock_diag would make the kernel search for a module.
         let connection =
-            self.sock_diag.as_ref().filter(|_| ask.protocol != Protocol::Sctp || self.net.join("sctp").exists());
+            self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {
             // UDP has tens of thousands of buckets. Each family walks all of them.
-            let only_v4 = ask.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
+            let only_v4 = request.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
-            match sock_diag::walk(&mut connection.borrow_mut(), ask, families, collected.clone(), &mut each) {
+            match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
                 Ok(seen) => return Ok((seen, ReadFrom::SockDiag)),
                 Err(refused) if matches!(refused.why, Why::NotSupported | Why::NotPermitted) => {
-                    let read = proc_net::walk(&self.net, ask, collected, each);
+                    let read = proc_net::walk(&self.net, request, collected, each);
                     return match read {
                         Ok(seen) => Ok((seen, ReadFrom::Text)),
                         // SCTP is not loaded, or the process may read neither its table nor netlink. Netlink is the
                         // better reader.
-                        Err(gap) if ask.protocol == Protocol::Sctp => Err(gap),
+                        Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
                         Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
                     };
                 }
                 Err(gap) => return Err(gap),
             }
         }
-        proc_net::walk(&self.net, ask, collected, each).map(|seen| (seen, ReadFrom::Text))
+        proc_net::walk(&self.net, request, collected, each).map(|seen| (seen, ReadFrom::Text))
     }
 }
 

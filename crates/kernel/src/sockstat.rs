@@ -20,7 +20,7 @@ pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }
 
-/// The same for the network namespace whose `/proc/<pid>/net` is at `net`.
+/// Reads both families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds them up.
 ///
 /// # Errors
 /// As `read`.

@@ -118,7 +118,7 @@ pub struct JudgedRules {
     /// Rules that judged all their subjects.
     pub whole: usize,
     /// Rules that ran.
-    pub asked: usize,
+    pub run: usize,
 }
 
 impl JudgedRules {
@@ -129,7 +129,7 @@ impl JudgedRules {
             it.rule.as_deref() == Some(rule.name().0) && of_variant()
         };
         let is_whole = |rule: &&&'static Rule| !unknown.iter().any(|it| names(it, rule));
-        Self { whole: report.rules.iter().filter(is_whole).count(), asked: report.rules.len() }
+        Self { whole: report.rules.iter().filter(is_whole).count(), run: report.rules.len() }
     }
 }
 
@@ -309,7 +309,7 @@ impl Node {
                 node_port_addresses: config
                     .map(|config| config.node_port_addresses.iter().map(|address| tidy(address)).collect()),
             }),
-            node_port_range: snapshot.cluster.node_port_range.known(Unread::Said("unknown")).map(Range::of),
+            node_port_range: snapshot.cluster.node_port_range.known(Unread::Reported("unknown")).map(Range::of),
             judged: Some(JudgedRules::of(report)),
             unknown,
             ..Self::default()

@@ -191,7 +191,7 @@ fn state(report: &Report<'_>) -> String {
 
 /// The age of the scan, and the settings of the node that explain the findings.
 fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<ScanAge>) -> Markup {
-    const UNKNOWN: Unread = Unread::Said("unknown");
+    const UNKNOWN: Unread = Unread::Reported("unknown");
     let everything = detail == PageDetail::Everything;
     let mode = snapshot.proxy_mode().ok().map(|mode| format!("{} ({})", mode.value, mode.place));
     let mode = if everything { table::proxy(snapshot) } else { mode };

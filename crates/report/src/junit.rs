@@ -7,13 +7,14 @@ use quick_junit::TestCase;
 
 use super::{
     Report,
-    junit_suite::{self, Said},
+    junit_suite::{self, FindingText},
     remedies::lines,
 };
 use portreeve_facts::Gap;
 use portreeve_rules::{Rule, findings::Finding};
 
-/// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
+/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
+/// as output.
 ///
 /// # Errors
 /// When the writer fails.
@@ -47,9 +48,10 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
         let word = if word.is_empty() { "remedy" } else { word };
         (word.to_owned(), step.text.clone())
     });
-    let said = Said { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
+    let text =
+        FindingText { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
     let counts = (evidence.severity >= report.counts()).then_some(evidence.severity);
-    junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &said)
+    junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &text)
 }
 
 /// The reason if a rule could not judge.

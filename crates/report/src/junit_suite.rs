@@ -13,7 +13,7 @@ use portreeve_rules::findings::Severity;
 
 /// The finding.
 #[derive(Debug)]
-pub(super) struct Said {
+pub(super) struct FindingText {
     /// The sentence.
     pub(super) summary: String,
     /// Its values, one name and value on each line.
@@ -46,13 +46,18 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding of a rule. Only a finding that counts has a severity.
-pub(super) fn of_finding(rule: &str, name: &str, counts: Option<Severity>, Said { summary, lines }: &Said) -> TestCase {
+/// A finding of a rule. Only a finding that sets the result has a severity.
+pub(super) fn of_finding(
+    rule: &str,
+    name: &str,
+    counts: Option<Severity>,
+    FindingText { summary, lines }: &FindingText,
+) -> TestCase {
     let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
     let Some(severity) = counts else {
-        let mut told = case(rule, name, TestCaseStatus::success());
-        told.set_system_out(format!("{}\n{lines}", tidy(summary)));
-        return told;
+        let mut passed = case(rule, name, TestCaseStatus::success());
+        passed.set_system_out(format!("{}\n{lines}", tidy(summary)));
+        return passed;
     };
     let mut status = with_message(TestCaseStatus::non_success(NonSuccessKind::Failure), summary);
     status.set_type(severity.to_string()).set_description(format!("\n{lines}"));

@@ -13,11 +13,11 @@ use portreeve_rules::{findings::Severity, ids::Rows};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckResult {
-    /// All necessary input was judged, and no finding counts.
+    /// All necessary input was judged, and no finding sets the result.
     Clear = 0,
-    /// There are findings that count.
+    /// There are findings that set the result.
     Findings = 1,
-    /// No finding counts, but a necessary input was not judged.
+    /// No finding sets the result, but a necessary input was not judged.
     NotChecked = 2,
 }
 
@@ -47,11 +47,11 @@ impl Open {
 
     /// Whether this could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
-    /// - A core input counts: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged counts. It does not count if the profile lacks the right, or if the
-    ///   kernel does not report this about processes and pods. A pod that holds all NodePorts does not count either:
+    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
+    /// - A port or an object that was not judged makes the result unknown, with three exceptions: the profile lacks the
+    ///   right; the kernel does not report this about processes and pods; a pod holds all NodePorts, because
     ///   OVN-Kubernetes programs Services so.
-    /// - A rule that could not judge at all counts if its input failed. These are no failures: a right that the profile
+    /// - A rule that could not judge at all makes the result unknown if its input failed. These are no failures: a right that the profile
     ///   lacks, a feature that the kernel or proxy lacks, input that was not wanted, a kube-proxy that does not answer.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
@@ -81,7 +81,7 @@ impl Open {
 }
 
 /// The result: `worst` is the severity of the worst reported finding, and `is_open` whether an unjudged input could hide a finding that
-/// counts. Findings count from the severity `counts` on.
+/// sets the result. `counts` is the lowest severity that sets the result.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -135,7 +135,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 /// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
-        Why::NotPermitted | Why::NotAsked | Why::NotYet | Why::Ambiguous => true,
+        Why::NotPermitted | Why::NotRequested | Why::NotYet | Why::Ambiguous => true,
         Why::NotSupported => !is_of_every_cluster(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
@@ -165,7 +165,7 @@ pub fn is_indispensable(source: Source) -> bool {
 /// that matches no Node, or more than one.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
-        Why::NotAsked => true,
+        Why::NotRequested => true,
         // A verdict that depends on several inputs names one of them. That input was read.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
     use portreeve_rules::findings::RuleId;
 
-    const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotAsked];
+    const EXCUSED: [Why; 3] = [Why::NotPermitted, Why::NotSupported, Why::NotRequested];
 
     fn of_rule(claims: usize, gap: &Gap) -> bool {
         Open { ceiling: Some(Severity::Critical), claims, ..Open::input(gap) }.decides(Severity::Warning)
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_port_that_was_not_judged_is_not_clear_unless_only_a_right_is_missing() {
-        for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)] {
+        for (source, why) in [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotRequested)] {
             assert!(of_rule(1, &Gap::new(source, why, "")), "{source:?} {why:?}");
         }
         for (source, why) in [
@@ -236,7 +236,7 @@ mod tests {
         for why in [Why::NotPermitted, Why::NotYet, Why::Unreachable] {
             assert!(Open::input(&Gap::new(Source::Services, why, "")).decides(Severity::Critical), "{why:?}");
         }
-        assert!(!Open::input(&Gap::new(Source::Services, Why::NotAsked, "")).decides(Severity::Info));
+        assert!(!Open::input(&Gap::new(Source::Services, Why::NotRequested, "")).decides(Severity::Info));
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn rules_that_could_not_judge_are_counted_with_the_reason_of_most() {
         let [mode, pods] =
-            [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotAsked)].map(|(source, why)| Open {
+            [(Source::ProxyMode, Why::Unreachable), (Source::Pods, Why::NotRequested)].map(|(source, why)| Open {
                 ceiling: Some(Severity::Info),
                 ..Open::input(&Gap::new(source, why, "details"))
             });

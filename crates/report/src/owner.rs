@@ -241,8 +241,8 @@ fn unread(owned: &[Ownership]) -> &[Gap] {
 
 impl PortOwner {
     /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain. A missing right of the
-    /// profile does not count as doubt, and Pods that were not requested do not count either. An answer that is missing because of an
-    /// unread input counts.
+    /// profile and Pods that were not requested do not make the answer uncertain. An answer that is missing because of an unread input
+    /// does.
     pub fn result(&self) -> CheckResult {
         let is_open = |gap: &Gap| match (gap.source, gap.why) {
             (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
@@ -250,7 +250,7 @@ impl PortOwner {
         };
         let answers = || self.owned.iter().flat_map(|it| &it.answers);
         // The answer lacks an input that was not requested.
-        let is_unknown = |gap: &Gap| gap.why == Why::NotAsked || is_open(gap);
+        let is_unknown = |gap: &Gap| gap.why == Why::NotRequested || is_open(gap);
         let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
         // These settings are assumed.
         let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
@@ -322,10 +322,10 @@ pub fn write_owner(
 ) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
-            (Source::Services, Why::NotAsked) => "no cluster was read: Services may have this port".to_owned(),
+            (Source::Services, Why::NotRequested) => "no cluster was read: Services may have this port".to_owned(),
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
             (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
-            (_, Why::NotAsked) => "Pods were not read: a hostPort may be this port".to_owned(),
+            (_, Why::NotRequested) => "Pods were not read: a hostPort may be this port".to_owned(),
             _ => format!("an unread pod may have this port as hostPort: {}", tidy(&gap.detail)),
         };
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
@@ -344,7 +344,7 @@ pub fn write_owner(
             let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
             let line = match () {
                 () if !unread.is_empty() => "no claim on this port was found, but some input was not read",
-                () if pod.is_some() => "no process listens there",
+                () if pod.is_some() => "no process listens on this port",
                 () if is_connected => "no server has it: new connections are refused",
                 () => "no Service, pod or process has it: connections are refused",
             };

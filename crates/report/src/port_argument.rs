@@ -45,7 +45,7 @@ impl fmt::Display for PortArgument {
 impl PortArgument {
     /// Whether this protocol is wanted.
     pub fn is_about(self, protocol: Protocol) -> bool {
-        self.protocol.is_none_or(|asked| asked == protocol)
+        self.protocol.is_none_or(|requested| requested == protocol)
     }
 
     /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`
@@ -66,16 +66,16 @@ impl PortArgument {
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
-    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_asked` means that the scan
+    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_scanned_for` means that the scan
     /// was for this port of this pod.
     ///
     /// # Errors
     /// As [`owner_in_pod`]; also for SCTP, which is not read in pods.
-    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_asked: bool) -> Result<PortOwner, Gap> {
+    pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_scanned_for: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
-        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_asked));
+        let all = protocols.map(|protocol| owner_in_pod(&round, pod, (protocol, self.number), was_scanned_for));
         let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
         if all.is_empty() {
             let detail = "SCTP sockets are not read in a pod's network";
@@ -144,7 +144,7 @@ mod tests {
             PORT.owner_in_pod(&world, "default/edge", true).map(|owner| printed(&owner))
         };
         let nobody = with(Vec::new()).expect("it is known");
-        assert_eq!(nobody.matches("no process listens there").count(), 2, "over TCP and UDP: {nobody}");
+        assert_eq!(nobody.matches("no process listens on this port").count(), 2, "over TCP and UDP: {nobody}");
         let text = with(vec![socket]).expect("it is known");
         assert!(text.starts_with("30080/tcp in the network of pod default/edge\n"), "{text}");
         assert!(text.contains("1  listener, process nginx") && !text.contains("who answers"), "{text}");

@@ -1,4 +1,4 @@
-//! The input of every report: one scan, its board, and how severe a finding must be to count.
+//! The input of every report: one scan, its board, and the lowest severity that sets the result.
 
 use super::{
     ReportedGap,
@@ -20,8 +20,8 @@ pub struct Report<'a> {
     pub snapshot: &'a Snapshot,
     /// The findings, and the rules without an answer.
     pub board: &'a Board,
-    /// Milder findings are neither reported nor counted. Without a choice, all are reported, and findings from
-    /// [`Severity::Warning`] on count.
+    /// Milder findings are neither reported nor counted. Without a choice, all are reported; findings
+    /// of [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
@@ -46,7 +46,7 @@ impl<'a> Report<'a> {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
 
-    /// The severity from which on findings count.
+    /// The lowest severity that sets the result.
     pub(crate) fn counts(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
@@ -65,7 +65,7 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// The unjudged part that could hide a finding that counts, in one line.
+    /// The unjudged part that could hide a finding that sets the result, in one line.
     pub(crate) fn undecided(&self) -> Option<String> {
         not_judged(self.failures().iter().map(ReportedGap::open))
     }
@@ -127,7 +127,7 @@ mod tests {
             assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "{why:?}: what a profile may not see");
         }
         let mut world = Snapshot::healthy();
-        world.kernel.clients = gap(Source::Clients, Why::NotAsked);
+        world.kernel.clients = gap(Source::Clients, Why::NotRequested);
         assert_eq!(result(&world, Vec::new()), CheckResult::Clear, "nobody asked");
     }
 }

@@ -52,7 +52,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
         gaps.extend(owner_gaps(snapshot));
     }
     gaps.retain(|gap| match gap.why {
-        Why::NotAsked | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
+        Why::NotRequested | Why::NotYet | Why::NotSupported => is_failure(gap.source, gap.why),
         _ => true,
     });
     for gap in gaps {
@@ -97,7 +97,7 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.interfaces.gap(),
         kernel
             .interfaces
-            .known(Unread::Said("its gap is listed above"))
+            .known(Unread::Reported("its gap is listed above"))
             .and_then(|interfaces| interfaces.gateways_gap.as_ref()),
         kernel.nameservers.gap(),
         kernel.ip_vs.gap(),
@@ -107,25 +107,29 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         kernel.health_checks.gap(),
     ];
     gaps.extend(facts.into_iter().flatten());
-    let pods = || kernel.pod_namespaces.known_part(Unread::Said("its gap is listed above")).iter();
+    let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
     // Only failing pods are read.
-    gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotAsked));
+    gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }
 
 /// The reasons why the proxy and the owners of sockets have no names, each reason once for all sockets. Without findings, no owner needs a
 /// name.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Said("snapshot_gaps")).iter();
-    let clients =
-        snapshot.kernel.clients.known(Unread::Said("snapshot_gaps")).into_iter().flat_map(|clients| &clients.sockets);
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("snapshot_gaps")).iter();
+    let clients = snapshot
+        .kernel
+        .clients
+        .known(Unread::Reported("snapshot_gaps"))
+        .into_iter()
+        .flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
     listeners
         .chain(clients)
         .filter_map(|socket| match &socket.owner {
             Owner::Held(holder) => Some([gap_of(&holder.cgroup), gap_of(&holder.process)]),
-            Owner::NotAsked | Owner::TimeWait | Owner::Kernel { .. } => None,
+            Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
         })
         .flatten()
         .flatten()

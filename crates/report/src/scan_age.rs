@@ -10,7 +10,7 @@ use portreeve_facts::{Gap, Source, Why};
 const APART: SignedDuration = SignedDuration::from_mins(10);
 /// The greatest age of a scan if its agent does not report its interval. Agents scan at least every ten minutes,
 /// unless they are configured otherwise.
-const UNTOLD: SignedDuration = SignedDuration::from_mins(20);
+const MOST_WITHOUT_INTERVAL: SignedDuration = SignedDuration::from_mins(20);
 
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +34,20 @@ impl ScanAge {
     }
 
     /// The reason why a scan at `at`, by the clock of its node, cannot be trusted `now`. The agent may or may not report the age.
-    pub fn gap(at: Timestamp, told: Option<Self>, now: Timestamp) -> Option<Gap> {
+    pub fn gap(at: Timestamp, reported: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
-        if told.is_some_and(Self::is_old) {
+        if reported.is_some_and(Self::is_old) {
             return stale("is too old: the agent no longer reads its node");
         }
         let age = now.duration_since(at);
-        let expected = told.map(|told| SignedDuration::try_from(told.age).unwrap_or(SignedDuration::MAX));
+        let expected = reported.map(|reported| SignedDuration::try_from(reported.age).unwrap_or(SignedDuration::MAX));
         match expected {
             // The reported age is right; the clock of one of the two machines is wrong.
             Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }
             None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
-            None if age > UNTOLD => stale("is too old"),
+            None if age > MOST_WITHOUT_INTERVAL => stale("is too old"),
             _ => None,
         }
     }

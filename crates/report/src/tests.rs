@@ -89,13 +89,20 @@ fn rich() -> (Snapshot, Board) {
             "NETLINK_NETFILTER: not permitted",
         ),
         unknown("proxy-near-fd-limit", &["near"], None, Source::ProxyMetrics, Why::TimedOut, HOSTILE),
-        unknown("host-port-conflict", &["node-port"], Some(web), Source::Pods, Why::NotAsked, "the input has no Pod"),
+        unknown(
+            "host-port-conflict",
+            &["node-port"],
+            Some(web),
+            Source::Pods,
+            Why::NotRequested,
+            "the input has no Pod",
+        ),
         unknown(
             "node-port-range-crowded",
             &["crowded", "spilled", "full"],
             None,
             Source::Pods,
-            Why::NotAsked,
+            Why::NotRequested,
             "the input has no Pod",
         ),
     ];

@@ -14,7 +14,7 @@ pub(super) fn topic(source: Source, why: Why) -> &'static str {
             | Source::ConfigMaps,
             Why::Unreachable | Why::TimedOut,
         )
-        | (Source::Services, Why::NotAsked) => "the cluster",
+        | (Source::Services, Why::NotRequested) => "the cluster",
         (Source::ProxyMode | Source::ProxyConfig | Source::ProxyMetrics | Source::ProxyProcess, Why::Unreachable) => {
             "kube-proxy"
         }
@@ -55,7 +55,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
         Why::NotPermitted => "not permitted",
         Why::NotSupported => "not there",
         Why::NotYet => "not read yet",
-        Why::NotAsked => "not given",
+        Why::NotRequested => "not given",
         Why::Unreachable => "no answer",
         Why::TimedOut => "took too long",
         Why::Torn => "changed while it was read",
@@ -83,10 +83,10 @@ pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
         (Source::Netfilter | Source::IpVs | Source::IpVsConn | Source::Conntrack, Why::NotPermitted) => {
             "run as root, or use the netfilter profile"
         }
-        (Source::Services, Why::NotAsked) => {
+        (Source::Services, Why::NotRequested) => {
             "--kubeconfig FILE, or --services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
         }
-        (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotAsked) => {
+        (Source::EndpointSlices | Source::Pods | Source::Nodes, Why::NotRequested) => {
             "--services FILE with the output of\nkubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields"
         }
         (

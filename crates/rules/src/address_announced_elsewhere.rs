@@ -22,14 +22,15 @@ pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-e
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let said = hosts_by_address(snapshot.cluster.services.get()?);
+    let announcers = hosts_by_address(snapshot.cluster.services.get()?);
     let judgement = |verdict| Judgement::of(Subject::this_node(snapshot), verdict);
-    if said.is_empty() {
+    if announcers.is_empty() {
         return Ok(vec![judgement(Verdict::Healthy)]);
     }
     let interfaces = snapshot.kernel.interfaces.get()?;
-    let mut here: Vec<(&Address, &[Said<'_>])> =
-        on_the_network(interfaces).filter_map(|address| Some((address, said.get(&address.ip)?.as_slice()))).collect();
+    let mut here: Vec<(&Address, &[Announcer<'_>])> = on_the_network(interfaces)
+        .filter_map(|address| Some((address, announcers.get(&address.ip)?.as_slice())))
+        .collect();
     if here.is_empty() {
         return Ok(vec![judgement(Verdict::Healthy)]);
     }
@@ -37,14 +38,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let nodes = snapshot.cluster.nodes.get()?;
     let own = snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("no Node has this node's own name"))?;
     let (mut elsewhere, mut gap) = (Vec::new(), None);
-    for (address, said) in here {
+    for (address, announcers) in here {
         // Several Services share an address. If this node announces the address for one of the Services, the address belongs here.
-        let is_here = said.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
+        let is_here = announcers.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
         if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
             continue;
         }
-        match said.iter().map(|it| it.node(nodes)).collect::<Result<_, Gap>>() {
-            Ok(on) => elsewhere.push(Held { address, services: said.iter().map(|it| it.service).collect(), on }),
+        match announcers.iter().map(|it| it.node(nodes)).collect::<Result<_, Gap>>() {
+            Ok(on) => elsewhere.push(Held { address, services: announcers.iter().map(|it| it.service).collect(), on }),
             Err(unknown) => gap = gap.or(Some(unknown)),
         }
     }
@@ -62,12 +63,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// The field of a Service with the node on which kube-vip announces its addresses.
-struct Said<'a> {
+struct Announcer<'a> {
     service: &'a Service,
     host: &'a str,
 }
 
-impl<'a> Said<'a> {
+impl<'a> Announcer<'a> {
     /// Whether it names this Node: kube-vip may write the name of its host, with a domain or without.
     fn is(&self, node: &Node) -> bool {
         let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
@@ -90,15 +91,17 @@ impl<'a> Said<'a> {
     }
 }
 
-fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Said<'_>>> {
+fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Announcer<'_>>> {
     let mut by_address: HashMap<_, Vec<_>> = HashMap::new();
     for service in services {
         let Some(host) = service.announced.as_ref().and_then(|it| it.host.as_deref()) else { continue };
         for ip in &service.load_balancer_ips {
-            by_address.entry(*ip).or_default().push(Said { service, host });
+            by_address.entry(*ip).or_default().push(Announcer { service, host });
         }
     }
-    by_address.values_mut().for_each(|said| said.sort_by_key(|it| (&it.service.namespace, &it.service.name)));
+    by_address
+        .values_mut()
+        .for_each(|announcers| announcers.sort_by_key(|it| (&it.service.namespace, &it.service.name)));
     by_address
 }
 

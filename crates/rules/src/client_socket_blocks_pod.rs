@@ -119,16 +119,16 @@ impl Network<'_> {
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
-        // A live process can close the socket; TIME_WAIT ends by itself only.
+        // A live process can close the socket; TIME_WAIT only ends after its time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {
             Some(_) => format!(
                 "In pod {namespace}/{name}, {holder} has an outgoing connection from port {port}/{protocol}, on which no process listens: \
-                 the server of the pod cannot listen there."
+                 the server of the pod cannot listen on this port."
             ),
             None => format!(
-                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which no process listens: the server of the pod cannot listen there."
+                "In pod {namespace}/{name}, {holder} has port {port}/{protocol}, on which no process listens: the server of the pod cannot listen on this port."
             ),
         };
         let place = match self.pod.ip_local_port_range {
@@ -146,7 +146,7 @@ impl Network<'_> {
             Some(_) => format!(
                 "restart the container of {holder}, or delete the pod: a restart of another container does not help"
             ),
-            None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
+            None => "wait a minute: TIME_WAIT only ends after its time-out".to_owned(),
         };
         evidence.remedy(Remedy::from(keep).then(Step::advice(now)))
     }

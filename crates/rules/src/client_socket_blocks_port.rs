@@ -58,7 +58,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 Subject::service(service),
                 format!("the health check of Service {}/{}", service.namespace, service.name),
             ),
-            Need::Declared(..) | Need::Said(..) => {
+            Need::Declared(..) | Need::Reported(..) => {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
@@ -113,7 +113,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {
         let snapshot = self.round.now;
-        let clients = snapshot.kernel.clients.known(Unread::Said("this rule needs them, and reports it"));
+        let clients = snapshot.kernel.clients.known(Unread::Reported("this rule needs them, and reports it"));
         let mut servers = clients.into_iter().flat_map(|clients| &clients.servers);
         let (ip, port) = (socket.remote.to_canonical(), socket.remote_port);
         let leads_to_server = match leads_to_service(snapshot, socket) {
@@ -170,7 +170,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A live process can close the socket; TIME_WAIT ends by itself only.
+        // A live process can close the socket; TIME_WAIT only ends after its time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
@@ -179,19 +179,19 @@ impl<'r, 'a> Absent<'r, 'a> {
             _ => format!("has an outgoing connection from port {port}/{protocol}, on which no process listens"),
         };
         let lacks = match self.need {
-            Need::Said(..) => format!("a container of {whose} reported at its end that the port is in use"),
-            _ => format!("{whose} cannot listen there"),
+            Need::Reported(..) => format!("a container of {whose} reported at its end that the port is in use"),
+            _ => format!("{whose} cannot listen on this port"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));
         let evidence = Evidence::new(Severity::Warning, sentence).value("needed by", whose);
         let mut evidence = with_sockets(evidence, "socket", snapshot, sockets);
-        let said = self.need.pod().and_then(|pod| pod.said_of(protocol, port));
-        evidence.values.extend(said.map(|said| ("message of a container", said)));
+        let message = self.need.pod().and_then(|pod| pod.reported_use_of(protocol, port));
+        evidence.values.extend(message.map(|message| ("message of a container", message)));
         evidence.values.extend(ranges_in_words(snapshot));
         let ports = [port].into_iter().collect();
         evidence.remedy(reserve(self.round, &ports).then(Step::advice(match owned {
             Some(_) => format!("restart {owner}, or make it reconnect"),
-            None => "wait a minute: TIME_WAIT ends by itself".to_owned(),
+            None => "wait a minute: TIME_WAIT only ends after its time-out".to_owned(),
         })))
     }
 }

@@ -91,7 +91,7 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or why they are not known. An empty table counts as unknown, because a working proxy in ipvs
+/// The addresses and ports that IPVS serves, or why they are not known. An empty table is treated as unknown, because a working proxy in ipvs
 /// mode serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
@@ -225,15 +225,15 @@ impl<'a> Node<'_, 'a> {
         if !self.takes(assumption, socket, claim) {
             return None;
         }
-        let asked_again = socket.retransmits > 0;
+        let was_retransmitted = socket.retransmits > 0;
         Some(match assumption.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
             // Not proven until a packet was sent again: the peer may be a pod on this node.
-            Mode::Cilium if asked_again => Severity::Critical,
+            Mode::Cilium if was_retransmitted => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
                 // Not proven: the socket may be a server, or the first answer has not arrived yet.
-                (Protocol::Udp, State::Close) | (_, State::SynSent) if !asked_again => Severity::Warning,
+                (Protocol::Udp, State::Close) | (_, State::SynSent) if !was_retransmitted => Severity::Warning,
                 (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
                 _ => Severity::Info,
             },

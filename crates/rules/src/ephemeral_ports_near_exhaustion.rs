@@ -50,7 +50,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
         Reading::Gap(gap) => {
             let some = match &snapshot.kernel.pod_namespaces {
                 Reading::Seen(namespaces) => !namespaces.is_empty(),
-                Reading::Gap(_) => gap.why != Why::NotAsked,
+                Reading::Gap(_) => gap.why != Why::NotRequested,
             };
             return some.then(|| unknown(Subject::this_node(snapshot), gap.clone())).into_iter().collect();
         }
@@ -504,7 +504,7 @@ mod tests {
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods);
         world.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods, "there may be one");
-        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        world.cluster.pods = gap(Source::Pods, Why::NotRequested);
         expect_healthy(&RULE, &world, &node());
     }
 

@@ -10,7 +10,9 @@ use super::{
     reservation::reserve,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
-use portreeve_facts::{Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, asked};
+use portreeve_facts::{
+    Claimant, Gap, Learned, Mode, NodePortRange, PortRange, PortSet, Snapshot, Source, if_requested,
+};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::EPHEMERAL_RANGE_OVERLAP,
@@ -59,7 +61,9 @@ impl Start {
         if !snapshot.is_in(Mode::Cilium) {
             return Ok(None);
         }
-        let Some(settings) = asked(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else { return Ok(None) };
+        let Some(settings) = if_requested(snapshot.proxy_config())?.and_then(|it| it.cilium.as_ref()) else {
+            return Ok(None);
+        };
         let claim = snapshot.cluster.range_claims.iter().find(|claim| claim.by == Claimant::Cilium);
         let range = match claim.map(|claim| claim.ranges.get()).transpose()? {
             Some(ranges) => ranges.first().copied(),
@@ -194,7 +198,7 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port counts as
+    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port is treated as
     /// needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();

@@ -40,9 +40,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     }
     let nodes = snapshot.cluster.nodes.get()?;
     if snapshot.own_node().is_none()
-        && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotAsked)
+        && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
-        // In this case only the links show which Node has an address. If this node is not known, every Node counts as another Node.
+        // In this case only the links show which Node has an address. If this node is not known, every Node is treated as another Node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -113,7 +113,7 @@ impl Here<'_, '_> {
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node counts as its own even if the Node object does not list it.
+        // An address of this node is treated as its own even if the Node object does not list it.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 let lost = self.listener(claim, owners, port);
@@ -261,8 +261,8 @@ impl Here<'_, '_> {
     /// Service a Node's address, such as ServiceLB of k3s, announce nothing.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
-        let is_asked = claim.field == Field::LoadBalancer && is_main && !self.alone;
-        let announced = claim.service.announced.as_ref().filter(|_| is_asked)?;
+        let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
+        let announced = claim.service.announced.as_ref().filter(|_| is_requested)?;
         let (controller, by, pool) = match (&announced.pool, &announced.host) {
             (Some(pool), _) => ("MetalLB", format!("MetalLB, from pool {pool}"), format!("MetalLB's pool {pool}")),
             (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "kube-vip's address range".to_owned()),
@@ -384,8 +384,8 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. This is the number of
-/// addresses of one Service that count. Addresses of this node come first, because a process may listen there.
+/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So at most this number of
+/// addresses of one Service is judged. Addresses of this node come first, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();

@@ -133,10 +133,10 @@ impl Node<'_, '_> {
         let field = taker.claim.field;
         let sentence = match affected.is_empty() {
             false => format!(
-                "the {field} of {winner} is {ip} port {number}/{protocol}: there, connections to this NodePort of {loser} go to {winner} instead."
+                "the {field} of {winner} is {ip} port {number}/{protocol}: on this address, connections to this NodePort of {loser} go to {winner} instead."
             ),
             true => format!(
-                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first Service with its {field}, the second with its NodePort. Only one Service can answer there."
+                "{winner} and {loser} both claim {ip} port {number}/{protocol}: the first Service with its {field}, the second with its NodePort. Only one Service can get the connections."
             ),
         };
         Evidence::new(severity(affected), sentence)
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn with_settings_that_are_assumed_it_is_a_warning() {
-        let said = world(PRIMARY[0], |it| it).said_mode(Mode::Nftables);
+        let said = world(PRIMARY[0], |it| it).with_user_mode(Mode::Nftables);
         let evidence = expect_problem(&RULE, &said, &loser());
         assert_eq!(evidence.severity, Severity::Warning, "a list may leave the address out");
         assert!(evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:?}");
@@ -312,7 +312,7 @@ mod tests {
         let known = world(SECOND[0], |it| it);
         assert_eq!(expect_unknown(&RULE, &known.clone().without_proxy(), &loser()).source, Source::ProxyMode);
         let mut world = known.clone();
-        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
         assert_eq!(expect_unknown(&RULE, &world, &loser()).source, Source::EndpointSlices);
         assert_eq!(expect_problem(&RULE, &world, &loser()).severity, Severity::Warning);
         let mut world = known.clone();

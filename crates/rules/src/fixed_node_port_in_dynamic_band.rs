@@ -75,7 +75,7 @@ fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port:
 
 fn no_managed_fields() -> Gap {
     let detail = "an object without managedFields does not show whether a person chose its nodePort: `kubectl get -o yaml --show-managed-fields` prints these fields";
-    Gap::new(Source::Services, Why::NotAsked, detail)
+    Gap::new(Source::Services, Why::NotRequested, detail)
 }
 
 fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
@@ -161,9 +161,9 @@ mod tests {
 
     #[test]
     fn unread_is_unknown() {
-        assert_eq!(expect_unknown(&RULE, &world(30500, None), &subject()).why, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &world(30500, None), &subject()).why, Why::NotRequested);
         let mixed = world(30500, None).service("api", |it| it.node_port(30501));
-        assert_eq!(expect_unknown(&RULE, &mixed, &subject()).why, Why::NotAsked);
+        assert_eq!(expect_unknown(&RULE, &mixed, &subject()).why, Why::NotRequested);
         let mut world = world(30500, Some(true));
         world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::NodePortRange);

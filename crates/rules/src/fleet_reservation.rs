@@ -12,7 +12,7 @@ use super::{
     reservation::{FEWEST_LEFT, LONGEST, is_bearable},
     wording::{capital, listed},
 };
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, asked, text};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
 /// The ports that one node reserves, and the ports that it should reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl NodeReservation {
         let choosable = effective_ephemeral(snapshot)?;
         let round = Limits::default().round(snapshot, None);
         let needed = NeededPorts::among(&choosable, &round);
-        let services = asked(round.allocated());
+        let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
         let range_set = PortSet::from(range.range);
         let mut its = Self {
@@ -263,7 +263,7 @@ mod tests {
             NodeReservation::of(&world).expect("the ranges were read").unread.map(|gap| gap.source)
         };
         assert_eq!(unread("1024-65535", Why::Unreachable), Some(Source::Services));
-        assert_eq!(unread("1024-65535", Why::NotAsked), None);
+        assert_eq!(unread("1024-65535", Why::NotRequested), None);
         assert_eq!(unread("30000-32767", Why::Unreachable), None, "all of it is kept");
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread, asked};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread, if_requested};
 
 /// The ranges for a server on the nodes, the best first: few programs have a default port from 10000 on.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
@@ -85,7 +85,7 @@ impl FreePorts {
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
-                // Pods of other nodes count too: a Service has its number on every node.
+                // Pods of other nodes are included: a Service has its number on every node.
                 self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
                 if let Some(gap) = snapshot.cluster.unread_pod() {
                     self.lacks(node, gap.clone());
@@ -108,7 +108,7 @@ impl FreePorts {
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
         self.take(round.external().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
-        match asked(snapshot.cluster.waiting_pods.get()) {
+        match if_requested(snapshot.cluster.waiting_pods.get()) {
             Err(gap) => self.lacks(node, gap),
             Ok(waiting) => {
                 let pods = waiting.into_iter().flatten();
@@ -422,7 +422,7 @@ mod tests {
             (vec![10_000], vec![Source::WaitingPods])
         );
         assert_eq!(
-            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked)),
+            unread(|it| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested)),
             (vec![10_000], vec![])
         );
     }

@@ -32,7 +32,7 @@ pub(super) static RULE: Rule = Rule::of(
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let by_port = round.listeners()?;
     let needs = round.needs().with(&[Source::Services])?;
-    let answers = round.now.kernel.health_checks.known_part(Unread::Said("Node::wrong")).iter();
+    let answers = round.now.kernel.health_checks.known_part(Unread::Reported("Node::wrong")).iter();
     let answers = answers.map(|answer| (answer.port, answer)).collect();
     let node = Node { round, snapshot: round.now, by_port, answers };
     let judge = |need: &Need<'_>| if let Need::HealthCheck(service) = need { node.judge(service) } else { None };
@@ -68,7 +68,7 @@ impl<'a> Node<'_, 'a> {
         let port = service.health_check_node_port?;
         let verdict = match self.wrong(service, port) {
             Ok(None) => return None,
-            Ok(Some(wrong)) => match self.is_asked() {
+            Ok(Some(wrong)) => match self.is_requested() {
                 Ok(true) => Verdict::Problem(self.evidence(service, port, &wrong)),
                 Ok(false) => return None,
                 Err(gap) => Verdict::Unknown(gap),
@@ -80,7 +80,7 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// Whether load balancers check this node.
-    fn is_asked(&self) -> Result<bool, Gap> {
+    fn is_requested(&self) -> Result<bool, Gap> {
         self.snapshot.cluster.nodes.get()?;
         let node = self.snapshot.own_node().ok_or_else(|| {
             let detail = "the Node object of this node was not found, so this node may be excluded from load balancers";
@@ -114,7 +114,7 @@ impl<'a> Node<'_, 'a> {
         let first = sockets.first().copied();
         let unread = match (answer, &self.snapshot.kernel.health_checks) {
             (Some(_), _) => None,
-            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotAsked),
+            (None, Reading::Gap(gap)) => Some(gap.clone()).filter(|gap| gap.why != Why::NotRequested),
             (None, Reading::Seen(all)) => (all.len() >= HealthCheckAnswer::MOST).then(too_many),
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
@@ -380,7 +380,7 @@ mod tests {
         let mut absent = world();
         seen(&mut absent.cluster.nodes).clear();
         assert_eq!(expect_unknown(&RULE, &absent, &subject()).why, Why::Ambiguous);
-        absent.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        absent.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         assert_eq!(expect_unknown(&RULE, &absent, &subject()).source, Source::Nodes);
     }
 

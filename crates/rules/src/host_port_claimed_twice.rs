@@ -11,7 +11,9 @@ use super::{
     wording::listed,
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_facts::{ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, asked};
+use portreeve_facts::{
+    ClaimOf, ContainerPort, Gap, Protocol, Snapshot, Source, Why, Workload, WorkloadKind, if_requested,
+};
 
 pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 
@@ -23,7 +25,7 @@ type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked) {
+    if let Some(gap) = snapshot.cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested) {
         return Err(gap.clone());
     }
     let with_pods = WithPods::placed_or_waiting(snapshot);
@@ -35,7 +37,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         }
     }
     // Another rule reports pods that wait.
-    let waiting = asked(snapshot.cluster.waiting_pods.get()).err();
+    let waiting = if_requested(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
         Some(gap) => Verdict::Unknown(gap.clone()),
         None => Verdict::Problem(evidence),
@@ -65,7 +67,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
-    let nodes = asked(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
+    let nodes = if_requested(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
     let is_on_one = workload.selects.iter().any(|it| it.strip_prefix(ONE_HOST).is_some_and(|it| !it.contains(',')));
     let too_few = |nodes: &usize| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas);
     let too_few = nodes.as_ref().ok().copied().flatten().filter(too_few);
@@ -73,7 +75,7 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
         1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
             Severity::Warning,
             format!(
-                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and the old pod has port {number}/{protocol} there: the new pod waits forever."
+                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and on this node the old pod has port {number}/{protocol}: the new pod waits forever."
             ),
             format!(
                 "make {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
@@ -166,7 +168,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether both are the same object, which may be in the input twice.
+/// Whether two workloads are the same object, which may be in the input twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }
@@ -318,7 +320,7 @@ mod tests {
         );
         assert_eq!(evidence.severity, Severity::Warning);
         let mut unread = of(Some(3));
-        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         assert_eq!(expect_problem(&RULE, &unread, &subject()).severity, Severity::Info);
         unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Nodes, "they may be too few");
@@ -349,7 +351,7 @@ mod tests {
             assert!(evidence.remedies[0].steps[0].text.contains("type: Recreate"), "{evidence:?}");
         }
         let mut unread = of(2, |_| ());
-        unread.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+        unread.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         let two_hosts = of(2, |it| it.selects = vec!["kubernetes.io/hostname In n1,n2".to_owned()]);
         // Another node may be free for the pod.
         for world in [unread, two_hosts] {
@@ -370,13 +372,13 @@ mod tests {
             world
         };
         assert_eq!(expect_unknown(&RULE, &without(Why::Unreachable), &subject()).source, Source::Pods);
-        expect_problem(&RULE, &without(Why::NotAsked), &subject());
+        expect_problem(&RULE, &without(Why::NotRequested), &subject());
     }
 
     #[test]
     fn pods_that_wait_and_could_not_be_read_may_be_another_rules() {
         let mut world = two(|_| ());
-        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
         expect_problem(&RULE, &world, &subject());
         world.cluster.waiting_pods = gap(Source::WaitingPods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::WaitingPods);

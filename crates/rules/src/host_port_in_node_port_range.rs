@@ -321,7 +321,7 @@ mod tests {
         let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
         expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &cluster);
         let mut no_pods = of(|_| ());
-        no_pods.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        no_pods.cluster.pods = gap(Source::Pods, Why::NotRequested);
         expect_problem(&RULE, &no_pods, &cluster);
         no_pods.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(expect_unknown(&RULE, &no_pods, &cluster).source, Source::Pods);

@@ -10,9 +10,9 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_untold,
+    Judged, LocalAddress, Loss, Redirections, Stratum, meet, owner_name, service_port, share_table, v6only_unknown,
 };
-use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, asked};
+use portreeve_facts::{Family, Gap, Pod, Redirection, Snapshot, Source, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::STALE_REDIRECTION, &["host-port"], &[Source::Pods], check).uses(&[
     Source::Netfilter,
@@ -31,11 +31,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let node = Node { round, snapshot, redirections };
     let mut judgements = Vec::new();
-    for ((protocol, port), asked) in redirections.ports() {
+    for ((protocol, port), of_port) in redirections.ports() {
         if redirections.is_awaited((protocol, port)) {
             continue;
         }
-        let (mut problems, mut doubt) = node.judge(asked);
+        let (mut problems, mut doubt) = node.judge(of_port);
         // This pod may have the address or the hostPort.
         if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
             (problems, doubt) = (Vec::new(), Some(gap.clone()));
@@ -80,7 +80,7 @@ struct Loser {
     is_certain: bool,
     /// The settings for which the loss is true.
     stratum: Stratum,
-    asked_from: Vec<Vantage>,
+    vantage_points: Vec<Vantage>,
 }
 
 /// The findings, and the reason why there may be more.
@@ -94,7 +94,7 @@ struct LeftBehind<'a> {
 }
 
 /// The addresses whose connections are redirected: all, or one.
-fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
+fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
 }
@@ -102,9 +102,9 @@ fn asked_from(redirection: &Redirection) -> Vec<Vantage> {
 impl Node<'_, '_> {
     /// The problems of the redirections of one port, worst first, in the order in which the kernel checks them; and the reason
     /// why there may be more.
-    fn judge<'b>(&self, asked: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
+    fn judge<'b>(&self, of_port: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
-        for (place, it) in asked.iter().copied().enumerate() {
+        for (place, it) in of_port.iter().copied().enumerate() {
             match self.redirections.pod_of(it).filter(|pod| !pod.finished) {
                 Some(pod) => alive.push((place, it, pod)),
                 None => others.push((place, it)),
@@ -131,7 +131,7 @@ impl Node<'_, '_> {
             name: format!("pod {}/{}", pod.namespace, pod.name),
             is_certain: true,
             stratum: Stratum::Any,
-            asked_from: asked_from(redirection),
+            vantage_points: vantage_points_of(redirection),
         });
         // A container outside Kubernetes may have a socket on the port that its runtime redirects.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
@@ -170,27 +170,28 @@ impl Node<'_, '_> {
     fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();
-        let asked = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
-        let mut untold = None;
-        for socket in asked {
+        let affected = sockets.filter(|it| redirection.ip.is_none_or(|ip| it.local.is_unspecified() || it.local == ip));
+        let mut unknown = None;
+        for socket in affected {
             match socket.serves(family) {
                 Some(false) => {}
-                None => untold = Some(v6only_untold(socket)),
+                None => unknown = Some(v6only_unknown(socket)),
                 Some(true) => {
                     let loopback = socket.local.is_loopback();
-                    let asked_from = if loopback { vec![Vantage::Loopback] } else { asked_from(redirection) };
+                    let vantage_points =
+                        if loopback { vec![Vantage::Loopback] } else { vantage_points_of(redirection) };
                     let name = owner_name(self.snapshot, &socket.owner);
-                    return Ok(Some(Loser { name, is_certain: true, stratum: Stratum::Any, asked_from }));
+                    return Ok(Some(Loser { name, is_certain: true, stratum: Stratum::Any, vantage_points }));
                 }
             }
         }
-        untold.map_or(Ok(None), Err)
+        unknown.map_or(Ok(None), Err)
     }
 
     /// A Service whose NodePort connections the redirection gets or may get. If Services were not requested, there is none.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
-        let Some(node_ports) = asked(self.round.node_ports())? else { return Ok(None) };
+        let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
         let mut claims = node_ports.at((redirection.protocol, redirection.port)).iter();
         let Some((service, port)) = claims.find(|(service, _)| service.families.contains(&family)) else {
             return Ok(None);
@@ -215,7 +216,7 @@ impl Node<'_, '_> {
             Judged::Certain(..) | Judged::Depends { .. } => (false, Stratum::Any, Affected::new()),
         };
         let name = format!("Service {}", service_port(service, &port.name));
-        Ok(Some(Loser { name, is_certain, stratum, asked_from: from.into_iter().collect() }))
+        Ok(Some(Loser { name, is_certain, stratum, vantage_points: from.into_iter().collect() }))
     }
 
     fn evidence(&self, LeftBehind { severity, redirection, loser }: LeftBehind<'_>) -> Evidence {
@@ -233,9 +234,9 @@ impl Node<'_, '_> {
             .value("redirection", format!("{chain} handle {handle}: {port}/{protocol} to {to}"));
         evidence.values.extend(redirection.ip.map(|ip| ("hostIP", ip.to_string())));
         let is_missed = loser.as_ref().is_some_and(|loser| loser.is_certain) || holder.is_some();
-        if let Some(Loser { name, is_certain, stratum, asked_from }) = loser {
+        if let Some(Loser { name, is_certain, stratum, vantage_points }) = loser {
             let what = if is_certain { "gets nothing" } else { "may get nothing" };
-            evidence = evidence.value(what, name).affects(asked_from);
+            evidence = evidence.value(what, name).affects(vantage_points);
             evidence.values.extend(stratum.in_words().map(|words| ("assumed", words.to_owned())));
         }
         let delete = delete_rule(chain, *handle);

@@ -15,7 +15,9 @@ use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severit
 use portreeve_dataplane::{
     Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Port, group, is_everywhere, owner_name, place, workers,
 };
-use portreeve_facts::{ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, asked, kubernetes_version};
+use portreeve_facts::{
+    ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, if_requested, kubernetes_version,
+};
 
 pub(super) static RULE: Rule = Rule::of(
     &ids::HOST_PORT_CONFLICT,
@@ -32,7 +34,7 @@ const LONGEST_START: i64 = 120;
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
-    let host_ports = pods_before(snapshot).and_then(|_| asked(round.host_ports()))?;
+    let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports()))?;
     let host_ports = || host_ports.into_iter().flat_map(ByPort::ports);
     let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
@@ -111,7 +113,9 @@ impl Node<'_, '_> {
     fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
         let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
         match &socket.owner {
-            Owner::Held(holder) if holds => asked(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
+            Owner::Held(holder) if holds => {
+                if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none()))
+            }
             _ => Ok(holds),
         }
     }

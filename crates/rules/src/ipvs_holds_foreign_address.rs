@@ -163,7 +163,7 @@ impl<'a> Known<'a> {
             owners.push(Owner::ApiServer);
         }
         let own_dns = self.services.as_ref().is_ok_and(|services| services.dns.contains(&ip));
-        if !own_dns && self.nameservers.known(Unread::Said("Self::missing")).is_some_and(|all| all.contains(&ip)) {
+        if !own_dns && self.nameservers.known(Unread::Reported("Self::missing")).is_some_and(|all| all.contains(&ip)) {
             owners.push(Owner::Nameserver);
         }
         let gateway = self.gateways.contains(&ip);

@@ -84,7 +84,7 @@ pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, free_port};
 pub use limits::Limits;
 pub use node_ports::ASSUMED_RANGE;
-pub use node_query::{ask_of_pod, node_query};
+pub use node_query::{limit_to_pod, node_query};
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, pod_port_advice, port_advice};
@@ -210,7 +210,7 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
 
 /// Runs the rules lazily: the judgements of one rule about thousands of NodePorts need not be in memory while the next rule runs.
 /// A rule that panics is contained: the others still run.
-pub fn ask(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
+pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }
 

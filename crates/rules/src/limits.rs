@@ -19,7 +19,7 @@ pub struct Limits {
     pub fds_critical_percent: u64,
     /// Share of the dynamic band in use at which to warn, per cent. Default 80.
     pub band_warning_percent: u32,
-    /// The largest delay of the proxy's last sync after a queued change, in seconds; then the proxy counts as frozen. Default 60.
+    /// The largest delay of the proxy's last sync after a queued change, in seconds; then the proxy is treated as frozen. Default 60.
     pub proxy_lag_seconds: i64,
 }
 

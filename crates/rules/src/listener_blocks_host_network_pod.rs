@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for (at, needs) in round.needs().known().ports() {
         for need in needs {
-            let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Said(_, port)) = need else { continue };
+            let (Need::Declared(_, port) | Need::Probe(_, port) | Need::Reported(_, port)) = need else { continue };
             let Some(pod) = need.unready_pod() else { continue };
             let of = PortOf::Pod(pod);
             let blocked = Blocked { round, snapshot, ephemeral: &ephemeral, of, need: *need, pod, port };
@@ -130,7 +130,7 @@ impl Blocked<'_, '_> {
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
         // `node-port-claimed-twice/pods` reports pods that do not exist yet. A container's message is no claim.
-        if let (PortOf::Workload(_), _) | (_, Need::Said(..)) = (self.of, self.need) {
+        if let (PortOf::Workload(_), _) | (_, Need::Reported(..)) = (self.of, self.need) {
             return Ok(None);
         }
         let mode = self.snapshot.proxy_mode();
@@ -140,7 +140,7 @@ impl Blocked<'_, '_> {
         }
         let in_range = || cilium_range(self.snapshot).map_or(true, |range| range.contains(port));
         let node_ports = match self.round.node_ports() {
-            Err(gap) if gap.why == Why::NotAsked || !in_range() => return Ok(None),
+            Err(gap) if gap.why == Why::NotRequested || !in_range() => return Ok(None),
             node_ports => node_ports?,
         };
         let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };
@@ -185,7 +185,7 @@ impl Blocked<'_, '_> {
         };
         let severity = if certain { Severity::Warning } else { Severity::Info };
         let sentence = format!(
-            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() there.",
+            "HostNetwork pod {namespace}/{name}, which is not ready, cannot listen on {port}/{protocol}{of}: it is the NodePort of {}, and Cilium refuses bind() on this NodePort.",
             service_port(service, &entry.name)
         );
         let severity = listener.map_or(severity, |listener| severity.max(listener.severity));
@@ -281,10 +281,12 @@ impl Blocked<'_, '_> {
         };
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
-            (true, false) => format!("the pod cannot listen on {port}/{protocol} unless both share it (SO_REUSEPORT)"),
+            (true, false) => format!(
+                "the pod cannot listen on {port}/{protocol} unless the process and the pod share the port (SO_REUSEPORT)"
+            ),
             (false, _) if protocol == Protocol::Udp => {
                 format!(
-                    "the pod cannot listen on {port}/{protocol} of every address unless both share it (SO_REUSEPORT)"
+                    "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT)"
                 )
             }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
@@ -296,7 +298,7 @@ impl Blocked<'_, '_> {
             PortOf::Workload(workload) => format!("{workload} in the host's network"),
         };
         let sentence = match self.need {
-            Need::Said(..) => format!(
+            Need::Reported(..) => format!(
                 "{owner} listens on {}: a container of {of}, ended with the message that this address is in use.",
                 place(socket)
             ),
@@ -310,8 +312,8 @@ impl Blocked<'_, '_> {
             of @ PortOf::Workload(_) => of.named_in(evidence, port, protocol),
         };
         let mut evidence = with_sockets(evidence, "listener", self.snapshot, sockets);
-        let said = self.pod.said_of(protocol, port);
-        evidence.values.extend(said.map(|said| ("message of a container", said)));
+        let message = self.pod.reported_use_of(protocol, port);
+        evidence.values.extend(message.map(|message| ("message of a container", message)));
         let look = Step::advice(format!("check whether the log of {} contains *address already in use*", self.of));
         if is_stub(socket) && !self.is_own(socket) {
             let apart = match self.of {
@@ -331,7 +333,7 @@ impl Blocked<'_, '_> {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
         // A text from a tenant must not reserve a port.
-        if self.ephemeral.contain(port) && !matches!(self.need, Need::Said(..)) {
+        if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
             // A program that binds port 0 gets one of these.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());

@@ -32,7 +32,7 @@ pub(super) static RULE: Rule = Rule::of(
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = match round.now.kernel.listeners.gap() {
         // The ports of future pods are known without a node.
-        Some(gap) if gap.why == Why::NotAsked => Vec::new(),
+        Some(gap) if gap.why == Why::NotRequested => Vec::new(),
         _ => judge_listeners(round)?,
     };
     judgements.extend(judge_to_come(round)?);
@@ -311,7 +311,7 @@ mod tests {
         let deployment = of(|it| it.kind = WorkloadKind::Deployment);
         assert_eq!(expect_problem(&RULE, &deployment, &cluster).severity, Severity::Info);
         let mut unseen = of(|_| ());
-        unseen.kernel = KernelFacts::not_asked();
+        unseen.kernel = KernelFacts::not_requested();
         expect_problem(&RULE, &unseen, &cluster);
         let silent: [fn(&mut Workload); 2] = [|it| it.ports[0].port = 9100, |it| it.host_network = false];
         for change in silent {
@@ -326,7 +326,7 @@ mod tests {
     fn without_any_cluster_the_node_is_still_judged_and_says_so() {
         let mut alone = world().assumed_range();
         alone.cluster.configured = false;
-        alone.cluster.services = gap(Source::Services, Why::NotAsked);
+        alone.cluster.services = gap(Source::Services, Why::NotRequested);
         let found = found(&alone);
         assert!(found.contains("a Service may have this port already") && found.contains("assumed"), "{found}");
     }

@@ -156,7 +156,7 @@ impl<'a> Node<'_, 'a> {
                     (is_one, _) => Ok(is_one),
                 }
             }
-            Err(gap) if gap.why == Why::NotAsked => Ok(false),
+            Err(gap) if gap.why == Why::NotRequested => Ok(false),
             Err(gap) => Err(gap),
         }
     }
@@ -238,7 +238,7 @@ impl<'a> Node<'_, 'a> {
     /// The listener answers as long as it runs.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
-            "{} listens on {}, the NodePort of {}, and answers there: Cilium refuses bind(), so the process cannot listen again after a restart.",
+            "{} listens on {}, the NodePort of {}, and answers connections to the NodePort: Cilium refuses bind(), so the process cannot listen again after a restart.",
             capital(&owner_name(self.snapshot, &socket.owner)),
             place(socket),
             service_port(service, &port.name),

@@ -15,7 +15,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         (Ok(mode), _) if mode.value != Mode::Cilium => return Ok(Vec::new()),
         // Cilium masquerades in eBPF only if it replaces kube-proxy.
         (Err(gap), Ok(true)) => Err(gap),
-        (Err(_), Err(gap)) if matches!(gap.why, Why::NotAsked | Why::NotYet | Why::Ambiguous) => return Ok(Vec::new()),
+        (Err(_), Err(gap)) if matches!(gap.why, Why::NotRequested | Why::NotYet | Why::Ambiguous) => {
+            return Ok(Vec::new());
+        }
         (_, masquerades) => masquerades,
     };
     let mut capped = Capped::of(snapshot, Source::Pods);
@@ -115,7 +117,7 @@ mod tests {
         expect_healthy(&RULE, &world(40317, false), &subject());
         for mode in Mode::KUBE_PROXY {
             let mut by_kube_proxy = Snapshot::healthy().pod("otel", |pod| pod.host_port(4317, 40317)).with_mode(mode);
-            by_kube_proxy.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
+            by_kube_proxy.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotRequested);
             expect_healthy(&RULE, &by_kube_proxy, &subject());
         }
         let but = |change: fn(&mut ContainerPort)| {
@@ -156,7 +158,7 @@ mod tests {
         let mut unknown_mode = world.without_proxy();
         unknown_mode.cluster.proxy_config = gap(Source::ConfigMaps, Why::Torn);
         assert_eq!(expect_unknown(&RULE, &unknown_mode, &subject()).why, Why::Torn);
-        unknown_mode.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
+        unknown_mode.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotRequested);
         expect_healthy(&RULE, &unknown_mode, &subject());
         let mut world = unknown_mode;
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);

@@ -18,7 +18,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
     // Without the right to read rules there is no finding: it would be information only, and the page explains this.
-    if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotAsked | Why::NotPermitted | Why::NotSupported)) {
+    if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotRequested | Why::NotPermitted | Why::NotSupported))
+    {
         return Ok(Vec::new());
     }
     let mut tunnels: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
@@ -139,7 +140,7 @@ mod tests {
     #[test]
     fn whoever_may_not_read_rules_is_told_nothing_and_what_failed_is_unknown() {
         let mut world = world(8472, true);
-        for why in [Why::NotAsked, Why::NotPermitted, Why::NotSupported] {
+        for why in [Why::NotRequested, Why::NotPermitted, Why::NotSupported] {
             world.kernel.netfilter = gap(Source::Netfilter, why);
             expect_healthy(&RULE, &world, &subject());
         }

@@ -22,7 +22,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
         // No counter shows that ports may run out.
-        Reading::Gap(gap) if gap.why == Why::NotAsked => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotRequested => return Ok(Vec::new()),
         pools => pools.get()?,
     };
     let mut problem: Option<Evidence> = None;
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn while_nothing_shows_that_ports_lack_it_is_silent_and_unread_is_unknown() {
         let mut world = world(51_610, "1024-65535", 12);
-        world.kernel.masquerade_pools = Masquerade::pools_not_asked();
+        world.kernel.masquerade_pools = Masquerade::pools_not_requested();
         expect_healthy(&RULE, &world, &subject());
         world.kernel.masquerade_pools = gap(Source::Conntrack, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::NotPermitted);

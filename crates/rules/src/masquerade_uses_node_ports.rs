@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// If the settings of the cluster could not be read, and no mode is known, Cilium may replace kube-proxy.
 fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
-    let failed = |gap: &&Gap| !matches!(gap.why, Why::NotAsked | Why::NotYet | Why::NotSupported);
+    let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotYet | Why::NotSupported);
     let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
     let is_at_stake = snapshot.proxy_mode().is_err() && served_node_ports(snapshot, services).next().is_some();
     is_at_stake.then(|| Judgement::of(Subject::cluster(), Verdict::Unknown(gap.clone())))
@@ -206,7 +206,7 @@ mod tests {
             server,
         };
         world.kernel.masquerade = Reading::Seen(Masquerade {
-            flows: gap(Source::Conntrack, Why::NotAsked),
+            flows: gap(Source::Conntrack, Why::NotRequested),
             unanswered: vec![flow(30080), flow(30081)],
             beyond: 0,
         });

@@ -36,12 +36,12 @@ impl NeededPorts {
                     continue;
                 }
                 // A tenant's text must not reserve a port.
-                Need::Said(..) => continue,
+                Need::Reported(..) => continue,
                 // A hostPort needs a socket in some runtimes only, and only on the pod's node.
                 Need::Waiting(..) => continue,
                 // The port is in the NodePort range, which is reserved as a whole.
                 Need::HealthCheck(_) => continue,
-                // If such servers listen, they count as daemons.
+                // If such servers listen, they are treated as daemons.
                 Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
                 // The agent tries to listen, and reports whether it has its port.
                 Need::Agent(_) => continue,
@@ -57,7 +57,7 @@ impl NeededPorts {
         let lacks = |source| round.needs().with(&[source]).err();
         // Without Pods no port is declared.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
-        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotAsked).or_else(unread_pod);
+        needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
         if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
             needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
@@ -195,7 +195,7 @@ mod tests {
         );
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
         assert_eq!(needed(&world, "7000-8000").unread().map(|gap| gap.source), Some(Source::Pods));
-        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        world.cluster.pods = gap(Source::Pods, Why::NotRequested);
         assert!(needed(&world, "7000-8000").unread().is_none(), "no Pods were given");
         world.kernel.listeners = gap(Source::Listeners, Why::Torn);
         assert!(needed(&world, "7000-8000").unread().is_none(), "no daemon has a port there");

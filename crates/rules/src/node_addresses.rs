@@ -38,7 +38,7 @@ pub(super) fn stands_alone(snapshot: &Snapshot, ip: IpAddr) -> bool {
 
 fn on_links(snapshot: &Snapshot, ip: IpAddr) -> impl Iterator<Item = &Address> {
     let addresses =
-        snapshot.kernel.interfaces.known(Unread::Said("whoever asks")).into_iter().flat_map(|it| &it.addresses);
+        snapshot.kernel.interfaces.known(Unread::Reported("whoever asks")).into_iter().flat_map(|it| &it.addresses);
     addresses.filter(move |it| it.ip == ip)
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{ExternalAddress, Field};
-use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why, asked};
+use portreeve_facts::{Address, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why, if_requested};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::ADDRESS_HELD_TWICE, &["link"], &[Source::Addresses, Source::Nodes], check);
@@ -129,7 +129,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
     // The controller added the address to this node, and clients reach it here. An unread Service may have it.
-    let unread = asked(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
+    let unread = if_requested(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
     let is_balanced =
         |ip: IpAddr| unread || claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
     let mut evidence = Evidence::new(severity, summary).affects([Vantage::Remote, Vantage::Node, Vantage::Pods]);

@@ -20,7 +20,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::service_port;
 use portreeve_facts::{
-    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, asked,
+    ClaimOf, ContainerPort, Pod, Protocol, Service, ServiceName, ServicePort, Snapshot, Source, Workload, if_requested,
 };
 
 pub(super) static RULE: Rule =
@@ -51,7 +51,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     // new Service's number. A Service that exists is compared on each node with the pods of that node.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
-    let (wanted, unread) = match asked(snapshot.cluster.pods.get()) {
+    let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
     };
@@ -186,7 +186,7 @@ impl Claim<'_> {
     }
 
     /// The result for pods that have the number or will want it. The selector would show whether they belong to the Service, but
-    /// no rule reads it: the same namespace and target port count as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
+    /// no rule reads it: the same namespace and target port are treated as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
     /// ports as hostPorts.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;

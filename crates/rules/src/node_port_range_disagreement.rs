@@ -81,7 +81,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     let mode = Ok(round.now.proxy_mode()?);
     let (who, setting, lost) = match claim.by {
         Claimant::Cilium => ("Cilium", "node-port-range", "are not served"),
-        Claimant::Calico => ("Calico", "kubeNodePortRanges", "count as ports of the host in its policies"),
+        Claimant::Calico => ("Calico", "kubeNodePortRanges", "are treated as ports of the host in its policies"),
     };
     let summary = format!(
         "{who} uses the NodePort range {}, but the API server uses {}: NodePorts {} {lost}.",
@@ -101,7 +101,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
 /// The kernel's reserved ports cover an older range, and not all NodePorts of the present range that it could choose.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
-    let unread = Unread::Said("the verdict about the claim itself");
+    let unread = Unread::Reported("the verdict about the claim itself");
     let claims = snapshot.cluster.range_claims.iter().flat_map(|claim| claim.ranges.known_part(unread)).copied();
     let mut older: Vec<PortRange> =
         claims.chain([PortRange::DEFAULT_NODE_PORTS]).filter(|it| *it != range.range).collect();
@@ -137,8 +137,8 @@ fn with_allocated(round: &Round<'_>, evidence: Evidence, ports: &PortSet) -> Evi
         .map(|(number, (service, _))| format!("{number} ({}/{})", service.namespace, service.name))
         .collect();
     match inside.is_empty() {
-        true => evidence.value("allocated there", "none yet"),
-        false => evidence.value("allocated there", listed(inside)),
+        true => evidence.value("affected allocated ports", "none yet"),
+        false => evidence.value("affected allocated ports", listed(inside)),
     }
 }
 
@@ -193,7 +193,10 @@ mod tests {
             evidence.summary,
             "Cilium uses the NodePort range 30000-32767, but the API server uses 30000-34095: NodePorts 32768-34095 are not served."
         );
-        assert!(evidence.values.contains(&("allocated there", "33000 (default/web)".to_owned())), "{evidence:?}");
+        assert!(
+            evidence.values.contains(&("affected allocated ports", "33000 (default/web)".to_owned())),
+            "{evidence:?}"
+        );
         assert!(
             evidence.remedies[0].steps[0].text.contains("set node-port-range of Cilium to 30000-34095"),
             "{:?}",

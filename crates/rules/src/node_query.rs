@@ -38,9 +38,9 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
 
 /// Also reads the sockets of the pod `namespace/name` on these ports of its own network, and of no other pod: only a few pods can
 /// be read.
-pub fn ask_of_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
-    query.pods.values_mut().for_each(|asked| asked.needed = PortSet::default());
-    for pod in cluster.pods.known_part(Unread::Said("owner --pod")).iter().filter(|it| it.is_named(pod)) {
+pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
+    query.pods.values_mut().for_each(|pod_query| pod_query.needed = PortSet::default());
+    for pod in cluster.pods.known_part(Unread::Reported("owner --pod")).iter().filter(|it| it.is_named(pod)) {
         let needed = needed_in(pod).union(ports);
         for uid in pod.uids_of_cgroups() {
             query.pods.entry(uid.to_owned()).or_default().needed.clone_from(&needed);
@@ -57,12 +57,12 @@ fn needed_in(pod: &Pod) -> PortSet {
 /// ports.
 fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
     let pods = cluster.pods.known_part(Unread::Chooses).iter().filter(|pod| !pod.host_network && !pod.finished);
-    let asked = pods.filter_map(|pod| {
+    let queries = pods.filter_map(|pod| {
         let is_set = pod.ip_local_port_range.is_some() || pod.ip_local_reserved_ports.is_some();
         let query = PodQuery { ephemeral: is_set.then(|| pod.ephemeral_ports()), needed: needed_in(pod) };
         (query != PodQuery::default()).then_some((pod, query))
     });
-    asked.flat_map(|(pod, query)| pod.uids_of_cgroups().map(move |uid| (uid.to_owned(), query.clone()))).collect()
+    queries.flat_map(|(pod, query)| pod.uids_of_cgroups().map(move |uid| (uid.to_owned(), query.clone()))).collect()
 }
 
 #[cfg(test)]
@@ -189,7 +189,7 @@ mod tests {
         let world = Snapshot::healthy().pod("cart", failing).pod("other", failing).pod("well", |_| ());
         let asked = |pod: &str| {
             let mut query = node_query(&world.cluster, false);
-            ask_of_pod(&mut query, &world.cluster, pod, &[9000].into_iter().collect());
+            limit_to_pod(&mut query, &world.cluster, pod, &[9000].into_iter().collect());
             let needed = query.pods.into_iter().filter(|(_, query)| !query.needed.is_empty());
             needed.map(|(uid, query)| (uid, query.needed.to_string())).collect::<Vec<_>>()
         };

@@ -1,7 +1,9 @@
 //! Who opened a connection: the kernel does not show it, but the state, the peer and the holder may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
-use portreeve_facts::{Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, asked};
+use portreeve_facts::{
+    Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested,
+};
 
 /// The first port of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
 /// servers only.
@@ -76,7 +78,7 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     let has = |service: &Service| {
         service.cluster_ips.contains(&ip) && service.ports.iter().any(|port| (port.protocol, port.port) == place)
     };
-    let Some(services) = asked(snapshot.cluster.services.get())? else { return Ok(false) };
+    let Some(services) = if_requested(snapshot.cluster.services.get())? else { return Ok(false) };
     match snapshot.cluster.unread_service() {
         _ if services.iter().any(|service| has(service)) => Ok(true),
         Some(gap) => Err(gap.clone()),
@@ -202,7 +204,7 @@ mod tests {
         assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(true), Err(Why::Malformed), Ok(false)]);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         assert_eq!(all.map(|it| leads(&world, it)), [Err(Why::Unreachable), Err(Why::Unreachable), Ok(false)]);
-        world.cluster.services = gap(Source::Services, Why::NotAsked);
+        world.cluster.services = gap(Source::Services, Why::NotRequested);
         assert_eq!(all.map(|remote| leads(&world, remote)), [Ok(false); 3], "without a cluster there is no Service");
     }
 

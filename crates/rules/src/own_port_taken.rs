@@ -72,7 +72,7 @@ mod tests {
     fn an_agent_that_has_its_port_and_a_person_who_needs_none_are_fine() {
         let world = Snapshot::healthy();
         expect_healthy(&RULE, &world, &Subject::this_node(&world));
-        let looked = Snapshot { own_port: OwnPort::not_asked(), ..world };
+        let looked = Snapshot { own_port: OwnPort::not_requested(), ..world };
         expect_healthy(&RULE, &looked, &Subject::this_node(&looked));
     }
 

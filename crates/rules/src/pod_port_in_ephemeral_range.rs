@@ -50,7 +50,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 /// The ports that the kernel chooses: on the node, or by default.
 fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
     match effective_ephemeral(snapshot) {
-        Err(gap) if gap.why == Why::NotAsked => {
+        Err(gap) if gap.why == Why::NotRequested => {
             Ok((PortRange::DEFAULT_EPHEMERAL.into(), "32768-60999 (assumed: the default)"))
         }
         chosen => Ok((chosen?, "as on this node, without its reserved ports")),
@@ -101,7 +101,7 @@ mod tests {
         let host = expect_problem(&RULE, &of(0, in_hosts_network).with_mode(Mode::Iptables), &Subject::cluster());
         assert!(host.summary.ends_with("the pod cannot start."), "{host:?}");
         assert!(host.remedies[0].steps[0].text.contains("reserve 40317"), "{host:?}");
-        let alone = expect_problem(&RULE, &unread(of(40_317, |_| ()), Why::NotAsked), &Subject::cluster());
+        let alone = expect_problem(&RULE, &unread(of(40_317, |_| ()), Why::NotRequested), &Subject::cluster());
         assert!(alone.values.iter().any(|(_, value)| value.contains("assumed")), "{alone:?}");
     }
 
@@ -114,7 +114,7 @@ mod tests {
         silent(&of(40_317, |_| ()).with_mode(Mode::Iptables));
         silent(&of(40_317, |it| it.ports[0].protocol = Protocol::Sctp));
         silent(&of(40_317, |it| it.ports[0].host_ip = Some(ip("127.0.0.1"))));
-        silent(&unread(of(4317, |_| ()), Why::NotAsked));
+        silent(&unread(of(4317, |_| ()), Why::NotRequested));
         let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
         silent(&of(40_317, |_| ()).pod("agent-1", |pod| pod.controller = Some(controller)));
     }

@@ -20,7 +20,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon
 /// Default ports of daemons. Without some of these daemons the node is lost.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
     let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
-    usual_ports(Role::Told).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()
+    usual_ports(Role::Noted).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()
 });
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {

@@ -42,8 +42,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let workloads = snapshot.cluster.workloads.iter().map(AsRef::as_ref);
     let to_come: Vec<&Workload> = workloads.filter(|it| !with_pods.has(it) && is_everywhere(it)).collect();
     let waiting = match &snapshot.cluster.waiting_pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come.is_empty() => return Ok(Vec::new()),
-        Reading::Gap(gap) if gap.why == Why::NotAsked => &[][..],
+        Reading::Gap(gap) if gap.why == Why::NotRequested && to_come.is_empty() => return Ok(Vec::new()),
+        Reading::Gap(gap) if gap.why == Why::NotRequested => &[][..],
         waiting => waiting.get()?,
     };
     let pods = snapshot.cluster.pods.get()?;

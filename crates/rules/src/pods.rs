@@ -8,9 +8,9 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// Seconds after a pod's grace period; then the pod counts as a pod that does not end.
+/// Seconds after a pod's grace period; then the pod is treated as a pod that does not end.
 pub(super) const OVERDUE: i64 = 60;
-/// The longest grace period, in seconds, for which the rules wait. Some pods have a week.
+/// The rules wait for a grace period of at most so many seconds. Some pods have a week.
 const LONGEST_END: i64 = 3600;
 
 /// The reason why a Pod object could not be used: it may have hostPorts too.
@@ -83,7 +83,7 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
 /// If the pods were not read.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
-        Reading::Gap(gap) if gap.why == Why::NotAsked && to_come(snapshot).next().is_some() => Ok(&[]),
+        Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),
         pods => pods.get().map(Vec::as_slice),
     }
 }
@@ -114,7 +114,7 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         ports: ports.clone(),
         probed: Vec::new(),
         containers: Vec::new(),
-        said_in_use: Vec::new(),
+        reported_in_use: Vec::new(),
         more_networks: false,
         own_ports: Vec::new(),
         ip_local_port_range: None,

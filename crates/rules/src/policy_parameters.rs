@@ -27,7 +27,7 @@ pub struct PolicyParameters {
 }
 
 impl PolicyParameters {
-    /// Adds the scan of a node. Only its own Node object counts.
+    /// Adds the scan of a node. Only its own Node object is used.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
         let name = snapshot.node_name();
         match snapshot.cluster.node_port_range.get() {

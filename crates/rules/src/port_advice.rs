@@ -7,8 +7,9 @@ use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, RULES, ask,
+    Limits, RULES,
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
+    run_rules,
     wording::{MOST_LISTED, listed},
 };
 use crate::findings::{Evidence, Remedy, Severity, Step, Subject, Verdict};
@@ -61,14 +62,15 @@ fn problems(
 ) -> Vec<Advice> {
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
-    for opinion in ask(RULES, &round, limits) {
+    for opinion in run_rules(RULES, &round, limits) {
         // If a rule cannot judge, there is no advice; `check` lists the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
-            let is_asked = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
+            let is_requested = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
                 continue;
             };
-            if judgement.port == Some(port) && is_asked && is_about(&judgement.subject) && severity > Severity::Info {
+            if judgement.port == Some(port) && is_requested && is_about(&judgement.subject) && severity > Severity::Info
+            {
                 let case = format!("{} ({}/{variant}): {summary}", severity.name(), opinion.rule.name());
                 found.push((severity, Advice { case, remedies }));
             }
@@ -86,10 +88,10 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
         let backings = service.families.iter().map(|family| endpoints.backing(service, port, *family));
         backings.collect::<Vec<_>>().iter().all(|it| *it == Ok(Backing::Empty))
     };
-    let is_asked =
+    let is_requested =
         |port: &ServicePort, number: u16| owned.iter().any(|it| (it.protocol, it.port) == (port.protocol, number));
     let empty = served_node_ports(snapshot, services)
-        .filter(|(service, port, number)| is_asked(port, *number) && is_empty(service, port));
+        .filter(|(service, port, number)| is_requested(port, *number) && is_empty(service, port));
     let advice = |(service, port, _): (&Service, &ServicePort, u16)| Advice {
         case: format!("if Service {} has to answer: no pod of the Service is ready", service_port(service, &port.name)),
         remedies: vec![Remedy::from(endpoints_of(service)).then(Step::advice(
@@ -154,7 +156,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<IpAddr> = served.into_iter().map(|(ip, _)| ip).collect();
     remedies.extend(served_there(snapshot, &served, &unserved));
     let case = format!(
-        "if {port}/{protocol} seems closed: no process has to listen there, because the proxy sends connections to {service}"
+        "if {port}/{protocol} seems closed: no process has to listen on a NodePort, because the proxy sends connections to {service}"
     );
     Some(Advice { case, remedies })
 }
@@ -181,8 +183,10 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
         false => format!("set {setting} to the networks {}", networks(&[served, &beyond[..]].concat())),
     };
     Some(
-        Step::advice(format!("on every node with this setting, {words}, so that the proxy serves NodePorts there"))
-            .into(),
+        Step::advice(format!(
+            "on every node with this setting, {words}, so that the proxy serves NodePorts on these addresses"
+        ))
+        .into(),
     )
 }
 
@@ -246,9 +250,9 @@ fn allocated_without_service(
         snapshot.cluster.services.known(Unread::Adds).filter(|_| snapshot.cluster.unread_service().is_none())?;
     let in_range = snapshot.cluster.node_port_range.known(Unread::Adds).is_some_and(|it| it.range.contains(number));
     let is_free = owned.iter().all(|it| it.claimants.is_empty());
-    let is_asked = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
+    let is_requested = in_range && (refused || is_free) && !services.iter().any(|it| has_number(it, number));
     let another = Step::advice(format!("give the Service another number{}", such_as(free)));
-    is_asked.then(|| Advice {
+    is_requested.then(|| Advice {
         case: format!(
             "if the API server refuses {number} to a Service, as already allocated: no Service has it, so a Service that had it was deleted recently. Try again after ten minutes: by then the API server has released the number"
         ),
@@ -344,7 +348,7 @@ mod tests {
         let [closed, _] = &advice(&web(|it| it).with_mode(Mode::Nftables))[..] else { panic!("two cases") };
         let wanted = [
             "connect to port 30080 of 192.0.2.1, not of 127.0.0.1, 192.0.2.2",
-            "on every node with this setting, set nodePortAddresses of kube-proxy to the networks 192.0.2.0/24, 2001:db8::/64, so that the proxy serves NodePorts there",
+            "on every node with this setting, set nodePortAddresses of kube-proxy to the networks 192.0.2.0/24, 2001:db8::/64, so that the proxy serves NodePorts on these addresses",
         ];
         assert_eq!(texts(closed), wanted);
         let mut narrow = web(|it| it);

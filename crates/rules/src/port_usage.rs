@@ -64,8 +64,8 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     let ephemeral = EphemeralPorts::of(snapshot);
     unread.extend(ephemeral.gap().cloned());
-    let said = Unread::Said("the ephemeral ports, which could not be read");
-    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(said).cloned().unwrap_or_default();
+    let reported = Unread::Reported("the ephemeral ports, which could not be read");
+    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.known(reported).cloned().unwrap_or_default();
 
     unread.extend(snapshot.kernel.unread_listeners().cloned());
     let proxy = round.proxy();
@@ -186,7 +186,7 @@ mod tests {
         let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
         let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
         assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
-        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotAsked, ""));
+        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotRequested, ""));
         assert!(port_usage(&world).is_err());
     }
 

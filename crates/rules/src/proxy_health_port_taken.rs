@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, owner_name, share_owner};
-use portreeve_facts::{Gap, Owner, PROXY_METRICS, Protocol, Reading, Snapshot, Socket, Source, Why, asked};
+use portreeve_facts::{Gap, Owner, PROXY_METRICS, Protocol, Reading, Snapshot, Socket, Source, Why, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"], &[Source::Listeners], check)
     .sockets(&[SocketNeed::Owners(Ports::Proxy)]);
@@ -25,7 +25,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Reading::Gap(gap) => Some(gap),
     };
     if silence.is_none() {
-        asked(snapshot.proxy_config())?;
+        if_requested(snapshot.proxy_config())?;
     }
     let mut needs = round.needs().with(&[Source::ProxyConfig])?.iter();
     let health = needs.find_map(|need| match need {
@@ -203,7 +203,7 @@ mod tests {
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Processes);
         let mut world = taken().listens("0.0.0.0:10256");
-        seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotAsked;
+        seen(&mut world.kernel.listeners).last_mut().expect("one").owner = portreeve_facts::Owner::NotRead;
         assert_eq!(expect_unknown(&RULE, &world, &node()).why, Why::Ambiguous, "one of two may be kube-proxy");
     }
 

@@ -94,8 +94,8 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>
         let words = servers.known.iter().map(|it| format!("{}/{}", SocketAddr::new(it.ip, it.port), it.protocol));
         traces.entry(Mode::Ipvs).or_default().push(("virtual servers", listed(words)));
     }
-    let said = Unread::Said("check");
-    let Some(netfilter) = snapshot.kernel.netfilter.known(said) else { return traces };
+    let reported = Unread::Reported("check");
+    let Some(netfilter) = snapshot.kernel.netfilter.known(reported) else { return traces };
     let of_chains = |names: &[&str]| {
         let ours =
             netfilter.chains.iter().filter(|chain| chain.rsplit(' ').next().is_some_and(|it| names.contains(&it)));
@@ -139,9 +139,9 @@ struct OfServices<'a> {
 
 /// Virtual servers that were certainly made for Services: on an address of the proxy's device, or on a cluster IP.
 fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> OfServices<'a> {
-    let servers = snapshot.kernel.ip_vs.known_part(Unread::Said("check"));
+    let servers = snapshot.kernel.ip_vs.known_part(Unread::Reported("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
-    let services = snapshot.cluster.services.known_part(Unread::Said("OfServices::unread")).iter();
+    let services = snapshot.cluster.services.known_part(Unread::Reported("OfServices::unread")).iter();
     let served: HashSet<IpAddr> = servers.iter().map(|server| server.ip).collect();
     let ours = bound.chain(services.flat_map(|service| service.cluster_ips.iter().copied()));
     let ours: HashSet<IpAddr> = ours.filter(|ip| served.contains(ip)).collect();
@@ -219,10 +219,10 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
 /// # Errors
 /// When the result depends on the mode or on Services, and they were not read.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
-    let none = snapshot.kernel.ip_vs.known(Unread::Said("check")).is_some_and(Vec::is_empty);
+    let none = snapshot.kernel.ip_vs.known(Unread::Reported("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
         // Without a proxy nothing is programmed.
-        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotAsked) => return Ok(None),
+        Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
     };

@@ -56,7 +56,7 @@ fn judge(
     let holding = Holding::of(snapshot, proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
-        // Ports that the proxy opened between the read of sockets and its answer do not count as other needs.
+        // Ports that the proxy opened between the read of sockets and its answer are not other needs.
         demand.otherwise = demand.otherwise.min(before);
     }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);

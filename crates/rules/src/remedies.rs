@@ -68,7 +68,7 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     )
 }
 
-/// The same. `instead` is for a load balancer address: only its controller can remove the address.
+/// Removes a claimed address from the Service. `instead` is for a load balancer address: only its controller can remove the address.
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
@@ -175,7 +175,7 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
-/// The same, if the owner may have the port on purpose.
+/// Moves a socket's owner to another port, unless the owner has the port on purpose.
 pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
@@ -350,7 +350,7 @@ pub(super) fn give_node_ports_back() -> Remedy {
     ))
 }
 
-/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name counts: Debian has a 99-sysctl.conf, to
+/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name sets the value: Debian has a 99-sysctl.conf, to
 /// which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))

@@ -161,7 +161,7 @@ mod tests {
         let first = |ports: &PortSet| commands(&reserve(&world, ports)).first().map(|it| (*it).to_owned());
         assert!(first(&[33000].into_iter().collect()).is_some_and(|it| it.ends_with("=\"33000\"")));
         assert_eq!(first(&range("33000-36000")), None);
-        // A sixteenth of what is left.
+        // A sixteenth of the remaining ports.
         assert!(first(&range("33000-33239")).is_some_and(|it| it.ends_with("=\"33000-33239\"")));
         assert_eq!(first(&range("33000-33240")), None);
     }

@@ -33,7 +33,7 @@ pub enum Ports {
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The same, of pods that are not ready or do not exist yet; also ports that a container reported as in use.
+    /// The ports of hostNetwork pods that are not ready or do not exist yet; also ports that a container reported as in use.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,
@@ -67,7 +67,7 @@ impl Ports {
             Self::UnreadyHostNetworkPods => {
                 let blocked = pods(cluster, |pod| pod.host_network && !pod.ready);
                 let ports = |pod: &'_ Pod| {
-                    pod.ports.iter().chain(&pod.probed).chain(&pod.said_in_use).map(|it| it.port).collect()
+                    pod.ports.iter().chain(&pod.probed).chain(&pod.reported_in_use).map(|it| it.port).collect()
                 };
                 blocked
                     .flat_map::<Vec<u16>, _>(ports)
@@ -106,7 +106,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Pods from files may be on any node; a pod whose node is not known counts.
+/// Pods from files may be on any node; a pod whose node is not known is included.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

@@ -8,7 +8,7 @@ use super::{
     wording::{capital, listed, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Addresses, owner_name, place, v6only_untold};
+use portreeve_dataplane::{Addresses, owner_name, place, v6only_unknown};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
 /// It requests no ports: the kernel reader knows the ports of tunnels that are down.
@@ -68,18 +68,18 @@ impl Contested<'_> {
         let mut sockets = round.listeners()?.at((Protocol::Udp, self.port)).to_vec();
         sockets.retain(|socket| !of_a_tunnel(socket));
         let mut kept_down: Vec<(&Link, &Socket)> = Vec::new();
-        let mut untold = None;
+        let mut unknown = None;
         for link in &self.down {
             for socket in &sockets {
                 let families = &link.tunnel.as_ref().ok_or_else(|| not_read(link))?.families;
                 match Addresses::Families(families).meets(socket) {
                     Some(true) => kept_down.push((link, socket)),
                     Some(false) => {}
-                    None => untold = Some(v6only_untold(socket)),
+                    None => unknown = Some(v6only_unknown(socket)),
                 }
             }
         }
-        match (kept_down.is_empty(), untold) {
+        match (kept_down.is_empty(), unknown) {
             (false, _) => Ok(Verdict::Problem(self.listener(snapshot, &kept_down))),
             (true, Some(gap)) => Err(gap),
             (true, None) => Ok(Verdict::Healthy),

@@ -32,12 +32,15 @@ pub(super) static INCIDENT: Incident = Incident {
 };
 
 const RANGE: Step =
-    Step { name: "small-range", says: "kube-apiserver runs with --service-node-port-range=30000-30127" };
+    Step { name: "small-range", description: "kube-apiserver runs with --service-node-port-range=30000-30127" };
 const DYNAMIC_BAND: Step =
-    Step { name: "full-dynamic-band", says: "seven Services have automatic NodePorts, all of 30016-30127" };
-const STATIC_BAND: Step =
-    Step { name: "spilled-static-band", says: "Service default/latecomer got the static band, 30000-30015" };
-const FIXED_PORT: Step = Step { name: "fixed-port", says: "the YAML of Service default/payments has nodePort: 30100" };
+    Step { name: "full-dynamic-band", description: "seven Services have automatic NodePorts, all of 30016-30127" };
+const STATIC_BAND: Step = Step {
+    name: "spilled-static-band",
+    description: "Service default/latecomer then took all 16 ports of the static band, 30000-30015",
+};
+const FIXED_PORT: Step =
+    Step { name: "fixed-port", description: "the YAML of Service default/payments has nodePort: 30100" };
 
 const FIXED: u16 = 30100;
 const PORTS_A_SERVICE: usize = 16;

@@ -22,11 +22,12 @@ pub(super) static INCIDENT: Incident = Incident {
     scene,
 };
 
-const PEER: Step = Step { name: "peer-node", says: "Node node-b has the InternalIP 192.0.2.12" };
+const PEER: Step = Step { name: "peer-node", description: "Node node-b has the InternalIP 192.0.2.12" };
 const SERVICE: Step =
-    Step { name: "external-ip", says: "Service default/gateway, type ClusterIP, has externalIPs: [192.0.2.12]" };
-const PROXY: Step = Step { name: "ipvs-mode", says: "kube-proxy 1.36.3 runs in ipvs mode" };
-const IPVS_ADDRESS: Step = Step { name: "kube-ipvs0", says: "ipvs mode has added 192.0.2.12 to kube-ipvs0 on node-a" };
+    Step { name: "external-ip", description: "Service default/gateway, type ClusterIP, has externalIPs: [192.0.2.12]" };
+const PROXY: Step = Step { name: "ipvs-mode", description: "kube-proxy 1.36.3 runs in ipvs mode" };
+const IPVS_ADDRESS: Step =
+    Step { name: "kube-ipvs0", description: "ipvs mode has added 192.0.2.12 to kube-ipvs0 on node-a" };
 
 fn scene(steps: &Steps) -> Scene {
     let mut scene = Scene { objects: vec![manifest::node(NODE, NODE_IP)], ..Scene::default() };

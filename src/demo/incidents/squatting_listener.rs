@@ -20,12 +20,15 @@ pub(super) static INCIDENT: Incident = Incident {
     scene,
 };
 
-const SERVICES: Step =
-    Step { name: "services", says: "Services own 30080 (web), 30081 (batch, without endpoints) and 30082 (metrics)" };
-const PROXY: Step = Step { name: "iptables-proxy", says: "kube-proxy 1.36.3 runs in iptables mode" };
-const WEB_LISTENER: Step = Step { name: "web-listener", says: "a process listens on 0.0.0.0:30080" };
-const BATCH_LISTENER: Step = Step { name: "batch-listener", says: "the process listens on 0.0.0.0:30081" };
-const LOOPBACK_LISTENER: Step = Step { name: "loopback-listener", says: "the process listens on 127.0.0.1:30082" };
+const SERVICES: Step = Step {
+    name: "services",
+    description: "Services own 30080 (web), 30081 (batch, without endpoints) and 30082 (metrics)",
+};
+const PROXY: Step = Step { name: "iptables-proxy", description: "kube-proxy 1.36.3 runs in iptables mode" };
+const WEB_LISTENER: Step = Step { name: "web-listener", description: "a process listens on 0.0.0.0:30080" };
+const BATCH_LISTENER: Step = Step { name: "batch-listener", description: "the process listens on 0.0.0.0:30081" };
+const LOOPBACK_LISTENER: Step =
+    Step { name: "loopback-listener", description: "the process listens on 127.0.0.1:30082" };
 
 const WEB: u16 = 30080;
 const BATCH: u16 = 30081;

@@ -23,9 +23,9 @@ pub(super) static INCIDENT: Incident = Incident {
 };
 
 const OLD_PROXY: Step =
-    Step { name: "old-proxy", says: "kube-proxy has version 1.23.6, which opens a socket for every NodePort" };
-const DESCRIPTOR_LIMIT: Step = Step { name: "descriptor-limit", says: "its soft RLIMIT_NOFILE is 512" };
-const MANY_PORTS: Step = Step { name: "many-ports", says: "Service default/many has 490 NodePorts" };
+    Step { name: "old-proxy", description: "kube-proxy has version 1.23.6, which opens a socket for every NodePort" };
+const DESCRIPTOR_LIMIT: Step = Step { name: "descriptor-limit", description: "its soft RLIMIT_NOFILE is 512" };
+const MANY_PORTS: Step = Step { name: "many-ports", description: "Service default/many has 490 NodePorts" };
 
 const LIMIT: u64 = 512;
 /// 95 % of [`LIMIT`], without the other descriptors of the proxy.

@@ -34,14 +34,14 @@ pub(super) static INCIDENT: Incident = Incident {
 };
 
 const API_SERVER: Step =
-    Step { name: "default-range", says: "kube-apiserver runs with --service-node-port-range=30000-32767" };
-const SERVICE: Step = Step { name: "shop-service", says: "Service default/shop owns NodePort 30090" };
-const PROXY: Step = Step { name: "ipvs-proxy", says: "kube-proxy 1.36.3 runs in ipvs mode" };
+    Step { name: "default-range", description: "kube-apiserver runs with --service-node-port-range=30000-32767" };
+const SERVICE: Step = Step { name: "shop-service", description: "Service default/shop owns NodePort 30090" };
+const PROXY: Step = Step { name: "ipvs-proxy", description: "kube-proxy 1.36.3 runs in ipvs mode" };
 const PORT_RANGE: Step =
-    Step { name: "port-range", says: "net.ipv4.ip_local_port_range is 1024 65535, and no port is reserved" };
+    Step { name: "port-range", description: "net.ipv4.ip_local_port_range is 1024 65535, and no port is reserved" };
 const CLIENT: Step = Step {
     name: "client-socket",
-    says: "a connection from 192.0.2.11:30090 to 192.0.2.12:6443 waits for its SYN-ACK, which never comes",
+    description: "a connection from 192.0.2.11:30090 to 192.0.2.12:6443 waits for its SYN-ACK, which never comes",
 };
 
 const NODE_PORT: u16 = 30090;

@@ -99,7 +99,7 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "a page of a longer List",
         ),
         (
-            "a page that does not say where it goes on",
+            "a page without the place of the next page",
             br#"{"kind": "ServiceList", "metadata": {"remainingItemCount": 3}, "items": []}"#.to_vec(),
             "a page of a longer List",
         ),

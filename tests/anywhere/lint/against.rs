@@ -181,7 +181,7 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
         found(&exporter, &["--against", &against]).iter().any(|it| it.contains("host-network-port-taken/listener"))
     };
     assert!(reported(&world), "no pod of the exporter is there");
-    world.cluster.pods = Reading::Gap(Gap::new(Source::Pods, Why::NotAsked, "a file without Pods"));
+    world.cluster.pods = Reading::Gap(Gap::new(Source::Pods, Why::NotRequested, "a file without Pods"));
     assert!(!reported(&world), "it may be there already");
 }
 
@@ -343,7 +343,7 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
     assert_eq!(
         held(of("/system.slice/x", None), &elsewhere).len(),
         1,
-        "whoever listens on every address listens there"
+        "a process that listens on every address also listens on this address"
     );
 }
 

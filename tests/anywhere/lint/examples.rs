@@ -93,8 +93,8 @@ fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, Strin
     );
     let files = folder(&[("bin/manifest.yaml", manifest), ("bin/other", &other)]);
     let bin = files.path().join("bin");
-    fs::set_permissions(bin.join("other"), fs::Permissions::from_mode(0o755)).expect("a file of ours");
-    fs::rename(bin.join("other"), bin.join(program)).expect("a file of ours");
+    fs::set_permissions(bin.join("other"), fs::Permissions::from_mode(0o755)).expect("a file of this test");
+    fs::rename(bin.join("other"), bin.join(program)).expect("a file of this test");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_portreeve"), bin.join("portreeve")).expect("a link");
     let path = format!("{}:/usr/bin:/bin", bin.display());
     ended(Command::new("bash").args(["-c", script]).env("PATH", path).current_dir(files.path()))

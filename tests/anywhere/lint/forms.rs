@@ -133,7 +133,7 @@ fn a_rule_that_has_nothing_to_compare_with_is_skipped_and_not_passed() {
     let (_, stdout, _) = lint(&[("a.yaml", &manifest())], &["a.yaml", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(
-        document["notAsked"][0],
+        document["notRun"][0],
         serde_json::json!({
             "rule": "pod-waits-for-port", "variants": ["pod"], "detail": "no cluster was given",
         })

@@ -31,7 +31,7 @@ pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (Stri
     (String::from_utf8(stdout).expect("UTF-8"), String::from_utf8(stderr).expect("UTF-8"))
 }
 
-/// The same in a folder without a chart.
+/// Standard output of `lint -` for this text in a folder without a chart.
 fn elsewhere(text: &str, arguments: &[&str]) -> String {
     from_stdin(folder(&[]).path(), text, arguments).0
 }

@@ -309,7 +309,7 @@ fn the_headline_says_of_how_many_objects_so_many_were_judged() {
     assert_eq!(head(&(release.to_owned() + &sound)), "manifests: no port conflicts in 1 of 2 objects.");
     assert_eq!(head(&(outside.clone() + &sound)), "manifests: 1 warning");
     assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
-    // An unread object does not count as judged; an empty List is no object.
+    // An unread object is not treated as judged; an empty List is no object.
     let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
     assert_eq!(
         head(&broken),

@@ -96,7 +96,7 @@ pub(crate) fn containers(port: &str) -> String {
     format!("containers: [{{ports: [{{{port}}}]}}]")
 }
 
-/// Two warnings and an information.
+/// Two warnings and one finding of severity info.
 pub(crate) fn manifest() -> String {
     let daemon = format!("hostNetwork: true, {}", containers("containerPort: 9100"));
     service("shop/web", "nodePort: 30080")

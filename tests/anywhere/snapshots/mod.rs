@@ -44,7 +44,7 @@ fn replayed(name: &str) -> Value {
     replay(&folder().join(format!("{name}.json")))
 }
 
-/// The same for a file.
+/// The output of this version for the snapshot in a file, as `-o json`.
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());

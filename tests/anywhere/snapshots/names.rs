@@ -28,7 +28,7 @@ fn rename(list: &mut Value, keys: &[&str]) -> usize {
     count
 }
 
-/// The same for the Services that answers to health checks name, as `default/web`.
+/// Renames the Services in answers to health checks, as `default/web`.
 fn rename_answers(checks: &mut Value) {
     for check in checks.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some((namespace, name)) =
@@ -39,7 +39,7 @@ fn rename_answers(checks: &mut Value) {
     }
 }
 
-/// The same for every program in a tree of facts.
+/// Renames every program in a tree of facts.
 fn rename_programs(facts: &mut Value) -> usize {
     match facts {
         Value::Array(entries) => entries.iter_mut().map(rename_programs).sum(),

@@ -19,7 +19,7 @@ fn network(world: &mut Snapshot, namespace: PodNamespace) {
     }
 }
 
-/// A pod with so many connections to 10.244.1.5:8888, of which some are in TIME_WAIT, that listens on these ports.
+/// A pod that listens on these ports, with so many connections to 10.244.1.5:8888; `time_wait` of them are in TIME_WAIT.
 fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     let (source, destination) = ("10.244.0.9".parse().expect("an address"), "10.244.1.5".parse().expect("an address"));
     let owner = in_pod(uid, "node");

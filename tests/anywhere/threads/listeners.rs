@@ -65,7 +65,7 @@ fn kubernetes_115568() -> Served {
     World::of(&[served("default/helloworld", "NodePort", "8080:32000/TCP", "")])
         .owner("32000")
         .says("remote clients to 192.0.2.1, 192.0.2.2: a pod of ")
-        .says("no process has to listen there")
+        .says("no process has to listen on a NodePort")
         .names("node-port", "Service default/helloworld")
         .advises("connect to port 32000 of 192.0.2.1")
 }
@@ -96,7 +96,7 @@ fn kubekey_1468() -> Served {
         .mode(Mode::Ipvs)
         .owner("31005")
         .says("31005/tcp, proxy mode ipvs")
-        .says("no process has to listen there")
+        .says("no process has to listen on a NodePort")
         .names("node-port", "Service default/app")
         .advises("connect to port 31005 of 192.0.2.1")
 }
@@ -111,7 +111,7 @@ fn kube_router_357() -> Served {
         .without_kube_proxy()
         .said(Mode::Ipvs)
         .owner("8099")
-        .says("no process has to listen there")
+        .says("no process has to listen on a NodePort")
         .names("node-port", "Service default/k8s-webapp-demo")
         .advises("connect to port 8099 of 192.0.2.1")
 }

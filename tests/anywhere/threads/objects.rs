@@ -18,7 +18,7 @@ pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String
     )
 }
 
-/// The same with an endpoint for each of its ports on both nodes.
+/// A Service as of [`service`], with an endpoint for each of its ports on both nodes.
 pub(super) fn served(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let slice = endpoints(name, ports.split(',').count(), &["10.244.0.5@n1", "10.244.1.5@n2"]);
     service(name, kind, ports, more) + &slice
@@ -67,7 +67,7 @@ pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     )
 }
 
-/// A pod like that, of which only a probe names the port.
+/// A hostNetwork pod whose port only a probe names.
 pub(super) fn probed(name: &str, port: u16) -> String {
     let probe = format!("livenessProbe: {{httpGet: {{port: {port}}}}}\n");
     host_pod(name, &[]).replace("    ports:\n", &format!("    {probe}"))

@@ -41,7 +41,7 @@ fn connect_helm_charts_22() -> Served {
 fn istio_6050() -> Served {
     World::of(&[served("shop/backend", "NodePort", "80:31380/TCP", "")])
         .owner("31380 --refused")
-        .says("what to do if 31380/tcp seems closed: no process has to listen there")
+        .says("what to do if 31380/tcp seems closed: no process has to listen on a NodePort")
         .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused Service another")
         .names("node-port", "Service shop/backend")
         .advises("give the refused Service another number, such as 30000")

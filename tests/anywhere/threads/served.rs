@@ -14,13 +14,13 @@ impl Termination for Served {
 }
 
 impl Served {
-    /// As of what is named: a further command to type.
+    /// As [`Named::types`]: a further command to type.
     #[track_caller]
     pub(super) fn types(self, words: &str) -> Self {
         self.0.types(words)
     }
 
-    /// As of what is named: further words for a person.
+    /// As [`Named::advises`]: further words for a person.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Self {
         self.0.advises(words)

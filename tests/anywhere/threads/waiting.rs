@@ -96,7 +96,7 @@ fn kubernetes_134057() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#112522
-/// Symptom: a pod is not scheduled for its hostPort, while no process listens there
+/// Symptom: a pod is not scheduled for its hostPort, while no process listens on this port
 /// Says: `pod-waits-for-port/pod`: a hostPort has no socket, and the pod that has it is named
 #[test]
 fn kubernetes_112522() -> Served {

@@ -22,7 +22,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The same of Services that Cilium serves in part, or as another one's.
+/// The shapes of Services that Cilium serves in part, or as another Service's, and what a reader calls them.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),

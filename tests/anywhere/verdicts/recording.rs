@@ -61,7 +61,7 @@ impl Recording {
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// The same with places that are no vantage points, each by its name.
+    /// The recorded answers of a listener, also for clients at places that are no vantage points, each by its name.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))

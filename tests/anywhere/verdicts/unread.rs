@@ -117,7 +117,7 @@ fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     }
 }
 
-/// The same with a few of its listeners and their ports. The verdicts for other listeners depend on the same input.
+/// A recording and its node with a few of the listeners and their ports. The verdicts for other listeners depend on the same input.
 fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapshot) {
     let (kept, others): (Vec<Row>, Vec<Row>) =
         recording.listeners.into_iter().partition(|row| BINDS.contains(&row.bind.as_str()));
@@ -145,7 +145,7 @@ struct Compared {
     wrong: Vec<String>,
 }
 
-/// The same without one input: a verdict may be unknown, and the rules may report fewer losses.
+/// Compares a recording with its node without one input: a verdict may be unknown, and the rules may report fewer losses.
 fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();

@@ -229,7 +229,7 @@ fn only_what_is_asked(world: &mut Snapshot) {
     let down = seen(&mut world.kernel.interfaces).tunnels_down().map(|(port, _)| port);
     let asked = query.owner_ports.union(&down.collect());
     for socket in listeners.iter_mut().filter(|socket| !asked.contains(socket.local_port)) {
-        socket.owner = Owner::NotAsked;
+        socket.owner = Owner::NotRead;
     }
     let accepted = |socket: &Socket| {
         listeners.iter().any(|it| {

@@ -16,7 +16,7 @@ pub(crate) struct World {
     /// The facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// Every information and every unknown result, in the form of [`super::reported`].
+    /// Every finding of severity info, and every unknown result, in the form of [`super::reported`].
     #[serde(default)]
     pub(super) says: Lines,
     /// Findings above info, each of them a known false alarm.
@@ -45,7 +45,7 @@ pub(super) struct Change {
     /// The removed lines.
     #[serde(default)]
     pub(super) without: Lines,
-    /// `sick`: every finding above info. `later`: every information and unknown result, if these differ.
+    /// `sick`: every finding above info. `later`: every finding of severity info and every unknown result, if these differ.
     pub(super) says: Option<Lines>,
 }
 
@@ -135,7 +135,7 @@ pub(super) struct Cluster {
     pub(super) node_port_range: Option<String>,
 }
 
-/// A block of lines; empty lines and lines that begin with `#` do not count.
+/// A block of lines; empty lines and lines that begin with `#` are skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines(pub(super) Vec<String>);
 

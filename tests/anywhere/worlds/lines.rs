@@ -251,7 +251,7 @@ pub(super) fn pods(line: &str) -> Vec<Pod> {
         probed: Vec::new(),
         own_ports: Vec::new(),
         containers: Vec::new(),
-        said_in_use: Vec::new(),
+        reported_in_use: Vec::new(),
         more_networks: false,
         ip_local_port_range: None,
         ip_local_reserved_ports: None,

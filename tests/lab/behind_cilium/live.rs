@@ -324,6 +324,9 @@ fn who_cannot_bind_again_is_told_before_and_after() {
         },
     }));
     let event = node.event(&agent, "HostNetworkPortTaken", ("Pod", "restarted"));
-    assert!(event["note"].as_str().is_some_and(|note| note.contains("Cilium refuses bind() there")), "{event}");
+    assert!(
+        event["note"].as_str().is_some_and(|note| note.contains("Cilium refuses bind() on this NodePort")),
+        "{event}"
+    );
     assert_eq!(exposed(&agent, "host-network-port-taken/refused", "warning"), Some(1.0), "{}", agent.metrics());
 }

@@ -8,7 +8,7 @@ use super::{Stage, Writer, written};
 
 const RULE: &str = "external-ip-conflict/node-address";
 
-/// The Event of the agents of `n1` and `n2`, of which `n1` was first.
+/// The Event of the agents of `n1` and `n2`; the agent of `n1` was first.
 #[track_caller]
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     let mut finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");

@@ -5,7 +5,7 @@ use crate::parts::{PRIMARY, Role, objects, until};
 
 /// Fault (API server): its etcd is frozen (SIGSTOP)
 /// Does: still scans, with its last facts; new listeners are found
-/// Right again: Events are written once etcd goes on
+/// Right again: Events are written when etcd continues
 /// Lost: nothing
 ///
 /// Fault (API server): its etcd is killed, and started again

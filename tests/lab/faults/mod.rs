@@ -37,7 +37,7 @@ impl Node {
         Self::with(&[])
     }
 
-    /// The same with further flags of kube-apiserver.
+    /// The node, with further flags of kube-apiserver.
     #[track_caller]
     fn with(flags: &[&str]) -> Self {
         enter_alone();

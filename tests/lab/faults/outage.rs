@@ -12,7 +12,7 @@ use crate::{
 
 /// The watches at all times; Nodes and settings are read only now and then.
 const WATCHED: [&str; 2] = ["services", "pods"];
-/// The age of facts that counts as an outage: twice the default time limit of a request.
+/// The age of facts that is treated as an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
 
 /// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
@@ -47,7 +47,7 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 
 /// Fault (API server): kube-apiserver is frozen (SIGSTOP) with every connection open
 /// Does: still scans the node, with its last facts about the cluster; new listeners are found
-/// Right again: Events are written as soon as the server goes on
+/// Right again: Events are written as soon as the server continues
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver is killed (SIGKILL)

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{FOUND, Node, age, serve, squat, until_found, until_told};
 use crate::parts::{Relay, objects, until, until_within};
 
-/// The age of facts that counts as an outage.
+/// The age of facts that is treated as an outage.
 const LONG: f64 = 20.0;
 /// Longer than a watch may be silent.
 const SILENCE: Duration = Duration::from_secs(180);
@@ -18,7 +18,7 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Lost: nothing
 ///
 /// Fault (API server): a watch is cut in the middle of a line
-/// Does: discards the half line, and goes on from the last whole line
+/// Does: discards the half line, and continues from the last whole line
 /// Right again: with the next watch
 /// Lost: nothing
 ///

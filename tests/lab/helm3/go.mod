@@ -1,4 +1,4 @@
-// An older helm, with which the chart must work, too. To go to another version:
+// An older helm: the chart must work with this version too. To change the version:
 //
 //	go get -tool helm.sh/helm/v3/cmd/helm@v3.X.Y && go mod tidy
 module portreeve.test/helm3

@@ -1,7 +1,7 @@
 // kube-proxy 1.23.6, the last that holds a socket on every NodePort; `make lab` builds it.
 //
 // Its replace list is made as that of ../go.mod is; golang.org/x/{sys,net,tools} are newer than it asks for, since
-// those of its day do not build with the Go of ours.
+// those of its day do not build with the Go of this repository.
 module portreeve.test/oldproxy
 
 go 1.26.0

@@ -2,5 +2,5 @@ module portreeve.test/openreports
 
 go 1.25.0
 
-// The definition of ClusterReport, with which an API server checks what `-o openreports` prints. Nothing of the module is compiled.
+// The definition of ClusterReport. An API server checks the output of `-o openreports` with it. Nothing of the module is compiled.
 require github.com/openreports/reports-api v0.2.1

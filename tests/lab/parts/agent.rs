@@ -162,7 +162,7 @@ impl Agent {
     /// The state after this number of scans that begin from now on.
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // A scan that is running does not count.
+        // A scan that is running is left out.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()

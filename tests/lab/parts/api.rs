@@ -85,7 +85,7 @@ impl Api {
         self.post(&format!("{}?fieldManager=lab", collection(object)), object)
     }
 
-    /// The same, if no error is expected.
+    /// Creates an object, and returns the stored object; no error is expected.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))

@@ -54,7 +54,7 @@ impl ControlPlane {
         }
     }
 
-    /// The same with further flags of kube-apiserver.
+    /// An API server with further flags.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
         Self::on("127.0.0.1", flags)
@@ -138,7 +138,7 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// The same with a serving certificate of a new authority, and another key for the tokens of service accounts:
+    /// Starts the API server again with a serving certificate of a new authority, and another key for the tokens of service accounts:
     /// the clients' certificates and tokens are not valid any more.
     #[track_caller]
     pub fn restart_rotated(&mut self) {

@@ -38,24 +38,24 @@ impl Etcd {
         self.process.as_mut().expect("it runs").wait_for("etcd", || http_get(PLACE, "/readyz"));
     }
 
-    /// Freezes it at any moment.
+    /// Freezes etcd, at any moment.
     #[track_caller]
     pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
     }
 
-    /// Continues it.
+    /// Continues etcd.
     #[track_caller]
     pub fn thaw(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
     }
 
-    /// Ends it.
+    /// Ends etcd.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again, with its content.
+    /// Starts etcd again, with its content.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -63,7 +63,7 @@ impl Etcd {
         self.wait_until_ready();
     }
 
-    /// Its current content; this restarts it.
+    /// The current content of etcd; this restarts etcd.
     #[track_caller]
     pub fn save(&mut self) -> Saved {
         self.kill();
@@ -73,7 +73,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// Ends it, and starts it with this older content; none means empty.
+    /// Ends etcd, and starts it with this older content; none means empty.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

@@ -45,7 +45,7 @@ struct Finished {
 /// Runs a test's body, a closure, with IPVS: on this machine, or as the same test of the same program in its own guest.
 ///
 /// # Panics
-/// When it panics there; with what it printed.
+/// When the body panics in the guest; with the body's output.
 #[track_caller]
 pub fn with_ipvs<F: FnOnce()>(body: F) {
     if Path::new("/proc/net/ip_vs").exists() {
@@ -62,7 +62,7 @@ pub fn with_ipvs<F: FnOnce()>(body: F) {
 /// Runs all tests of a program in a guest, one after another.
 ///
 /// # Panics
-/// When one fails there; with what it printed.
+/// When a test fails in the guest; with the output of the tests.
 #[track_caller]
 pub fn pass_in_a_guest(program: &str) {
     let Finished { code, stdout, stderr } = run(&[program, "--test-threads=1"]);

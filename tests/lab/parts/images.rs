@@ -32,7 +32,7 @@ pub fn portreeve(folder: &Path) -> PathBuf {
     })
 }
 
-/// The same for a program that answers at a given address, and otherwise sleeps.
+/// Builds the image of a program that answers at a given address, and otherwise sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &[], &folder.join("stranger"), |context| {

@@ -14,8 +14,8 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// Its first process. Like systemd's in a container it has the control group `init.scope`, by which a reader of `/proc`
-/// knows that it sees a whole node; bash, because it waits for orphans. Sockets, locks and shared memory are the
+/// The machine's first process. As systemd in a container, the process has the control group `init.scope`: by this group, a reader of
+/// `/proc` knows that it sees a whole node; bash, because it waits for orphans. Sockets, locks and shared memory are the
 /// machine's own, and what is kept goes into the directory.
 const INIT: &str = r#"
 set -eu
@@ -35,7 +35,8 @@ sleep infinity & wait
 /// Dropping it kills everything in it at once.
 pub struct Machine {
     first: Process,
-    /// Behind the first, with which they end: what they started may stay in their control groups until then.
+    /// Dropped after `first`. Programs end with `first`, but their children may stay in the programs' control groups until
+    /// `first` has ended.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -47,7 +48,7 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// The same in another network namespace than the calling thread's.
+    /// A machine in another network namespace than the calling thread's.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])

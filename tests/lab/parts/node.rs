@@ -87,7 +87,7 @@ impl Wired {
 
 /// Makes a link of the node, and sets up its far end.
 ///
-/// The node is told its neighbours: on most links it has no link-local address to look for them with.
+/// The neighbours of the node are set: on most links, the node has no link-local address for neighbour discovery.
 fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
     let hardware = "02:00:00:00:00:01";
     let mut commands = vec![

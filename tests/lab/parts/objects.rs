@@ -79,7 +79,7 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// The same with a selector, without a controller that makes its endpoints. Without a selector it is unknown whether the
+/// A dual-stack Service of type NodePort with a selector, without a controller that makes its endpoints. Without a selector it is unknown whether the
 /// Service leads to a listener of the node, while its endpoints are not read.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);

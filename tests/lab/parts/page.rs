@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
     /// ends of names may differ.
     ///
     /// # Panics
-    /// At the first difference, with what was printed.
+    /// At the first difference, with the printed output.
     #[track_caller]
     pub fn follows(&self, page: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks").join(page).with_extension("md");
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The commands in the blocks of a page; a line that ends with a backslash or a bar goes on.
+/// The commands in the blocks of a page; a line that ends with a backslash or a bar continues on the next line.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;

@@ -35,7 +35,7 @@ impl Process {
         Self::start_by(&[], program, arguments, directory)
     }
 
-    /// The same, started by a command that is given the program and its arguments.
+    /// Starts a program as [`Self::start`] does, but by a command that gets the program and its arguments.
     #[track_caller]
     pub fn start_by(command: &[String], program: &str, arguments: &[String], directory: &Path) -> Self {
         let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };

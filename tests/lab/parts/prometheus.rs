@@ -25,7 +25,7 @@ impl Prometheus {
         Self::run(Directory::new(), agents, &json!({"rule_files": files}))
     }
 
-    /// The same with these rules, and an Alertmanager at an address that gets their alerts.
+    /// A Prometheus with these rules, and an Alertmanager at an address that gets their alerts.
     #[track_caller]
     pub fn telling(alertmanager: &str, rules: &Value, agents: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -34,7 +34,7 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// The same for copies of an agent, on so many nodes that it scrapes each every five seconds.
+    /// A Prometheus for copies of an agent, on so many nodes that it scrapes each every five seconds.
     #[track_caller]
     pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
         let directory = Directory::new();
@@ -122,7 +122,7 @@ impl Prometheus {
         self.query_over(query, span, 1)
     }
 
-    /// The same at every so many seconds.
+    /// The series that a query had in a span of Unix time, at steps of so many seconds.
     ///
     /// # Panics
     /// As [`Self::query`].

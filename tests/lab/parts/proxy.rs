@@ -38,7 +38,7 @@ impl Proxy {
         Self::start_by(&[], cluster, mode, settings)
     }
 
-    /// The same, started by a command that is given the program and its arguments.
+    /// A kube-proxy as of [`Self::start`], started by a command that gets the program and its arguments.
     #[track_caller]
     pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);
@@ -46,7 +46,7 @@ impl Proxy {
         proxy
     }
 
-    /// The last that holds every NodePort with a socket, 1.23.6 in iptables mode, with at most so many file
+    /// The last kube-proxy that holds every NodePort with a socket, 1.23.6 in iptables mode, with at most so many file
     /// descriptors. It may have programmed nothing yet.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
@@ -57,7 +57,7 @@ impl Proxy {
         proxy
     }
 
-    /// The same of 1.37.2, the first with a gate for NodePorts of loopback in nftables mode.
+    /// A kube-proxy 1.37.2, the first with a gate for NodePorts of loopback in nftables mode.
     #[track_caller]
     pub fn start_newer(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(&[], "kube-proxy-1.37.2", cluster, mode, settings);
@@ -65,7 +65,7 @@ impl Proxy {
         proxy
     }
 
-    /// The output of a kube-proxy that ends by itself.
+    /// The output of a kube-proxy that ends without a signal.
     #[track_caller]
     pub fn end(cluster: &ControlPlane, mode: &str, settings: &Value) -> String {
         let directory = Directory::new();

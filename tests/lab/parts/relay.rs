@@ -82,7 +82,7 @@ impl Relay {
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
-            // A connection that has ended by itself counts as cut.
+            // A connection that has ended by itself is treated as cut.
             stream.shutdown(Shutdown::Both).ok();
         }
     }

@@ -30,7 +30,7 @@ impl Role {
         self
     }
 
-    /// Binds it to `observer`, and waits until all of it is in force.
+    /// Binds the role to `observer`, and waits until all its rights are in force.
     #[track_caller]
     pub fn grant(&self, cluster: &mut ControlPlane) {
         for object in &self.0 {

@@ -73,7 +73,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     let said = match answer {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
-        // A process that accepts and then sends nothing counts as no answer.
+        // A process that accepts and then sends nothing is treated as no answer.
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
         Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
             return Answer::Unreachable;
@@ -101,12 +101,12 @@ fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// The body of `GET path`, where that is a success.
+/// The body of `GET path`, if the request succeeds.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     http_get_with(address, path, "")
 }
 
-/// The same with headers, each with its line end.
+/// The body of `GET path` with these headers, each with its line end, if the request succeeds.
 pub fn http_get_with(address: &str, path: &str, headers: &str) -> Option<String> {
     exchange(connect(address)?, path, headers).filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }

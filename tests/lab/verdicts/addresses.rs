@@ -23,7 +23,7 @@ const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 /// The port of the Service, and another one on which the peer listens as well.
 const PORTS: [u16; 2] = [10250, 22];
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report with packets to the other Node's address, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

@@ -31,7 +31,7 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     outside.chain(on_the_link).chain(loopback).collect()
 }
 
-/// The same, and the node's to the address of loopback that no interface has.
+/// All questions about a port, also the node's question to the loopback address that no interface has.
 pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()

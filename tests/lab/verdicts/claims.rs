@@ -1,4 +1,4 @@
-//! Several who claim one port of the node: Services by what is behind them, and who is told to answer.
+//! Several claims on one port of the node: Services with different endpoints, and who answers according to the report.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -17,7 +17,7 @@ use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 /// The port on which another pod answers for the one that claims a port against a Service's NodePort.
 pub const OTHER: u16 = 9090;
 
-/// What is behind a Service.
+/// The endpoints of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// An endpoint on this node.
@@ -69,7 +69,7 @@ pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>
     objects::service(name, &[entry])
 }
 
-/// The same of type LoadBalancer, without a nodePort.
+/// A dual-stack Service of one port and of type LoadBalancer, without a nodePort.
 pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     let mut service = service(name, protocol, port, None);
     service["spec"]["type"] = json!("LoadBalancer");
@@ -85,8 +85,8 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// Who is told to answer on a port, in the letters of a recording: `P` the pod of the Service that has it as its
-/// nodePort, `O` the other pod, `?` where it cannot be told.
+/// Who answers on a port according to Portreeve, in the letters of a recording: `P` the pod of the Service that has the port as its
+/// nodePort, `O` the other pod, `?` if the answer is not known.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
@@ -97,7 +97,7 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
             Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
-        // As packets are read: who asks a link-local address may or may not be told that it leads nowhere.
+        // Packets are read in this way too: a client of a link-local address may get an error that no route exists, or no error.
         Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
         Ok(Outcome::Refused) => 'R',
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
@@ -109,7 +109,7 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
     owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.outcome, it.from, it.to))).collect()
 }
 
-/// What a rule says of a port: how bad it is where that is above info, and from where something is lost.
+/// The findings of a rule about a port: the highest severity above info, and the vantage points that lose connections.
 pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (Option<Severity>, Affected) {
     let board = judge(snapshot, &Limits::default());
     let of_port = board

@@ -46,7 +46,7 @@ pub struct HostPort {
     pub address: Option<&'static str>,
 }
 
-/// What the plugin is told of a pod.
+/// The facts of a pod that the plugin gets.
 pub struct Sandbox<'a> {
     pub plugin: Plugin,
     /// Its container.
@@ -69,7 +69,7 @@ pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("ADD", pod, host_ports);
 }
 
-/// Takes them away.
+/// Removes hostPorts of a pod.
 #[track_caller]
 pub fn delete(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("DEL", pod, host_ports);

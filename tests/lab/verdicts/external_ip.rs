@@ -46,7 +46,7 @@ fn rows(protocols: &[Protocol]) -> Vec<Row> {
     rows
 }
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report with packets to the external IP, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str, protocols: &[Protocol]) {
     let wired = Wired::enter();

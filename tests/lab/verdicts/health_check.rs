@@ -1,4 +1,5 @@
-//! healthCheckNodePorts that somebody has before kube-proxy: what the probe of a load balancer gets, and what is said.
+//! healthCheckNodePorts that a process or connection has before kube-proxy starts: the answer to the probe of a load balancer, and the
+//! report.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -24,7 +25,7 @@ use crate::{
 /// none of these 86 lowest numbers to a NodePort that it chooses itself (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report and the health checks' answers with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

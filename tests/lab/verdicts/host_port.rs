@@ -45,7 +45,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report with packets to a hostPort, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

@@ -1,4 +1,4 @@
-//! Masquerading: which ports it gives, and whether a connection that was given a NodePort is judged as it works.
+//! Masquerade: the source ports that it chooses, and whether the verdict about a connection from a NodePort matches the connection.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// A place beyond the client, who forwards nothing.
 const SILENT: &str = "198.51.100.1:7";
-/// How often at most is looked for what has to be told; a SYN is sent again within half a minute.
+/// The largest number of scans for the expected findings; a SYN is sent again within half a minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -66,7 +66,10 @@ fn flows_that_were_given_ports_of_the_range_are_seen_as_conntrack_lists_them() {
         .map(|it| (it.protocol, place(it.source), place(it.translated), place(it.server)))
         .collect();
     assert_eq!(unanswered, hanging);
-    assert!(unanswered.iter().filter(|it| it.0 == Protocol::Udp).count() >= 3, "nobody answers there: {listed:#?}");
+    assert!(
+        unanswered.iter().filter(|it| it.0 == Protocol::Udp).count() >= 3,
+        "no process answers on this address: {listed:#?}"
+    );
 }
 
 #[test]
@@ -128,7 +131,7 @@ impl Flow {
         )
     }
 
-    /// The pod's own port, by which the rules know it.
+    /// The pod's own port. The rules of the firewall name the flow by this port.
     fn sport(&self) -> u16 {
         self.port - 10_000
     }
@@ -150,11 +153,11 @@ impl Flow {
     }
 }
 
-/// Compares what became of connections with what is said of them, in a mode of a real kube-proxy.
+/// Compares connections with the findings about them, with a real kube-proxy in this mode.
 ///
-/// In ipvs mode a connection that hangs although its server answers has to be told where ipvs has an endpoint to send the
-/// answer to, and none that works or has a silent server may be. In other modes none is told, so that all that are tracked
-/// have to work.
+/// In ipvs mode, a connection that hangs although its server answers must be in a finding if ipvs has an endpoint for the answer. A
+/// connection that works, or whose server is silent, must be in no finding. In other modes no connection is in a finding, so all
+/// tracked connections must work.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -197,7 +200,7 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The connections that are told, once these are among them. ipvs forgets within seconds that it took an answer, and
+/// The connections in findings, after these connections are among them. ipvs forgets within seconds that it took an answer, and
 /// takes the next one.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {

@@ -2,8 +2,8 @@
 //! vantage point, a real connection is asked who answers, and what Portreeve says of that node must be that.
 //!
 //! Nothing expected is written here. Listeners are asked before there is any proxy, and again when it has programmed
-//! the Services on their ports: a cell counts where the process answered before. What is judged is what the shipped
-//! `portreeve snapshot` saw in the node; it is told neither the mode nor a setting.
+//! the Services on their ports: an answer is recorded if the process answered before. The judged snapshot is from the
+//! shipped `portreeve snapshot` on the node, without a flag for the mode or a setting.
 //!
 //! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
 //! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
@@ -81,7 +81,7 @@ fn behind_the_gate_for_node_ports_of_loopback_verdicts_are_what_packets_show() {
         settings["featureGates"] = json!({"KubeProxyNFTablesLocalhostNodePorts": true});
         lab.agrees_behind(Proxy::start_newer(&lab.cluster, "nftables", &settings), name, "nftables");
     };
-    // Not the other way round: 1.37.2 cannot delete the chain of what it refused while its map leads there, and syncs nothing.
+    // Not the other way round: 1.37.2 cannot delete the chain of refused connections while its map leads to the chain, and syncs nothing.
     agrees("nftables-1.37-localhost", json!({"nodePortAddresses": ["primary", "localhost"]}));
     agrees("nftables-1.37-gate", json!({}));
 }
@@ -150,10 +150,10 @@ pub struct Listener {
     port: u16,
 }
 
-/// What is bound, over TCP and UDP.
+/// The bound addresses, over TCP and UDP.
 const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 
-/// Listeners of a protocol, by what they are bound to.
+/// Listeners of a protocol, by the address to which they are bound.
 pub type Bound = (Protocol, &'static [Bind]);
 
 /// Each of these with every shape, on a port of its own.
@@ -260,7 +260,7 @@ fn drop_what_is_marked() {
     }
 }
 
-/// Flows of datagrams that an earlier proxy translated go on until they are forgotten, and a source port may come again.
+/// The kernel translates flows of datagrams of an earlier proxy until it forgets the flows, and a source port may come again.
 #[track_caller]
 fn forget_flows() {
     let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");

@@ -49,7 +49,7 @@ fn connections() -> Vec<Outgoing> {
     all
 }
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report with outgoing connections, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

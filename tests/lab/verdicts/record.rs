@@ -47,7 +47,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
     }
 }
 
-/// Compares it with what is committed, after `UPDATE=1` has recorded it.
+/// Compares a recording with the committed recording. With `UPDATE=1`, writes the recording first.
 #[track_caller]
 pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     update(name, recording);

@@ -26,7 +26,7 @@ const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// no healthCheckNodePort is chosen by itself.
 const FIRST: [u16; 2] = [8100, 30020];
 
-/// Compares them in a mode of a real kube-proxy.
+/// Compares the report with packets, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

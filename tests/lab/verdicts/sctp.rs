@@ -41,7 +41,7 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// The NodePorts, by what is behind their Services.
+/// The NodePorts, each with the endpoints of its Service.
 const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothing)];
 /// How often a listener looks whether it is still wanted, in milliseconds: it is not woken by being shut down.
 const LOOK_UP: u16 = 100;

@@ -1,4 +1,4 @@
-//! Services, by what a proxy makes of them.
+//! Services, by how a proxy programs them.
 
 use serde_json::{Value, json};
 

@@ -66,7 +66,7 @@ fn scans() -> u64 {
 /// The metrics after the agent has started and ended this number of further scans.
 #[track_caller]
 fn after_scans(more: u64) -> String {
-    // A scan that may be running now does not count.
+    // A scan that may be running now is left out.
     let enough = scans() + 1 + more;
     wait_for("/metrics", |text| scans_in(text) >= enough)
 }

@@ -50,7 +50,7 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 }
 
 /// Fault (node): the thread that reads the node hangs, as in a read that never returns
-/// Does: continues to answer; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
+/// Does: continues to answer; after a minute it is treated as dead (`/livez`, the probe), so that kubelet restarts it
 /// Right again: within two scans, if the thread continues by itself
 /// Lost: scans meanwhile
 #[test]
@@ -62,8 +62,8 @@ fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // The agent counts as alive for a minute, about as long as one wait takes. On a busy machine requests take longer.
-    until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent counts as dead");
+    // The agent is treated as alive for a minute, about as long as one wait takes. On a busy machine requests take longer.
+    until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent is treated as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);
     assert!(metrics.contains(SQUATTED) && scans_in(&metrics) <= before + 1, "a known finding stays: {metrics}");

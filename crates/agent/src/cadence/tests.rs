@@ -63,7 +63,7 @@ impl Scans {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The share of a core for scans, and for reading connections. The first of each does not count.
+    /// The share of a core for scans, and for reading connections. The first of each is left out.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();

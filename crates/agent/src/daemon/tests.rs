@@ -94,7 +94,7 @@ async fn a_reader_that_panics_is_counted_and_every_finding_is_held() {
 async fn an_agent_that_lost_a_task_ends_and_names_the_task() {
     let mut agent = agent(|_| trapped()).await;
     agent.tasks.spawn("watching the cluster", async { panic!("a bug of a watch") });
-    let ended = agent.run_until_stopped().await.expect_err("it must not go on without its task").to_string();
+    let ended = agent.run_until_stopped().await.expect_err("the agent must not continue without its task").to_string();
     assert!(ended.starts_with("watching the cluster ended: ") && ended.contains("a bug of a watch"), "{ended}");
 }
 
@@ -129,7 +129,7 @@ async fn if_connections_cost_much_scans_go_on_without_them_and_keep_the_last_one
         facts.hostname = format!("scan {}", queries.lock().expect("no panic").len());
         if wanted.skipped.contains(&Source::Clients) {
             facts.clients =
-                Reading::Gap(portreeve_facts::Gap::new(Source::Clients, portreeve_facts::Why::NotAsked, "skipped"));
+                Reading::Gap(portreeve_facts::Gap::new(Source::Clients, portreeve_facts::Why::NotRequested, "skipped"));
         }
         facts
     })

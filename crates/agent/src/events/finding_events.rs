@@ -138,7 +138,7 @@ impl FindingEvents {
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// The next request. From now on it counts as sent.
+    /// The next request. From now on it is treated as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
         let (event, name, request) = match (step, &self.maybe, &self.reported) {

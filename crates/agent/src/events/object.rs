@@ -84,7 +84,7 @@ impl PlannedEvent {
         Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
-    /// Whether both are one Event on the server.
+    /// Whether this Event and the other are one Event on the server.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         (&self.namespace, &self.names) == (&other.namespace, &other.names)
     }

@@ -221,8 +221,8 @@ impl Writer {
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
-        let said = serde_json::from_slice::<Status>(&body);
-        let exists = said.as_ref().is_ok_and(|said| said.reason.as_deref() == Some("AlreadyExists"));
+        let answer = serde_json::from_slice::<Status>(&body);
+        let exists = answer.as_ref().is_ok_and(|answer| answer.reason.as_deref() == Some("AlreadyExists"));
         let reply = match (status, &write.request) {
             (status, Request::Read) if status.is_success() => {
                 let read: Result<Seen, _> = serde_json::from_slice(&body);
@@ -245,8 +245,8 @@ impl Writer {
             (Reply::Forbidden | Reply::Stuck | Reply::Refused | Reply::Unavailable(_), _) => false,
         };
         let failure = (!fine).then(|| {
-            let message = match said {
-                Ok(said) => said.message,
+            let message = match answer {
+                Ok(answer) => answer.message,
                 Err(_) if status.is_success() => {
                     format!("{}/{} is no Event, or a long one", write.namespace, write.name)
                 }

@@ -36,7 +36,7 @@ impl Spread {
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// The longest wait of any node. An unknown number of Nodes counts as very many.
+    /// The longest wait of any node. An unknown number of Nodes is treated as very many.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

@@ -107,7 +107,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    // After the NodePorts: of two claims of one address the first counts.
+    // After the NodePorts: of two claims of one address the hook uses the first.
     if let Ok(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
@@ -267,7 +267,7 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> Option<(Key, Evidence)> {
     problems.max_by_key(|(_, evidence)| evidence.severity)
 }
 
-/// The key of a refused bind: only a NodePort refuses.
+/// The key of a refused bind. The guard refuses only binds of NodePorts.
 fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Option<Key> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
@@ -464,7 +464,7 @@ mod tests {
     #[test]
     fn endpoints_that_are_not_read_change_nothing() {
         let mut world = world();
-        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+        world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
         assert!(conflict_of(&world, &bind("0.0.0.0:30080", Answer::Allowed)).is_some());
     }
 

@@ -102,7 +102,7 @@ pub(super) struct Inputs {
     pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
-/// Attaches the hook, and follows it on a thread. Without a hook the reservation goes on alone.
+/// Attaches the hook, and follows it on a thread. Without a hook, the guard only reserves ports.
 ///
 /// # Errors
 /// If there is no thread.

@@ -1,6 +1,7 @@
 //! The loop of the guard: read the cluster and the node, keep the reservation, report.
 //!
-//! A change of the cluster is reserved with what was last read of the node. So it costs little and takes little time.
+//! After a change of the cluster, the guard reserves ports with its last facts about the node. So the reservation costs little and takes
+//! little time.
 
 mod binds;
 mod events;
@@ -67,7 +68,7 @@ const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// From one search for connections on reserved ports to the next: it walks over every connection of the node.
 const CONNECTIONS_PAUSE: Duration = Duration::from_secs(10);
-/// From this age on, a part of the cluster counts as unread. A watch is confirmed about once a minute.
+/// From this age on, a part of the cluster is treated as unread. A watch is confirmed about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
 /// The most ports that one log line names.
 const NAMED: usize = 10;
@@ -106,7 +107,7 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
-    /// Entries that count as entries of other programs because another program wrote the list.
+    /// Entries that are treated as entries of other programs because another program wrote the list.
     given_up: PortSet,
     last_success: Option<Timestamp>,
     /// When the last run ended, with or without an error.
@@ -131,7 +132,7 @@ impl GuardConfig {
     /// If the list or the record cannot be read.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
-        // Without a record, or with a malformed one, nothing counts as ours.
+        // Without a record, or with a malformed one, no entry is treated as the guard's.
         let id = boot_id(&self.host_root)?;
         let record = read_record(&self.record)?.and_then(Result::ok).filter(|record| record.boot_id == id);
         let record = record.unwrap_or_default();
@@ -162,7 +163,7 @@ impl GuardConfig {
             overrides: self.overrides.clone(),
             kernel,
             cluster,
-            own_port: OwnPort::not_asked(),
+            own_port: OwnPort::not_requested(),
         }
     }
 
@@ -227,7 +228,9 @@ pub fn connections_on(host_root: &Path, ports: &PortSet) -> Vec<String> {
 }
 
 fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Vec<String> {
-    let Some(clients) = kernel.clients.known(Unread::Said("the log line names none then")) else { return Vec::new() };
+    let Some(clients) = kernel.clients.known(Unread::Reported("the log line names none then")) else {
+        return Vec::new();
+    };
     // A closed connection holds its port for a minute at most.
     let is_open = |socket: &&Socket| socket.state != State::TimeWait;
     let on = clients.sockets.iter().filter(is_open).filter(|socket| ports.contains(socket.local_port));
@@ -447,7 +450,7 @@ impl Guard {
 
     async fn log(&mut self, kept: &Kept) {
         if let Some(why) = &kept.bad_record {
-            warn!(why, "the guard's record is malformed; all reserved ports count as ports of other programs");
+            warn!(why, "the guard's record is malformed; all reserved ports are treated as ports of other programs");
         }
         if !kept.added.is_empty() {
             info!(ports = named(&among(&kept.added, &kept.reserved)), "reserved");

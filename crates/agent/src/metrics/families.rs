@@ -33,7 +33,7 @@ const SERIES: usize = 300;
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
 /// An unread value has no sample. Another family reports the unread source.
-const ABSENT: Unread = Unread::Said("portreeve_source_up");
+const ABSENT: Unread = Unread::Reported("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
 /// A metric with its samples: values of its labels, in their order, and a number.
@@ -122,10 +122,10 @@ impl Families {
     }
 
     fn sources(&mut self, snapshot: &Snapshot, took: &BTreeMap<Source, Duration>) {
-        let asked = sources(snapshot);
-        let reported = asked.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
+        let requested = sources(snapshot);
+        let reported = requested.iter().map(|(source, up)| (vec![word(source)], f64::from(u8::from(*up))));
         self.add("portreeve_source_up", reported);
-        let took = took.iter().filter(|(source, _)| asked.contains_key(source));
+        let took = took.iter().filter(|(source, _)| requested.contains_key(source));
         let reported = took.map(|(source, took)| (vec![word(source)], took.as_secs_f64()));
         self.add("portreeve_source_duration_seconds", reported);
     }

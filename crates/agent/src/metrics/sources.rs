@@ -10,7 +10,7 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let reported = readings(snapshot).into_iter().chain(holders(snapshot));
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
-        Some(Why::NotAsked) => None,
+        Some(Why::NotRequested) => None,
         // Every kernel has sockets and addresses.
         Some(Why::NotSupported) if !is_indispensable(source) => None,
         Some(_) => Some(false),
@@ -55,14 +55,14 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers of sockets' holders. One unknown holder counts as a failure. A process that has ended does not.
+/// The two readers of sockets' holders. One unknown holder is a failure. A process that has ended is not.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
-    let said = Unread::Said("readings");
-    let clients = snapshot.kernel.clients.known(said).map(|clients| &clients.sockets);
-    let sockets = snapshot.kernel.listeners.known(said).into_iter().chain(clients).flatten();
+    let reported = Unread::Reported("readings");
+    let clients = snapshot.kernel.clients.known(reported).map(|clients| &clients.sockets);
+    let sockets = snapshot.kernel.listeners.known(reported).into_iter().chain(clients).flatten();
     let held = sockets.filter_map(|socket| match &socket.owner {
         Owner::Held(holder) => Some(holder),
-        Owner::NotAsked | Owner::TimeWait | Owner::Kernel { .. } => None,
+        Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
     });
     let failed = |gap: &&Gap| !matches!(gap.why, Why::Stale | Why::NotSupported);
     [

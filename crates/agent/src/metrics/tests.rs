@@ -33,7 +33,7 @@ fn scrape(snapshot: Snapshot, board: Board) -> Scrape {
 fn judged(snapshot: &Snapshot) -> Board {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
-    let opinions = rules::ask(RULES, &round, &limits);
+    let opinions = rules::run_rules(RULES, &round, &limits);
     let round = opinions.map(|it| Turn {
         rows: it.rule.rows(),
         patience: 1,

@@ -104,10 +104,10 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
         }
     }
     if let Some(OptionalPort(Some(number))) = spec.health_check_node_port {
-        let is_asked =
+        let is_requested =
             (spec.kind.as_deref(), spec.external_traffic_policy.as_deref()) == (Some("LoadBalancer"), Some("Local"));
         let claim = written.claim("spec.healthCheckNodePort".to_owned(), Claimed::HealthCheckNodePort(number));
-        fields.add(claim, (!is_asked).then_some(Refusal::HealthCheck));
+        fields.add(claim, (!is_requested).then_some(Refusal::HealthCheck));
     }
     for (index, Ip(ip)) in spec.external_ips.iter().flatten().enumerate() {
         fields.add(written.claim(format!("spec.externalIPs[{index}]"), Claimed::ExternalIp(*ip)), None);

@@ -58,7 +58,7 @@ pub struct ManifestFiles {
     pub manifests: Vec<Manifest>,
     /// The errors, each with its place.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// The number of objects of all kinds, read or not. A document without a kind counts as one object.
+    /// The number of objects of all kinds, read or not. A document without a kind is treated as one object.
     pub objects: usize,
     /// The number of objects that were read completely.
     pub whole: usize,
@@ -155,7 +155,7 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        // A file that helm rendered before has its own line numbers.
+        // Only standard input can come directly from helm. A file with helm's earlier output has line numbers of its own.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {

@@ -61,7 +61,7 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> 
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
-            FieldError::said(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
+            FieldError::of_message(if path == "." { String::new() } else { path }, &error.into_inner().to_string())
         })
     })
 }
@@ -87,19 +87,19 @@ impl FieldError {
     }
 
     /// A message of serde, in the words of this crate.
-    fn said(path: String, said: &str) -> Self {
-        let said = without_place(said);
-        if let Some(key) = said.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
+    fn of_message(path: String, message: &str) -> Self {
+        let message = without_place(message);
+        if let Some(key) = message.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
             return if path.is_empty() {
                 Self::twice(key)
             } else {
                 Self::new(path, format_args!("a mapping with {key} twice"), "a mapping")
             };
         }
-        let unlike = said.strip_prefix("invalid type: ").or_else(|| said.strip_prefix("invalid value: "));
+        let unlike = message.strip_prefix("invalid type: ").or_else(|| message.strip_prefix("invalid value: "));
         match unlike.and_then(|unlike| unlike.rsplit_once(", expected ")) {
             Some((is, wanted)) => Self::new(path, what_is(is), what_was_wanted(wanted)),
-            None => Self { path, is: said.to_owned() },
+            None => Self { path, is: message.to_owned() },
         }
     }
 }
@@ -149,10 +149,10 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// A message without the line and the column at its end, where `serde_json` writes them: they count within one object.
-fn without_place(said: &str) -> &str {
+/// A message without the line and the column at its end, where `serde_json` writes them: both are positions within one object.
+fn without_place(message: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
-    said.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(said, |(said, _)| said)
+    message.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(message, |(message, _)| message)
 }
 
 /// A value in the words of `serde::de::Unexpected`.

@@ -35,7 +35,7 @@ const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The greatest number of ports of one pod that are kept, if only probes name them, or if the pod has its own network.
 const MOST_PROBED: usize = 16;
 /// The greatest number of addresses of one pod that are kept because its containers reported them as in use.
-const MOST_SAID: usize = 4;
+const MOST_REPORTED: usize = 4;
 /// The greatest number of bytes of a container's last message that are read. The kubelet keeps no more of one container
 /// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
@@ -344,7 +344,11 @@ impl Pod {
             } else {
                 Vec::new()
             },
-            said_in_use: if host_network && failing && !finished { said_in_use(&containers) } else { Vec::new() },
+            reported_in_use: if host_network && failing && !finished {
+                reported_in_use(&containers)
+            } else {
+                Vec::new()
+            },
             more_networks: annotations.is_some_and(|annotations| annotations.networks.is_some()),
             ip_local_port_range,
             ip_local_reserved_ports,
@@ -416,7 +420,7 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server accepts any text; a text that is not an address counts as all addresses
+    /// The address of the node. The API server accepts any text; a text that is not an address is treated as all addresses
     /// of the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
@@ -490,16 +494,16 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
 }
 
 /// The addresses that failed containers reported as in use when they ended.
-fn said_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
+fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
-    let mut said: Vec<ContainerPort> = Vec::new();
+    let mut reported: Vec<ContainerPort> = Vec::new();
     for it in messages.flat_map(in_use) {
-        if said.len() < MOST_SAID && !said.contains(&it) {
-            said.push(it);
+        if reported.len() < MOST_REPORTED && !reported.contains(&it) {
+            reported.push(it);
         }
     }
-    said
+    reported
 }
 
 /// The addresses that a program reports as in use, one for each line: `listen tcp 127.0.0.1:50052: bind: address
@@ -561,7 +565,7 @@ fn controller(owner: &OwnerReference) -> Option<Controller> {
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
-/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They count only in ServiceLB's
+/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They are used only in ServiceLB's
 /// namespace, the default of `--servicelb-namespace`: any user can label their own pods.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {

@@ -173,7 +173,7 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] 
 }
 
 /// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and an
-/// unknown type counts as absent. Cilium's operator labels the Services of its Ingresses and Gateways
+/// unknown type is treated as absent. Cilium's operator labels the Services of its Ingresses and Gateways
 /// (`operator/pkg/model/translation`).
 fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> ForCilium {
     let of_operator =
@@ -188,7 +188,7 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// A text that is not a valid name counts as absent: no API server has such an object.
+/// A text that is not a valid name is treated as absent: no API server has such an object.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));

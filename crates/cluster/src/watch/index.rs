@@ -108,7 +108,7 @@ impl Index {
                 (Resource::Pods, None) if self.caches[&Resource::Nodes].selection.is_some() => {
                     let detail =
                         format!("no Node has the name {}; set the name of this node with --node", self.hostname);
-                    all.mark_missing(Gap::new(source, Why::NotAsked, detail));
+                    all.mark_missing(Gap::new(source, Why::NotRequested, detail));
                     continue;
                 }
                 _ => {}
@@ -164,7 +164,7 @@ impl Index {
         self.caches[&resource].selection.as_ref().is_some_and(covers)
     }
 
-    /// Whether a resource was neither read nor refused yet. Pods do not count if this node's Node does not exist.
+    /// Whether a resource was neither read nor refused yet. Pods are left out if this node's Node does not exist.
     pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {

@@ -40,7 +40,7 @@ struct Known {
 }
 
 impl ClusterView {
-    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes count as one.
+    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes are treated as one.
     ///
     /// # Errors
     /// If nothing can change any more.

@@ -36,7 +36,7 @@ fn each_mode_captures_what_it_captures_by_default() {
 #[test]
 fn no_primary_address_is_tried_only_if_there_are_more_addresses_than_are_tried() {
     let mut world = Snapshot::healthy();
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     for number in 0..=MOST_PRIMARIES {
         world = world.address("ens9", &format!("198.51.100.{}", number + 1));
         let interfaces = world.kernel.interfaces.seen().expect("interfaces");
@@ -96,7 +96,7 @@ fn without_a_node_object_any_address_may_be_the_primary_one() {
     let mut world = Snapshot::healthy().with_mode(Mode::Nftables);
     seen(&mut world.cluster.nodes).clear();
     assert_eq!(captured(&world, PRIMARY[0]), None);
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(assumptions(&world).ambiguity().source, Source::Nodes);
 }
 
@@ -121,7 +121,7 @@ fn asking_about_iptables_on_an_nftables_node_does_not_keep_the_nftables_default(
 fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mode() {
     let world = Snapshot::healthy().without_proxy();
     assert!(assumptions(&world).settings.starts_with("unknown"));
-    let world = world.said_mode(Mode::Nftables);
+    let world = world.with_user_mode(Mode::Nftables);
     assert_eq!(assumptions(&world).settings, "the mode's defaults");
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
@@ -198,7 +198,7 @@ fn a_proxy_that_does_not_tell_its_times_is_not_behind() {
     let metrics = seen(&mut world.kernel.proxy.metrics);
     (metrics.last_sync, metrics.last_queued) = (None, None);
     assert!(!assumptions(&world).mode_in_words().contains("queued"));
-    world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotAsked);
+    world.kernel.proxy.metrics = gap(Source::ProxyMetrics, Why::NotRequested);
     assert!(!assumptions(&world).mode_in_words().contains("queued"));
 }
 

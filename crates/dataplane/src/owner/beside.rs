@@ -8,7 +8,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Service, Socket, State, Unread, asked};
+use portreeve_facts::{Service, Socket, State, Unread, if_requested};
 
 /// A user of the number of a port that gets no new connections to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,11 +52,14 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
-    let clients = asked(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
+    let clients = if_requested(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
     let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
         kind: BesideKind::Connection,
         name: "perhaps an outgoing connection".to_owned(),
-        detail: format!("not known; if it is outgoing, a server cannot listen there: {}", gap.detail),
+        detail: format!(
+            "not known; if the connection is outgoing, a server cannot listen on this port: {}",
+            gap.detail
+        ),
     });
     let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
@@ -89,11 +92,11 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 /// A connection with this local port, on a port without a listener.
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
-        State::TimeWait => "ended; for up to a minute, a server cannot listen there",
+        State::TimeWait => "ended; for up to a minute, a server cannot listen on this port",
         _ if is_bound(socket) => {
-            "a socket that neither listens nor connects; while it is open, a server may not be able to listen there"
+            "a socket that neither listens nor connects; while it is open, a server may not be able to listen on this port"
         }
-        _ => "while it is open, a server cannot listen there: bind fails with EADDRINUSE",
+        _ => "while it is open, a server cannot listen on this port: bind fails with EADDRINUSE",
     };
     Beside {
         kind: BesideKind::Connection,

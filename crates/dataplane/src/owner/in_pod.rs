@@ -14,18 +14,23 @@ use super::{
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 /// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; the needs for the port, and, without a
-/// listener, the connections that use it. The answer does not name who answers. `was_asked` means that the scan was for this port;
+/// listener, the connections that use it. The answer does not name who answers. `was_scanned_for` means that the scan was for this port;
 /// otherwise the scan has the ports of a failing pod's servers.
 ///
 /// # Errors
 ///
 /// When it is unknown: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 /// When it is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
-pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_asked: bool) -> Result<Ownership, Gap> {
+pub fn owner_in_pod(
+    round: &Round<'_>,
+    pod: &str,
+    (protocol, port): Port,
+    was_scanned_for: bool,
+) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let pod = pod_of_name(snapshot, pod)?;
     let is_needed = pod.own_ports.iter().any(|it| (it.protocol, it.port) == (protocol, port));
-    let sockets = sockets(snapshot, pod, was_asked || pod.own_ports.iter().any(|it| it.port == port))?;
+    let sockets = sockets(snapshot, pod, was_scanned_for || pod.own_ports.iter().any(|it| it.port == port))?;
     let on_port: Vec<&Socket> = sockets.iter().filter(|it| (it.protocol, it.local_port) == (protocol, port)).collect();
     let (listeners, connections): (Vec<&Socket>, Vec<&Socket>) = on_port.into_iter().partition(|it| is_listener(it));
     let claimant = |(socket, count): (&Socket, usize)| {
@@ -41,9 +46,8 @@ pub fn owner_in_pod(round: &Round<'_>, pod: &str, (protocol, port): Port, was_as
         kind: BesideKind::Need,
         name: format!("a server of pod {}/{}", pod.namespace, pod.name),
         detail: match claimants.is_empty() {
-            true => {
-                "one of its containers declares the port, or a probe uses it, and no process listens there".to_owned()
-            }
+            true => "one of its containers declares the port, or a probe uses it, and no process listens on this port"
+                .to_owned(),
             false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
     });
@@ -78,7 +82,7 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
 }
 
 /// The sockets of a pod on the requested ports.
-fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a [Socket], Gap> {
+fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_scanned_for: bool) -> Result<&'a [Socket], Gap> {
     let Pod { namespace, name, .. } = pod;
     let unread =
         |why, detail: &str| Gap::new(Source::PodNamespaces, why, format!("of pod {namespace}/{name}, {detail}"));
@@ -87,10 +91,10 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_asked: bool) -> Result<&'a
         return Err(unread(Why::NotSupported, "no process was found: the pod does not run yet, or has ended"));
     };
     match &own.needed {
-        Reading::Seen(sockets) if was_asked => Ok(sockets),
-        Reading::Gap(gap) if gap.why != Why::NotAsked => Err(gap.clone()),
+        Reading::Seen(sockets) if was_scanned_for => Ok(sockets),
+        Reading::Gap(gap) if gap.why != Why::NotRequested => Err(gap.clone()),
         _ => Err(unread(
-            Why::NotAsked,
+            Why::NotRequested,
             "this scan did not read the sockets on the port: `owner PORT --pod` on the pod's node reads them",
         )),
     }
@@ -130,8 +134,8 @@ mod tests {
         socket(Protocol::Tcp, state, local, remote, command)
     }
 
-    fn ask(world: &Snapshot, port: Port, was_asked: bool) -> Result<Ownership, Gap> {
-        owner_in_pod(&Round::of(world, None, 60), "default/cart", port, was_asked)
+    fn ask(world: &Snapshot, port: Port, was_scanned_for: bool) -> Result<Ownership, Gap> {
+        owner_in_pod(&Round::of(world, None, 60), "default/cart", port, was_scanned_for)
     }
 
     const PORT: Port = (Protocol::Tcp, 8000);
@@ -147,7 +151,7 @@ mod tests {
         let found = ask(&world(vec![sidecars, other]), PORT, true).expect("it is known");
         assert!(found.claimants.is_empty() && found.answers.is_empty());
         assert_eq!(kinds(&found), [BesideKind::Need, BesideKind::Connection]);
-        assert!(found.beside[0].detail.ends_with("no process listens there"), "{:?}", found.beside);
+        assert!(found.beside[0].detail.ends_with("no process listens on this port"), "{:?}", found.beside);
         assert!(found.beside[1].name.starts_with("process envoy"), "{:?}", found.beside);
         assert_eq!(kinds(&ask(&world(Vec::new()), (Protocol::Tcp, 8002), true).expect("it is known")), []);
     }
@@ -166,12 +170,13 @@ mod tests {
 
     #[test]
     fn what_was_not_looked_for_or_may_not_be_seen_is_not_known() {
-        let why =
-            |world: &Snapshot, port, was_asked| ask(world, port, was_asked).map_err(|gap| (gap.source, gap.why)).err();
+        let why = |world: &Snapshot, port, was_scanned_for| {
+            ask(world, port, was_scanned_for).map_err(|gap| (gap.source, gap.why)).err()
+        };
         let namespaces = |why| Some((Source::PodNamespaces, why));
         let empty = world(Vec::new());
         assert_eq!(why(&empty, PORT, false), None, "an agent asks for what a failing pod declares");
-        assert_eq!(why(&empty, (Protocol::Tcp, 8001), false), namespaces(Why::NotAsked));
+        assert_eq!(why(&empty, (Protocol::Tcp, 8001), false), namespaces(Why::NotRequested));
         let mut closed = empty.clone();
         closed.kernel.pod_namespaces = gap(Source::PodNamespaces, Why::NotPermitted);
         assert_eq!(why(&closed, PORT, true), namespaces(Why::NotPermitted));

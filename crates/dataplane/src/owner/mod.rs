@@ -66,14 +66,14 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 
 /// The result of a case, and the common result of all cases.
 #[derive(Clone, PartialEq)]
-struct Told {
+struct CaseResult {
     /// Who gets the connection; none if the cases differ.
     answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
     /// The listener that loses the connection in each case, even if the outcomes differ.
     loser: Option<usize>,
 }
 
-impl Loss for Told {
+impl Loss for CaseResult {
     fn meet(self, other: &Self) -> Option<Self> {
         let answer = match (self.answer, &other.answer) {
             (Err(gap), _) => Err(gap),
@@ -87,16 +87,16 @@ impl Loss for Told {
 
 /// The common result of every case.
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
-    let (told, assumed) = addressed.over(true, |assumption, case| {
+    let (result, assumed) = addressed.over(true, |assumption, case| {
         Ok(Some(match contest.who(assumption, case, (from, to)) {
-            Ok(answer) => Told { loser: answer.loser(), answer: Ok(Some((answer.outcome, answer.by))) },
+            Ok(answer) => CaseResult { loser: answer.loser(), answer: Ok(Some((answer.outcome, answer.by))) },
             Err(Undecided { gap, loser: None }) => return Err(gap),
-            Err(Undecided { gap, loser }) => Told { answer: Err(gap), loser },
+            Err(Undecided { gap, loser }) => CaseResult { answer: Err(gap), loser },
         }))
     });
-    let (Told { answer, loser }, gap) = match told {
-        Judged::Certain(told, gap) => (told, gap),
-        Judged::Depends { on, .. } => (Told { answer: Err(on), loser: None }, None),
+    let (CaseResult { answer, loser }, gap) = match result {
+        Judged::Certain(result, gap) => (result, gap),
+        Judged::Depends { on, .. } => (CaseResult { answer: Err(on), loser: None }, None),
         Judged::Never => unreachable!("each case has a result"),
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());

@@ -55,7 +55,7 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     };
     let [(BesideKind::Connection, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
     assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
-    assert_eq!(unread(world.clone(), Why::NotAsked), []);
+    assert_eq!(unread(world.clone(), Why::NotRequested), []);
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
     let mut ended = world;
     seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
@@ -138,7 +138,7 @@ fn a_listener_below_two_claims_loses_whichever_of_them_comes_first() {
     let listener = Some(ClaimKind::Listener);
     let edge = || web().pod("edge", |pod| pod.host_port(80, 30080)).with_mode(Mode::Nftables);
     assert_eq!(loser(edge().listens("0.0.0.0:30080")), listener, "a NodePort or a hostPort");
-    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "nobody listens there");
+    assert_eq!(loser(edge().listens("[fd00::9]:30080")), None, "no process listens on this address");
     let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
     let two = || web().service("taker", taker).listens("0.0.0.0:30080");
     assert_eq!(loser(two().with_mode(Mode::Ipvs)), listener, "a NodePort or an external IP");
@@ -198,7 +198,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list without an address of this node counts as a mistake, not as an intention.
+    // A list without an address of this node is treated as a mistake, not as an intention.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");
@@ -407,7 +407,7 @@ fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and
     let of_pod = closed(redirected(&[]), Why::NotPermitted);
     assert_eq!(found(&of_pod).redirections.map(|gap| gap.why), Some(Why::NotPermitted));
     assert_eq!(ask(&of_pod, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
-    assert_eq!(found(&closed(redirected(&[]), Why::NotAsked)).redirections, None);
+    assert_eq!(found(&closed(redirected(&[]), Why::NotRequested)).redirections, None);
     assert_eq!(found(&closed(web(), Why::NotPermitted)).redirections, None, "no pod has a hostPort");
     assert_eq!(found(&redirected(&[ALIVE])).redirections, None);
 }

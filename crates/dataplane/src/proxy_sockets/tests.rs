@@ -119,7 +119,7 @@ fn the_only_node_port_is_held_by_no_proxy_where_one_that_holds_none_is_configure
         objects(&mut world.cluster.nodes)[0].kubelet_version = Some(version.to_owned());
         assert_eq!(held(&world), own, "{version}");
     }
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(held(&world), Own::Unknown);
     let mut two = without_proxy(30081);
     two.cluster.proxy_config = world.cluster.proxy_config;
@@ -207,7 +207,7 @@ fn who_differs_from_the_proxy_is_told_by_cgroups_only_where_both_tell() {
     assert!(lacks(&world) && lacks(&unnamed));
     let mut blind = with_holder(&unnamed, rootless);
     assert!(!lacks(&blind));
-    seen(&mut blind.kernel.listeners).last_mut().expect("one").owner = Owner::NotAsked;
+    seen(&mut blind.kernel.listeners).last_mut().expect("one").owner = Owner::NotRead;
     assert!(!lacks(&blind));
     let mut rootless = unnamed;
     rootless_proxy(&mut rootless);
@@ -252,9 +252,9 @@ fn what_keeps_a_holder_off_and_which_node_ports_there_are_is_not_taken_for_nothi
         (owns(&world), Proxy::of(&world).unknown(&socket).source)
     };
     assert_eq!(without(Why::Torn, true), (Own::Unknown, Source::ProxyMode), "a connection may keep it off the others");
-    assert_eq!(without(Why::NotAsked, true).0, Own::No);
+    assert_eq!(without(Why::NotRequested, true).0, Own::No);
     assert_eq!(without(Why::Unreachable, false), (Own::Unknown, Source::Services));
-    assert_eq!(without(Why::NotAsked, false).0, Own::No, "without a cluster nobody has a NodePort");
+    assert_eq!(without(Why::NotRequested, false).0, Own::No, "without a cluster nobody has a NodePort");
     let mut known = three_of_five;
     known.kernel.proxy = Snapshot::healthy().kernel.proxy;
     known.cluster.services = gap(Source::Services, Why::Unreachable);

@@ -43,25 +43,26 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
         attribute(message, NFTA_RULE_TABLE)?,
         attribute(message, NFTA_RULE_CHAIN)?
     );
-    let (mut handle, mut said) = (0, Said::of(number));
+    let (mut handle, mut so_far) = (0, RuleSoFar::of(number));
     for each in attributes(message.body.get(4..).unwrap_or_default()) {
         match each? {
             (NFTA_RULE_HANDLE, payload) => handle = u64::from_be_bytes(bytes_at(payload, 0)?),
             (NFTA_RULE_EXPRESSIONS, list) => {
                 for expression in attributes(list) {
-                    said.expression(expression?.1)?;
+                    so_far.expression(expression?.1)?;
                 }
             }
             _ => {}
         }
     }
-    let to = said.to.filter(|_| !said.unclear);
-    let redirection = to.zip(said.protocol.zip(said.port)).map(|((to, to_port), (protocol, port))| {
+    let to = so_far.to.filter(|_| !so_far.unclear);
+    let redirection = to.zip(so_far.protocol.zip(so_far.port)).map(|((to, to_port), (protocol, port))| {
         let port_inside = if to_port == 0 { port } else { to_port };
-        Redirection { protocol, port, ip: said.ip, to, to_port: port_inside, chain, handle }
+        Redirection { protocol, port, ip: so_far.ip, to, to_port: port_inside, chain, handle }
     });
-    let untracked = said.protocol.zip(said.port).filter(|_| said.untracked && !said.unclear && said.ip.is_none());
-    Ok(Rule { jump: said.jump, redirection, untracked })
+    let untracked =
+        so_far.protocol.zip(so_far.port).filter(|_| so_far.untracked && !so_far.unclear && so_far.ip.is_none());
+    Ok(Rule { jump: so_far.jump, redirection, untracked })
 }
 
 /// The content of a register.
@@ -76,7 +77,7 @@ enum Held<'a> {
 }
 
 /// The meaning of the expressions so far.
-struct Said<'a> {
+struct RuleSoFar<'a> {
     family: u8,
     registers: HashMap<u32, Held<'a>>,
     protocol: Option<Protocol>,
@@ -90,7 +91,7 @@ struct Said<'a> {
     unclear: bool,
 }
 
-impl<'a> Said<'a> {
+impl<'a> RuleSoFar<'a> {
     fn of(family: u8) -> Self {
         Self {
             family,

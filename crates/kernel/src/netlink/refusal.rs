@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Only an error with exactly one meaning counts as *the kernel does not have it*. Otherwise the refusal of a wrong
-//! request of ours would read as an empty table.
+//! Only an error with exactly one meaning is treated as *the kernel does not have it*. Otherwise the refusal of a wrong
+//! request of Portreeve would read as an empty table.
 
 use std::io;
 
@@ -35,10 +35,10 @@ impl Refusal {
     pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
         let body = answer.message.body;
         let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
-        let told = answer.flags & NLM_F_ACK_TLVS != 0;
+        let has_words = answer.flags & NLM_F_ACK_TLVS != 0;
         (code < 0).then(|| Self {
             errno: Errno::from_raw(code.saturating_neg()),
-            words: told.then(|| words(body.get(behind_request(answer)..)?)).flatten(),
+            words: has_words.then(|| words(body.get(behind_request(answer)..)?)).flatten(),
         })
     }
 

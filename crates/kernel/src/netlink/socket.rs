@@ -150,7 +150,7 @@ mod kernel {
             Ok(Self(socket))
         }
 
-        /// Receives all notifications, and returns whether there were any. Lost notifications count as one.
+        /// Receives all notifications, and returns whether there were any. Lost notifications are treated as one.
         pub fn receive_all(&mut self) -> bool {
             let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
             let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;

@@ -84,7 +84,7 @@ fn all_command_lines_share_one_wait() {
     let mut processes = Processes::new(proc.path(), true);
     let read = processes.owners(vec![10], &mut HashSet::from([4710]));
     assert!(read[&4710].command_line.is_some());
-    assert!(processes.patience.get() < SLOW_MEMORY, "the time that was used counts");
+    assert!(processes.patience.get() < SLOW_MEMORY, "the used time is subtracted");
     // The state after a command line that never arrived.
     processes.patience.set(Duration::ZERO);
     let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));

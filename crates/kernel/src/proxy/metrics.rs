@@ -37,7 +37,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
             _ => {}
         }
     }
-    // The family with the greatest lag counts for the proxy.
+    // The lag of the proxy is the lag of the family with the greatest lag.
     let lag = |(synced, queued): &(f64, f64)| queued - synced;
     if let Some((synced, queued)) = syncs.into_values().max_by(|one, other| lag(one).total_cmp(&lag(other))) {
         (metrics.last_sync, metrics.last_queued) = (moment(synced), moment(queued));

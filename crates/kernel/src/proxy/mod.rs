@@ -32,7 +32,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The same `Gap` for each fact, each under its own source.
+    /// One `Gap` for all facts, each under its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -52,12 +52,12 @@ impl Answers {
 /// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
 pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
-    let (mut asked, mut doubted) = of_root(places, listeners);
-    if asked.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
-        (asked, doubted) = of_root(&elsewhere(places, listeners), listeners);
+    let (mut trusted, mut doubted) = of_root(places, listeners);
+    if trusted.is_empty() && doubted.is_none() && places.iter().all(|place| place.ip().is_loopback()) {
+        (trusted, doubted) = of_root(&elsewhere(places, listeners), listeners);
     }
-    if !asked.is_empty() {
-        return Ok(asked);
+    if !trusted.is_empty() {
+        return Ok(trusted);
     }
     Err(doubted.unwrap_or_else(|| {
         let places = places.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
@@ -67,16 +67,16 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
 
 /// The places with listeners of root only, and the reason why another place is not among them.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
-    let (mut asked, mut doubted) = (Vec::new(), None);
+    let (mut trusted, mut doubted) = (Vec::new(), None);
     for place in places {
         let holders: Vec<_> = listeners.iter().filter(|socket| serves(socket, *place)).collect();
         match holders.iter().find(|socket| !socket.is_of_root()) {
             Some(stranger) => doubted = doubted.or_else(|| Some(of_stranger(*place, stranger))),
             None if holders.is_empty() => {}
-            None => asked.push(*place),
+            None => trusted.push(*place),
         }
     }
-    (asked, doubted)
+    (trusted, doubted)
 }
 
 /// Addresses of this node with a listener of root on the same port: one of them may be `metricsBindAddress`.
@@ -166,7 +166,8 @@ fn holder(
 ) -> Result<Holder, Gap> {
     let gap = |why, detail: &str| Gap::new(Source::ProxyProcess, why, detail);
     let Some(place) = place else {
-        let Gap { why, detail, .. } = mode.get().err().unwrap_or_else(|| gap(Why::NotAsked, "no address was queried"));
+        let Gap { why, detail, .. } =
+            mode.get().err().unwrap_or_else(|| gap(Why::NotRequested, "no address was queried"));
         return Err(gap(why, &detail));
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
@@ -175,8 +176,11 @@ fn holder(
     let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
-        Some(_) => Err(gap(Why::NotAsked, &format!("the owner of the listener at {place} was not read"))),
-        None => Err(gap(Why::Ambiguous, &format!("{place} answered, but no listener was seen there"))),
+        Some(_) => Err(gap(Why::NotRequested, &format!("the owner of the listener at {place} was not read"))),
+        None => Err(gap(
+            Why::Ambiguous,
+            &format!("{place} answered, but the scan found no listener on this address and port"),
+        )),
     }
 }
 

@@ -63,7 +63,7 @@ const LOOPBACK: [u8; 44] = [
     8, 0, 128, 0, 0, 0, 4, 0, 99, 0,
 ];
 
-/// A strict kernel refuses a request with any other field set (net/core/rtnetlink.c `rtnl_valid_dump_ifinfo_req`,
+/// A strict kernel refuses a request that sets another field (net/core/rtnetlink.c `rtnl_valid_dump_ifinfo_req`,
 /// net/ipv4/devinet.c `inet_valid_dump_ifaddr_req`, net/ipv4/fib_frontend.c `ip_valid_fib_dump_req`).
 #[test]
 fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {

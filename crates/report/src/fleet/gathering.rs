@@ -47,8 +47,8 @@ pub struct Wanted {
     pub namespace: Option<String>,
     /// Only findings of these rules or variants; of all rules if none is named.
     pub rules: Vec<Named>,
-    /// Only findings of at least this severity. Without a choice, all are reported, and findings from
-    /// [`Severity::Warning`] on count.
+    /// Only findings of at least this severity. Without a choice, all are reported; findings
+    /// of [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
     /// Whether the document is wanted, which has an entry for each agent. Memory follows the number of agents then.
     pub document: bool,
@@ -133,7 +133,7 @@ impl Gathering {
     /// Keeps a finding if it is wanted and there is space for it. A finding of the cluster may be worse on
     /// another node.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
-        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_asked_about(problem);
+        let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
         if may_be_wanted || self.wanted.wants(problem) {
             return self.incidents.take(node, problem);
         }
@@ -147,7 +147,7 @@ impl Gathering {
     pub fn leave_out(&mut self, node: &str, pod: &str, stopped: Stopped) {
         self.agents += 1;
         self.left_out += 1;
-        let gap = Gap::new(Source::Agent, Why::NotAsked, stopped.words());
+        let gap = Gap::new(Source::Agent, Why::NotRequested, stopped.words());
         self.without_answer(tidy(node).into(), tidy(pod).into(), &gap);
     }
 
@@ -175,7 +175,7 @@ impl Gathering {
             left_out,
             hidden: unwanted,
         } = self;
-        let partial = stopped.map(|why| Partial { listed: agents, asked: agents - left_out, why });
+        let partial = stopped.map(|why| Partial { listed: agents, queried: agents - left_out, why });
         let (incidents, hidden): (Vec<Incident>, Vec<Incident>) =
             incidents.finish().into_iter().partition(|it| wanted.wants(&it.problem));
         nodes.sort_by(|a, b| {
@@ -209,17 +209,17 @@ impl Fleet {
 }
 
 impl Wanted {
-    fn is_asked_about(&self, problem: &Problem) -> bool {
+    fn is_in_scope(&self, problem: &Problem) -> bool {
         let here = self.namespace.is_none() || problem.subject.namespace == self.namespace;
         here && (self.rules.is_empty() || self.rules.iter().any(|it| it.names(&problem.rule, &problem.variant)))
     }
 
-    /// The severity from which on findings count.
+    /// The lowest severity that sets the result.
     fn counts(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether an unknown result could hide a finding that is wanted and counts.
+    /// Whether an unknown result could hide a requested finding that sets the result.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));
@@ -229,6 +229,6 @@ impl Wanted {
     }
 
     fn wants(&self, problem: &Problem) -> bool {
-        self.is_asked_about(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
+        self.is_in_scope(problem) && problem.severity >= self.min_severity.unwrap_or(Severity::Info)
     }
 }

@@ -75,7 +75,7 @@ pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 struct Gathered {
     problem: Arc<Problem>,
     words_of: Arc<str>,
-    /// The finding of the agent that answered first, with which all other findings are compared.
+    /// The finding of the agent that answered first. All other findings are compared with this finding.
     reference: Arc<Problem>,
     reference_of: Arc<str>,
     since: String,
@@ -218,7 +218,7 @@ impl Incident {
     }
 }
 
-/// A text that is not a time counts as later than every time.
+/// A text that is not a time is treated as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }

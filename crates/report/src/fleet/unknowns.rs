@@ -14,7 +14,7 @@ pub struct Reason {
     /// The agent's pod on that node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
-    /// Whether this could hide a finding that counts.
+    /// Whether this could hide a finding that sets the result.
     pub is_failure: bool,
     /// How often this was reported.
     pub count: usize,

@@ -37,7 +37,7 @@ pub struct Fleet {
     pub silent: Vec<Reason>,
     /// The unread inputs and unjudged rules of agents that answered, by reason.
     pub unseen: Vec<Reason>,
-    /// The lowest severity that counts.
+    /// The lowest severity that sets the result.
     pub(super) counts: Severity,
 }
 
@@ -47,7 +47,7 @@ pub struct Partial {
     /// How many agents are listed.
     pub listed: usize,
     /// How many agents were queried, with an answer or without.
-    pub asked: usize,
+    pub queried: usize,
     /// Why the other agents were not queried.
     pub why: Stopped,
 }
@@ -63,7 +63,7 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Findings if a finding counts. Otherwise clear if every agent answered and read its necessary input.
+    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())
@@ -76,9 +76,9 @@ impl Fleet {
 
     /// The missing part if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped the command`.
     pub fn partial_words(&self) -> Option<String> {
-        let Partial { listed, asked, why } = self.partial?;
-        let are = if asked == 1 { "was" } else { "were" };
-        Some(format!("partial: {asked} of {listed} agents {are} queried; {}", why.words()))
+        let Partial { listed, queried, why } = self.partial?;
+        let are = if queried == 1 { "was" } else { "were" };
+        Some(format!("partial: {queried} of {listed} agents {are} queried; {}", why.words()))
     }
 
     /// The age of the oldest scan: `oldest scan 62 s ago (n1)`.
@@ -91,7 +91,7 @@ impl Fleet {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
     }
 
-    /// Whether both have the same report, at any time.
+    /// Whether this fleet and the other have the same report, at any time.
     pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();

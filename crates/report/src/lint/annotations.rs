@@ -25,11 +25,11 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
         let place = &finding.place;
         // A finding without a file is shown for the whole run. The place of a rendered template is not
         // known.
-        let said = match place.template.is_none() && is_file(place) {
+        let text = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
         };
-        let message = [vec![said], remedy(finding)].concat().join("\n");
+        let message = [vec![text], remedy(finding)].concat().join("\n");
         writeln!(out, "::{word} {}title={}::{}", properties(place), finding.name(), data(&message))?;
     }
     for (rule, gap) in &report.unknown {

@@ -58,14 +58,14 @@ struct LintDocument {
     /// Rules that could not judge some object.
     unknown: Vec<Unknown>,
     /// Rules without the input for their comparison.
-    not_asked: Vec<NotAsked>,
+    not_run: Vec<NotRun>,
     /// The unread input.
     failures: Vec<Unknown>,
 }
 
 /// A rule that was not run.
 #[derive(Debug, Serialize, JsonSchema)]
-struct NotAsked {
+struct NotRun {
     /// The name.
     rule: String,
     /// The variants that were not judged.
@@ -172,13 +172,13 @@ impl LintDocument {
             findings: report.reported().map(PlacedProblem::of).collect(),
             accepted: report.accepted,
             unknown: unknown.collect(),
-            not_asked: report.not_asked.iter().map(NotAsked::of).collect(),
+            not_run: report.not_run.iter().map(NotRun::of).collect(),
             failures: report.failures.iter().map(|(gap, _)| Unknown::of(gap)).collect(),
         }
     }
 }
 
-impl NotAsked {
+impl NotRun {
     fn of((rows, detail): &(Rows, String)) -> Self {
         let variants = rows.variants.iter().map(|variant| (*variant).to_owned()).collect();
         Self { rule: rows.rule.to_string(), variants, detail: tidy(detail) }

@@ -7,7 +7,7 @@ use quick_junit::TestCase;
 
 use super::remedy;
 use crate::{
-    junit_suite::{self, Said},
+    junit_suite::{self, FindingText},
     terminal::tidy,
 };
 use portreeve_facts::{Gap, Place};
@@ -17,7 +17,8 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// Writes one test suite. Findings that do not count are passed cases with their sentence as output.
+/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
+/// as output.
 ///
 /// # Errors
 /// When the writer fails.
@@ -49,12 +50,12 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
     let lines = [first].into_iter().chain(values).chain(remedies).collect();
-    let said = Said { summary: evidence.summary.clone(), lines };
+    let text = FindingText { summary: evidence.summary.clone(), lines };
     let counts = report.counts(finding).then_some(evidence.severity);
-    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &said), place)
+    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &text), place)
 }
 
-/// A line of what was rendered is none of the template.
+/// A line number of rendered output is no line number of the template.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {
@@ -69,7 +70,7 @@ fn title(rows: &Rows) -> &'static str {
 
 /// Why a rule was not run, or could not judge.
 fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
-    let lacks = report.not_asked.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
+    let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());
     let reasons: Vec<&str> = lacks.chain(unknown).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))

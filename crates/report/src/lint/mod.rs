@@ -24,7 +24,7 @@ pub fn lint_result(report: &LintReport) -> CheckResult {
     outcome(worst, report.counts_from(), || is_undecided(report))
 }
 
-/// Whether an unread input could hide a finding that counts: then the result is not clear.
+/// Whether an unread input could hide a finding that sets the result: then the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
     let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
     !report.failures.is_empty() || report.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))

@@ -42,10 +42,10 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         .unknown
         .iter()
         .map(|(rows, gap)| note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why })));
-    let not_asked = report.not_asked.iter().map(|(rows, why)| note(rows, format!("not run: {}", tidy(why)), json!({})));
+    let not_run = report.not_run.iter().map(|(rows, why)| note(rows, format!("not run: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),
-        "toolExecutionNotifications": notifications.chain(unknown).chain(not_asked).collect::<Vec<_>>(),
+        "toolExecutionNotifications": notifications.chain(unknown).chain(not_run).collect::<Vec<_>>(),
     });
     let results = report.reported().map(|finding| {
         let index = ids.iter().position(|id| id.name == finding.rule);

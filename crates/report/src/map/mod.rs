@@ -115,9 +115,9 @@ fn remarks(census: &PortUsage) -> Vec<String> {
     let at_risk =
         census.used.iter().filter(|(port, used)| used.allocated.is_some() && census.ephemeral.contains(**port)).count();
     if at_risk > 0 {
-        let ports = if at_risk == 1 { "port lies" } else { "ports lie" };
+        let (ports, are) = if at_risk == 1 { ("port", "is") } else { ("ports", "are") };
         remarks.push(format!(
-            "{at_risk} allocated {ports} in ip_local_port_range unreserved: an outgoing connection may use a port of a Service."
+            "{at_risk} allocated {ports} in ip_local_port_range {are} not reserved: an outgoing connection may use the port of a Service."
         ));
     }
     if let Some(band) = census.static_band {
@@ -149,7 +149,7 @@ mod tests {
             (Why::TimedOut, CheckResult::NotChecked),
             (Why::NotSupported, CheckResult::NotChecked),
             (Why::NotPermitted, CheckResult::Clear),
-            (Why::NotAsked, CheckResult::Clear),
+            (Why::NotRequested, CheckResult::Clear),
         ] {
             let mut unread = world();
             unread.cluster.pods = gap(Source::Pods, why);

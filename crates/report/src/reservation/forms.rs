@@ -7,7 +7,7 @@ use crate::terminal::tidy;
 
 /// The setting for reserved ports.
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The file in /etc/sysctl.d: the last file in alphabetical order counts.
+/// The file in /etc/sysctl.d: the last file in alphabetical order sets the value.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.
@@ -100,7 +100,7 @@ fn bottlerocket(ports: &str) -> String {
     )
 }
 
-/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document, of which cloud-init takes this part
+/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document; cloud-init takes this part
 /// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). Its first line is its type.
 fn al2023(ports: &str) -> String {
     format!(

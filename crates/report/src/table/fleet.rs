@@ -137,14 +137,14 @@ fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
 }
 
 fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
-    let asked = fleet.answered;
-    let silent = match fleet.agents - asked {
+    let queried = fleet.answered;
+    let silent = match fleet.agents - queried {
         0 => String::new(),
         silent => format!(", {silent} could not be queried"),
     };
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
-    let asked = format!("{asked} agent{} queried{silent}{oldest}", if asked == 1 { "" } else { "s" });
+    let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
     let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
@@ -152,7 +152,7 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
         Some((worst, _)) => {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
             let open = if fleet.is_whole() { "" } else { "; some ports or rules not judged" };
-            (format!("{}{hidden}; {asked}{open}", words.join(", ")), Ink::Bad(*worst))
+            (format!("{}{hidden}; {agents}{open}", words.join(", ")), Ink::Bad(*worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
         None if fleet.answered == 0 => {
@@ -164,9 +164,9 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             (format!("Nothing is known: {agents}."), Ink::Bad(Severity::Critical))
         }
         None if !fleet.is_whole() => (
-            format!("not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {asked}"),
+            format!("not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {agents}"),
             Ink::Bad(Severity::Critical),
         ),
-        None => (format!("no port conflicts{hidden}; {asked}"), Ink::Good),
+        None => (format!("no port conflicts{hidden}; {agents}"), Ink::Good),
     }
 }

@@ -125,8 +125,8 @@ impl Page<'_> {
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
         let alone = "nothing; --against compares the manifests with a cluster, a file or a snapshot";
         rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
-        if !report.not_asked.is_empty() {
-            let rules: Vec<String> = report.not_asked.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
+        if !report.not_run.is_empty() {
+            let rules: Vec<String> = report.not_run.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
             rows.push(("not run", rules.join(", ")));
         }
         if report.accepted > 0 {

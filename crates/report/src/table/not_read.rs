@@ -57,7 +57,7 @@ impl Page<'_> {
     /// The number of rules that judged, the missing inputs of the other rules, and the command that reads these inputs.
     pub(super) fn write_judged(&mut self, report: &Report<'_>, apart: bool) -> io::Result<()> {
         let unseen = report.gaps();
-        let JudgedRules { whole, asked } = JudgedRules::of(report);
+        let JudgedRules { whole, run } = JudgedRules::of(report);
         let lacking: Vec<String> = gap_groups(&unseen, &[])
             .into_iter()
             .filter(|(_, group)| !group.rules.is_empty())
@@ -73,7 +73,7 @@ impl Page<'_> {
         if apart {
             self.blank()?;
         }
-        let text = format!("{whole} of {asked} rules judged.{lacking} -o wide shows the details.");
+        let text = format!("{whole} of {run} rules judged.{lacking} -o wide shows the details.");
         for (ink, line) in self.wrapped(Ink::Plain, &text, 0) {
             self.line(0, ink, &line)?;
         }
@@ -91,7 +91,7 @@ impl Page<'_> {
         for (index, detail) in group.details.iter().take(shown).enumerate() {
             let text = match (index, detail.is_empty()) {
                 (0, true) => reason_words(why).to_owned(),
-                (0, false) if why != Why::NotAsked => format!("{}: {detail}", reason_words(why)),
+                (0, false) if why != Why::NotRequested => format!("{}: {detail}", reason_words(why)),
                 _ => tidy(detail),
             };
             lines.extend(self.wrapped(ink, &text, LABEL + 4));
@@ -131,7 +131,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
 fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let lacks =
         |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
-    let cluster = lacks(|source, why| is_of_files(source) && why == Why::NotAsked);
+    let cluster = lacks(|source, why| is_of_files(source) && why == Why::NotRequested);
     let root = lacks(|source, why| !is_of_files(source) && !is_indispensable(source) && why == Why::NotPermitted);
     let mode = lacks(|source, why| source == Source::ProxyMode && matches!(why, Why::Unreachable | Why::Ambiguous));
     let range = lacks(|source, _| source == Source::NodePortRange);

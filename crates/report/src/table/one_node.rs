@@ -123,7 +123,7 @@ impl Page<'_> {
 }
 
 /// The words for unread input.
-const NOT_KNOWN: Unread = Unread::Said("not known");
+const NOT_KNOWN: Unread = Unread::Reported("not known");
 
 pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;

@@ -149,8 +149,8 @@ impl Page<'_> {
     /// Why answers on other addresses of nodes would be lost, and the setting that keeps them.
     fn cure(&mut self, mode: Mode) -> io::Result<()> {
         let words = format!(
-            "Why other addresses change: nodePortAddresses lists the addresses of a node on which {mode} mode serves NodePorts, and these addresses are not in it; by default nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
-             [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Repeat the command with --set node_port_addresses=0.0.0.0/0,::/0 added: the answers that it still lists are lost in any case."
+            "Why clients of other addresses lose their answers: {mode} mode serves NodePorts only on the addresses in nodePortAddresses. By default, nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
+             [\"0.0.0.0/0\", \"::/0\"] in the configuration of kube-proxy. Then repeat this command with --set node_port_addresses=0.0.0.0/0,::/0 added. The answers that the second result lists are lost with this setting too."
         );
         self.blank()?;
         for (ink, line) in self.wrapped(Ink::Plain, &words, 2) {

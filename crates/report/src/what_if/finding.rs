@@ -67,7 +67,7 @@ impl FindingChange {
         then.filter(|_| then > now)
     }
 
-    /// Whether the finding was judged in both states of the node, or would not count.
+    /// Whether the finding was judged in both states of the node, or would not set the result.
     pub(super) fn is_judged(&self) -> bool {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }

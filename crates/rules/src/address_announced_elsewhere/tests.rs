@@ -146,7 +146,7 @@ fn the_name_of_a_host_is_a_nodes_with_a_domain_or_without() {
     expect_healthy(&RULE, &held("eth0", VIP, "n1.example.com"), &subject());
     let evidence = expect_problem(&RULE, &held("eth0", VIP, "n2.example.com"), &subject());
     assert_eq!(value(&evidence, "kube-vip.io/vipHost"), "Node n2");
-    // Two Nodes are possible; the Node with exactly this name counts.
+    // Two Nodes are possible; the Node with exactly this name is used.
     let mut both = held("eth0", VIP, "n2.example.com");
     let mut full = Node::clone(&seen(&mut both.cluster.nodes)[1]);
     full.name += ".example.com";

@@ -57,7 +57,7 @@ fn a_connection_of_a_sidecar_keeps_a_server_of_the_pod_from_its_port() {
     let world = world(&[TO_A_SERVER]);
     let evidence = expect_problem(&RULE, &world, &subject(&world));
     assert_eq!(evidence.variant, "blocks-in-pod");
-    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which no process listens: the server of the pod cannot listen there.";
+    let sentence = "In pod default/api, process envoy has an outgoing connection from port 46580/tcp, on which no process listens: the server of the pod cannot listen on this port.";
     assert_eq!((evidence.summary.as_str(), evidence.severity), (sentence, Severity::Warning));
     let steps = &evidence.remedies[0].steps;
     let reserved = "46580-46581".parse().expect("ports");

@@ -62,7 +62,11 @@ fn time_wait_has_no_owner_and_ends_by_itself() {
 fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     let (world, subject) = unready(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    assert!(evidence.summary.contains("hostNetwork pod default/ingress cannot listen there"), "{}", evidence.summary);
+    assert!(
+        evidence.summary.contains("hostNetwork pod default/ingress cannot listen on this port"),
+        "{}",
+        evidence.summary
+    );
     assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
 }
 
@@ -166,7 +170,7 @@ fn kube_proxys_own_ports_count_where_there_is_a_kube_proxy() {
         world
     };
     let evidence = expect_problem(&RULE, &blocked(10256), &node);
-    assert!(evidence.summary.contains("kube-proxy cannot listen there"), "{}", evidence.summary);
+    assert!(evidence.summary.contains("kube-proxy cannot listen on this port"), "{}", evidence.summary);
     expect_healthy(&RULE, &blocked(10249), &node);
     let configured = |port: u16, at: &str| {
         let mut world = blocked(port);
@@ -280,7 +284,7 @@ fn a_pod_that_needs_no_server_there_has_accepted_nothing() {
     };
     let (world, subject) = with(|_| ());
     let evidence = expect_problem(&RULE, &world, &subject);
-    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which no process listens: hostNetwork pod default/ingress cannot listen there.";
+    let sentence = "Pod default/api has an outgoing connection from port 8443/tcp, on which no process listens: hostNetwork pod default/ingress cannot listen on this port.";
     assert_eq!(evidence.summary, sentence);
     let mut not_failing = world;
     objects(&mut not_failing.cluster.pods)[0].failing = false;
@@ -354,7 +358,7 @@ fn a_process_that_is_bound_and_does_not_listen_is_in_the_way_of_a_pod_that_fails
     };
     let (world, subject) = bound(held("/system.slice/app.service", None, "app", 9));
     let evidence = expect_problem(&RULE, &world, &subject);
-    let sentence = "Process app is bound to port 8443/tcp, and does not listen: hostNetwork pod default/ingress cannot listen there.";
+    let sentence = "Process app is bound to port 8443/tcp, and does not listen: hostNetwork pod default/ingress cannot listen on this port.";
     assert_eq!(evidence.summary, sentence);
     assert!(evidence.values.contains(&("socket", "tcp BOUND 0.0.0.0:8443".to_owned())), "{evidence:#?}");
     expect_healthy(&RULE, &world.clone().listens("0.0.0.0:8443"), &subject);
@@ -371,7 +375,7 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
         let (mut world, subject) = left("192.0.2.1:8443", REMOTE, |_| ());
         let pod = objects(&mut world.cluster.pods).remove(0);
         (pod.ports, pod.failing) = (Vec::new(), true);
-        pod.said_in_use = vec![ContainerPort { port, ..PORT }];
+        pod.reported_in_use = vec![ContainerPort { port, ..PORT }];
         (world, subject)
     };
     let (world, subject) = said(8443);
@@ -381,9 +385,13 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     assert!(evidence.values.contains(&("message of a container", "*:8443/tcp is in use".to_owned())), "{evidence:#?}");
     let (world, subject) = said(8444);
     expect_healthy(&RULE, &world, &subject);
-    let (mut declared, subject) = unready(|pod| pod.said_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
+    let (mut declared, subject) = unready(|pod| pod.reported_in_use = vec![ContainerPort { port: 8443, ..PORT }]);
     objects(&mut declared.cluster.pods)[0].failing = true;
     let evidence = expect_problem(&RULE, &declared, &subject);
-    assert!(evidence.summary.ends_with("cannot listen there."), "what is declared is a claim: {}", evidence.summary);
+    assert!(
+        evidence.summary.ends_with("cannot listen on this port."),
+        "what is declared is a claim: {}",
+        evidence.summary
+    );
     assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
 }

@@ -108,7 +108,7 @@ fn the_table_decides_where_it_can_be_read_and_is_predicted_where_not() {
 
 #[test]
 fn where_the_settings_are_assumed_the_table_is_proof_and_a_prediction_is_not() {
-    let said = hanging().said_mode(Mode::Ipvs);
+    let said = hanging().with_user_mode(Mode::Ipvs);
     assert_eq!(severity(&said), Severity::Warning);
     assert_eq!(severity(&with_table(said, &[(Protocol::Tcp, PRIMARY[0], 30080)])), Severity::Critical);
 }
@@ -119,7 +119,7 @@ fn an_address_that_a_service_claims_is_served_with_any_settings() {
     let world = Snapshot::healthy().service("web", external);
     let local = format!("{}:80", PRIMARY[0]);
     let hangs = world.socket(Protocol::Tcp, State::SynSent, &local, REMOTE, |socket| socket.retransmits = 1);
-    assert_eq!(severity(&hangs.said_mode(Mode::Ipvs)), Severity::Critical);
+    assert_eq!(severity(&hangs.with_user_mode(Mode::Ipvs)), Severity::Critical);
 }
 
 #[test]

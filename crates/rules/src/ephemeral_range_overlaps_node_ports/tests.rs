@@ -145,7 +145,7 @@ fn an_assumed_range_is_never_critical_and_says_that_it_is_assumed() {
 #[test]
 fn without_services_the_overlap_is_still_told() {
     let mut world = web().ephemeral("1024 65535", "").with_mode(Mode::Ipvs);
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
     let evidence = problem(&world);
     assert_eq!(evidence.severity, Severity::Warning);
     assert!(value(&evidence, "allocated of these").starts_with("unknown"));

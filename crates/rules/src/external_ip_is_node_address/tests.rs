@@ -195,12 +195,12 @@ fn where_no_node_was_looked_at_each_node_of_the_cluster_has_its_addresses() {
     let unseen = |address| {
         let mut world = trap(address).without_proxy();
         world.cluster.node_name = None;
-        world.kernel = portreeve_facts::KernelFacts::not_asked();
+        world.kernel = portreeve_facts::KernelFacts::not_requested();
         world
     };
     let evidence = expect_problem(&RULE, &unseen(PEER), &subject());
     assert_eq!((evidence.severity, evidence.variant), (Severity::Info, "node-address"));
-    assert_eq!(expect_unknown(&RULE, &unseen(PEER), &subject()).why, Why::NotAsked, "the mode decides");
+    assert_eq!(expect_unknown(&RULE, &unseen(PEER), &subject()).why, Why::NotRequested, "the mode decides");
     assert_eq!(expect_unknown(&RULE, &unseen("198.51.100.7"), &subject()).source, Source::Addresses);
     let mut failed = unseen(PEER);
     failed.kernel.interfaces = gap(Source::Addresses, Why::Torn);
@@ -269,7 +269,7 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ProxyMode);
     assert_eq!(severity(&world), Severity::Info, "it is at least this in every mode");
     let mut world = known.clone();
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
     let mut world = known;
     world.cluster.services = gap(Source::Services, Why::NotPermitted);

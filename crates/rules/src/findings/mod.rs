@@ -108,7 +108,7 @@ pub struct Key {
     pub rule: RuleId,
     /// The variant of this id.
     pub variant: &'static str,
-    /// The subject; its uid does not count.
+    /// The subject; its uid is not compared.
     pub subject: Subject,
     /// The port, if there is one.
     pub port: Option<u16>,

@@ -19,7 +19,7 @@ pub struct Step {
     pub kind: StepKind,
     /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// The same advice in words that stay true after this scan, if the text holds a value that this scan chose.
+    /// This advice in words that stay true after this scan, if the text holds a value that this scan chose.
     #[serde(skip)]
     lasting: Option<String>,
     /// The change of the step. None if the step only shows something, or if only a person knows the result.

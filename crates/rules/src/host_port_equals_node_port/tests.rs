@@ -137,16 +137,16 @@ fn what_every_mode_and_every_backing_share_is_told_and_the_rest_is_unknown() {
     let second = with_host_ip(SECOND[0]).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second, &subject()).source, Source::ProxyMode);
     let mut blind = clash(|it| it);
-    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
     assert_eq!(severity(&blind), Severity::Warning);
     assert_eq!(severity(&blind.with_mode(Mode::Cilium)), Severity::Critical, "whatever is behind the Service");
 }
 
 #[test]
 fn one_address_is_a_warning_where_the_settings_are_assumed_and_every_address_is_not() {
-    let every = clash(|it| it).said_mode(Mode::Ipvs);
+    let every = clash(|it| it).with_user_mode(Mode::Ipvs);
     assert_eq!(severity(&every), Severity::Critical);
-    assert_eq!(severity(&with_host_ip(PRIMARY[0]).said_mode(Mode::Ipvs)), Severity::Warning);
+    assert_eq!(severity(&with_host_ip(PRIMARY[0]).with_user_mode(Mode::Ipvs)), Severity::Warning);
     assert_eq!(severity(&with_host_ip(PRIMARY[0]).with_mode(Mode::Ipvs)), Severity::Critical);
 }
 

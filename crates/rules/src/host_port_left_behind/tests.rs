@@ -297,7 +297,7 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
     }
     // Whoever gives no Services has none, and what is lost to a socket is lost whatever a Service has.
     let mut world = web();
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
     expect_certain(&RULE, &world, &node());
     let mut world = process();
     world.cluster.services = gap(Source::Services, Why::Unreachable);
@@ -386,7 +386,7 @@ fn where_the_proxys_settings_were_not_read_a_node_port_is_lost_on_every_address_
     let world = || world().service("web", |it| it.node_port(30080));
     let mut unread = world().with_mode(Mode::Ipvs);
     unread.kernel.proxy.config = gap(Source::ProxyConfig, Why::Unreachable);
-    for unread in [unread, world().said_mode(Mode::Ipvs)] {
+    for unread in [unread, world().with_user_mode(Mode::Ipvs)] {
         assert_eq!(judge(None, unread.clone()), (Severity::Critical, true));
         assert_eq!(judge(Some(PRIMARY[0]), unread), (Severity::Warning, false));
     }

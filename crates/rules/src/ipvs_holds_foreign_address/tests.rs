@@ -111,16 +111,16 @@ fn unread_is_unknown() {
     Arc::make_mut(seen(&mut world.kernel.interfaces)).gateways_gap = Some(unread.clone());
     assert_eq!(expect_unknown(&RULE, &world, &subject()), unread, "it may be a gateway's");
     let mut world = holding(PEER);
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
     let mut world = holding(PEER);
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
     let mut world = holding("198.51.100.53");
     world.kernel.nameservers = gap(Source::ResolvConf, Why::Malformed);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::ResolvConf);
     let mut world = holding("198.51.100.6");
-    world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    world.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::EndpointSlices);
     world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
@@ -129,8 +129,8 @@ fn unread_is_unknown() {
 #[test]
 fn the_gateway_is_told_even_without_a_cluster() {
     let mut world = holding("192.0.2.254");
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(expect_problem(&RULE, &world, &subject()).severity, Severity::Critical);
 }
 

@@ -212,7 +212,7 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // A new impact must last as long as the first impact; new words and values count at once. A re-created subject counts as another
+        // A new impact must last as long as the first impact; new words and values are used at once. A re-created subject is treated as another
         // subject.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)

@@ -6,8 +6,8 @@ use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread,
 /// leaves several facts unknown, it is reported once with their names.
 pub fn unread(around: &Snapshot) -> Vec<Gap> {
     let cluster = &around.cluster;
-    let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotAsked);
-    let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotAsked);
+    let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);
+    let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotRequested);
     let lost = [("Services", cluster.services.gap()), ("Pods", pods), ("Nodes", nodes)];
     let mut failures: Vec<(Gap, Vec<&str>)> = Vec::new();
     for (kind, gap) in lost.into_iter().filter_map(|(kind, gap)| Some((kind, gap?))) {
@@ -50,7 +50,7 @@ mod tests {
     fn a_failure_is_reported_once_and_a_kind_that_a_file_lacks_is_no_failure() {
         let mut world = Snapshot::healthy();
         assert_eq!(unread(&world), []);
-        world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+        world.cluster.pods = gap(Source::Pods, Why::NotRequested);
         assert_eq!(unread(&world), []);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);

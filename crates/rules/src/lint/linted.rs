@@ -48,7 +48,7 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If a Service has a name or a port twice, the first entry counts.
+    // If a Service has a name or a port twice, the first entry is used.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
@@ -71,7 +71,7 @@ fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
 /// Why an assumed range cannot be the range of the cluster.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
-    let services = cluster.services.known(Unread::Said("LintReport::failures")).filter(|_| is_assumed)?;
+    let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
     let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
     let (service, number) = ports
         .filter_map(|(service, number)| Some((service, number?)))
@@ -112,7 +112,7 @@ impl Linted {
         let names: BTreeSet<(&str, &str, &str)> =
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
-        let unread = Unread::Said("LintReport::failures");
+        let unread = Unread::Reported("LintReport::failures");
         // A number is only known to be free if all Services were read.
         let knows_numbers = cluster.services.gap().is_none() && cluster.unread_service().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();

@@ -22,7 +22,7 @@ pub struct LintReport {
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
     /// Chosen rules without the input for the comparison, with the reason.
-    pub not_asked: Vec<(Rows, String)>,
+    pub not_run: Vec<(Rows, String)>,
     /// How many findings an annotation accepts. They are not in `findings`.
     pub accepted: usize,
     /// How many files were read.
@@ -43,8 +43,8 @@ pub struct LintReport {
     pub range: NodePortRange,
     /// The name of the cluster or file that the manifests were compared with, if any.
     pub against: Option<String>,
-    /// Milder findings are neither reported nor counted. Without a choice, all are reported, and [`Severity::Warning`] or worse
-    /// counts.
+    /// Milder findings are neither reported nor counted. Without a choice, all are reported; findings of
+    /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
 }
 
@@ -55,12 +55,12 @@ impl LintReport {
         self.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// Whether a finding counts.
+    /// Whether a finding sets the result.
     pub fn counts(&self, finding: &PlacedFinding) -> bool {
         finding.evidence.severity >= self.counts_from()
     }
 
-    /// The severity from which on findings count.
+    /// The lowest severity that sets the result.
     pub fn counts_from(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
@@ -79,16 +79,16 @@ pub struct Found {
     /// Rules that could not judge some object, with the reason.
     pub unknown: Vec<(Rows, Gap)>,
     /// Rules without the input for the comparison, with the reason.
-    pub not_asked: Vec<(Rows, String)>,
+    pub not_run: Vec<(Rows, String)>,
 }
 
 impl Found {
     /// A rule could not judge. If the user did not give the input to compare with, this is no failure.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
-        if gap.why == Why::NotAsked {
+        if gap.why == Why::NotRequested {
             // One reason is enough: each new Service has no endpoints yet.
-            if !self.not_asked.iter().any(|(known, _)| *known == rows) {
-                self.not_asked.push((rows, gap.detail));
+            if !self.not_run.iter().any(|(known, _)| *known == rows) {
+                self.not_run.push((rows, gap.detail));
             }
         } else if !self.unknown.contains(&(rows, gap.clone())) {
             self.unknown.push((rows, gap));

@@ -8,7 +8,7 @@ use std::{
 use super::{Linted, report::Found};
 use crate::{
     findings::{Evidence, Judgement, PlacedFinding, Subject, SubjectKind, Verdict},
-    {Limits, Opinion, Rule, ask},
+    {Limits, Opinion, Rule, run_rules},
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
@@ -21,7 +21,7 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let limits = Limits::default();
     let round = limits.round(&linted.snapshot, None);
     let mut all = Found::default();
-    for Opinion { rule, judgements } in ask(rules, &round, &limits) {
+    for Opinion { rule, judgements } in run_rules(rules, &round, &limits) {
         let mut findings = BTreeMap::new();
         match judgements {
             Some(Ok(judgements)) => {

@@ -45,7 +45,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
+         ready: the pod cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
     );
     let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
     let summary = expect_problem(&RULE, &failing, &subject()).summary;
@@ -262,7 +262,10 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
         world.listens_udp("0.0.0.0:9100")
     };
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
-    assert!(summary.ends_with("of every address unless both share it (SO_REUSEPORT)."), "{summary}");
+    assert!(
+        summary.ends_with("of every address unless the process and the pod share the port (SO_REUSEPORT)."),
+        "{summary}"
+    );
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
@@ -293,8 +296,8 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
     // If one listener may be the pod's own, another listener changes nothing.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
-    let not_asked = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotAsked);
-    assert_eq!(expect_unknown(&RULE, &not_asked, &subject()).why, Why::NotAsked);
+    let not_requested = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);
+    assert_eq!(expect_unknown(&RULE, &not_requested, &subject()).why, Why::NotRequested);
 }
 
 #[test]
@@ -409,7 +412,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of DaemonSet default/agent in the host's network: the pod \
-         cannot listen on 9100/tcp unless both share it (SO_REUSEPORT)."
+         cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
     );
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(
@@ -432,7 +435,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     let socket = seen(&mut hidden.kernel.listeners).last_mut().expect("one");
     socket.owner = held("/", None, "node_exporter", 700);
     expect_problem(&RULE, &hidden, &node);
-    hidden.cluster.pods = gap(Source::Pods, Why::NotAsked);
+    hidden.cluster.pods = gap(Source::Pods, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Cgroups);
     hidden.cluster.pods = gap(Source::Pods, Why::Unreachable);
     assert_eq!(expect_unknown(&RULE, &hidden, &node).source, Source::Pods);

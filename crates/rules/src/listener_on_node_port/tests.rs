@@ -168,7 +168,7 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(unknown.source, Source::ProxyMode);
 
     let mut blind = web(30080).listens(&format!("{}:30080", SECOND[0])).with_mode(Mode::Iptables);
-    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotAsked);
+    blind.cluster.endpoint_slices = gap(Source::EndpointSlices, Why::NotRequested);
     assert_eq!(affects(&blind).0, Severity::Critical, "lost with and without endpoints");
     let blind = blind.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
@@ -179,10 +179,10 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
 fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
     let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
     for mode in Mode::KUBE_PROXY {
-        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).said_mode(mode), &subject());
+        let evidence = expect_problem(&RULE, &listens(PRIMARY[0]).with_user_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Warning, "{mode}");
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("settings")));
-        let evidence = expect_problem(&RULE, &listens("0.0.0.0").said_mode(mode), &subject());
+        let evidence = expect_problem(&RULE, &listens("0.0.0.0").with_user_mode(mode), &subject());
         assert_eq!(evidence.severity, Severity::Critical, "{mode}");
         assert!(evidence.values.iter().any(|(name, value)| *name == "assumed" && value.contains("defaults")));
 
@@ -202,7 +202,7 @@ fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unkno
 /// The listener loses connections on every served address.
 #[test]
 fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_mode() {
-    let mut world = web(30080).listens("0.0.0.0:30080").said_mode(Mode::Iptables);
+    let mut world = web(30080).listens("0.0.0.0:30080").with_user_mode(Mode::Iptables);
     seen(&mut world.cluster.nodes).clear();
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical);
@@ -217,14 +217,14 @@ fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_
 fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let world = world.listens(&format!("{}:30080", PRIMARY[0]));
-    let evidence = expect_problem(&RULE, &world.clone().said_mode(Mode::Iptables), &subject());
+    let evidence = expect_problem(&RULE, &world.clone().with_user_mode(Mode::Iptables), &subject());
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
-    assert_eq!(expect_problem(&RULE, &world.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    assert_eq!(expect_problem(&RULE, &world.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
     // Clients reach the Service at the addresses of one device, not at every address.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
-    assert_eq!(expect_problem(&RULE, &device.said_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
+    assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
 /// A pod in the node's network whose port is the NodePort. It is not known that the pod belongs to the Service.
@@ -288,7 +288,7 @@ fn each_way_to_lose_is_told_with_its_addresses_and_no_other() {
     let gate = gate.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = Some(true));
     let evidence = expect_problem(&RULE, &gate, &subject());
     assert_eq!((evidence.severity, evidence.outcome), (Severity::Warning, "refused"));
-    let words = "to loopback are refused, since kube-proxy refuses NodePorts there.";
+    let words = "to loopback are refused, since kube-proxy refuses NodePorts on loopback.";
     assert!(evidence.summary.ends_with(words), "{}", evidence.summary);
 
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());

@@ -19,7 +19,7 @@ pub(super) fn outcome(
     ) {
         (true, false, false) => ("pod", "go to the Service's pods instead"),
         (false, true, false) if is_gate => {
-            ("refused", "to loopback are refused, since kube-proxy refuses NodePorts there")
+            ("refused", "to loopback are refused, since kube-proxy refuses NodePorts on loopback")
         }
         (false, true, false) => ("refused", "are refused, since the Service has no endpoints"),
         (false, false, true) if external_local => {

@@ -39,7 +39,7 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_deleted_only_where_it_does_not_
         remedies.iter().flat_map(|it| &it.steps).any(|step| step.text.starts_with("ip addr del"))
     };
     let mut unread = holding();
-    unread.cluster.services = gap(Source::Services, Why::NotAsked);
+    unread.cluster.services = gap(Source::Services, Why::NotRequested);
     assert!(deletes(&unread));
     unread.cluster.services = gap(Source::Services, Why::Unreachable);
     assert!(!deletes(&unread), "it may be the address of a load balancer");
@@ -102,7 +102,7 @@ fn the_service_that_claims_it_is_named_and_gives_it_back() {
     for name in ["traefik", "nginx"] {
         assert!(steps.iter().any(|step| step.contains(&format!("patch service {name}"))), "{steps:?}");
     }
-    let unread = |world: &mut Snapshot| world.cluster.services = gap(Source::Services, Why::NotAsked);
+    let unread = |world: &mut Snapshot| world.cluster.services = gap(Source::Services, Why::NotRequested);
     let mut world = claim(true);
     unread(&mut world);
     assert_eq!(expect_problem(&RULE, &world, &subject()).severity, Severity::Critical, "Services only explain it");
@@ -193,7 +193,7 @@ fn without_this_nodes_object_addresses_of_one_node_are_its_own_and_those_of_two_
 #[test]
 fn unread_is_unknown() {
     let mut world = holding();
-    world.cluster.nodes = gap(Source::Nodes, Why::NotAsked);
+    world.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Nodes);
     let mut world = holding();
     world.kernel.interfaces = gap(Source::Addresses, Why::Torn);

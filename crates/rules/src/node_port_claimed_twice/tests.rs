@@ -169,7 +169,7 @@ fn where_pods_could_not_be_read_a_workload_may_have_some() {
         world.cluster.pods = gap(Source::Pods, why);
         world
     };
-    expect_problem(&RULE, &world(Why::NotAsked), &subject("web"));
+    expect_problem(&RULE, &world(Why::NotRequested), &subject("web"));
     expect_healthy(&RULE, &world(Why::Unreachable), &subject("web"));
     let node = Subject::node("n1", None);
     assert_eq!(expect_unknown(&RULE, &world(Why::Unreachable), &node).source, Source::Pods);
@@ -267,7 +267,7 @@ fn unread_is_unknown() {
     world.cluster.services = gap(Source::Services, Why::NotPermitted);
     assert_eq!(expect_unknown(&RULE, &world, &subject("first")).source, Source::Services);
     let mut world = with_workload(one(), |_| ());
-    world.cluster.pods = gap(Source::Pods, Why::NotAsked);
+    world.cluster.pods = gap(Source::Pods, Why::NotRequested);
     expect_problem(&RULE, &world, &subject("web"));
 }
 

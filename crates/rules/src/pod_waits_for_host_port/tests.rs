@@ -369,7 +369,7 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
     let refused = |it: &mut Snapshot| it.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
     assert_eq!(without(refused), Source::WaitingPods);
     let mut world = clash(|_| (), |_| ());
-    world.cluster.waiting_pods = WaitingPod::not_asked();
+    world.cluster.waiting_pods = WaitingPod::not_requested();
     silent(&world);
     let mut without_services = clash(|_| (), |waiting| waiting.service_lb_of = name("default", "web"));
     without_services.cluster.services = gap(Source::Services, Why::Unreachable);
@@ -402,7 +402,7 @@ fn where_a_pod_has_the_port_one_that_a_daemon_set_will_make_waits() {
     let tainted = expect_problem(&RULE, &to_come(|it| it.tolerates.clear()), &Subject::cluster());
     assert_eq!(tainted.severity, Severity::Info, "a taint may keep it away");
     let mut no_waiting = to_come(|_| ());
-    no_waiting.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
+    no_waiting.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
     expect_problem(&RULE, &no_waiting, &Subject::cluster());
 }
 
@@ -435,8 +435,8 @@ fn a_daemon_set_of_other_nodes_or_ports_or_with_pods_waits_for_nobody() {
 #[test]
 fn who_has_the_ports_of_a_daemon_set_is_unknown_without_pods() {
     let mut world = to_come(|_| ());
-    world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotAsked);
-    for why in [Why::Unreachable, Why::NotAsked] {
+    world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
+    for why in [Why::Unreachable, Why::NotRequested] {
         world.cluster.pods = gap(Source::Pods, why);
         assert_eq!(expect_unknown(&RULE, &world, &Subject::cluster()).source, Source::Pods);
     }

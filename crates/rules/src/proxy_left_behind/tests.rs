@@ -112,7 +112,7 @@ fn an_address_that_no_service_explains_is_stale_in_ipvs_mode_too() {
     expect_healthy(&RULE, &explained, &subject());
     let unread = world.clone().rejects(Source::Services);
     assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Services);
-    world.cluster.services = gap(Source::Services, Why::NotAsked);
+    world.cluster.services = gap(Source::Services, Why::NotRequested);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Services);
 }
 

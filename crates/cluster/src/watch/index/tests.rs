@@ -178,7 +178,7 @@ fn the_host_name_finds_the_node_and_the_node_its_pods() {
     assert_eq!(index.needed(Resource::Pods), None);
     let facts = index.facts();
     let gap = facts.pods.gap().expect("a gap");
-    assert!(gap.why == Why::NotAsked && gap.detail.contains("--node"), "{gap:?}");
+    assert!(gap.why == Why::NotRequested && gap.detail.contains("--node"), "{gap:?}");
     let configured = Index::new(Some("other".to_owned()), "n1".to_owned(), Arc::default());
     assert_eq!(configured.needed(Resource::Pods), Some(Selection::Node("other".to_owned())));
 }
@@ -204,7 +204,7 @@ fn endpoints_are_known_only_for_the_services_that_were_read() {
     assert_eq!(slices.iter().map(|slice| slice.service.as_str()).collect::<Vec<_>>(), ["web"]);
     assert_eq!(
         facts.endpoint_slices_with("other").map_err(|gap| gap.why),
-        Err(Why::NotAsked),
+        Err(Why::NotRequested),
         "not requested is not none"
     );
 

@@ -42,7 +42,7 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
     assert!(assumptions(&world).ambiguity().detail.starts_with("it is not known which devices cilium serves"));
     // A user who sets only the mode sets no other setting.
-    let said = Snapshot::healthy().said_mode(Mode::Cilium);
+    let said = Snapshot::healthy().with_user_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
 }
 
@@ -232,7 +232,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     };
     assert_eq!(said(Mode::Cilium), Some(vec![format!("{}/32", SECOND[0])]));
     assert_ne!(said(Mode::Iptables), said(Mode::Cilium));
-    world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotAsked);
+    world.cluster.proxy_config = gap(Source::ConfigMaps, Why::NotRequested);
     world.overrides.proxy_mode = Some(Learned { value: Mode::Cilium, place: "--proxy-mode".to_owned() });
     assert_eq!(assumptions(&world).settings, "the mode's defaults", "those of kube-proxy are none of Cilium's");
 }

@@ -170,7 +170,7 @@ fn behind_cilium_outsiders_may_be_dropped_at_other_ports_of_a_load_balancers_add
     let process = Ok(Outcome::Listener);
     let beyond = two_devices(balanced("198.51.100.9"), |_| ());
     let gap = asked(&beyond, Vantage::Remote, "198.51.100.9").expect_err("by who assigns it");
-    assert!(gap.detail.contains("all other ports"), "{gap:?}");
+    assert!(gap.detail.contains("the address's other ports"), "{gap:?}");
     assert_eq!(asked(&beyond, Vantage::Node, "198.51.100.9"), process);
     assert_eq!(asked(&beyond, Vantage::Pods, "198.51.100.9"), process);
     assert_eq!(asked(&beyond, Vantage::Remote, PRIMARY[0]), process, "another address");

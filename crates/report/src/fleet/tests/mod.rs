@@ -310,10 +310,10 @@ fn what_is_there_is_told_as_partial_and_never_as_well() {
 fn the_document_says_how_much_it_is_of_the_whole() {
     let partial = stopped(vec![reporting("n1", &[]), without_answer("n2")], &["n3"], Stopped::Interrupted);
     let document: Value = serde_json::from_str(&text(|out| partial.write_json(out))).expect("JSON");
-    assert_eq!(document["partial"], json!({"listed": 3, "asked": 2, "why": "interrupted"}));
+    assert_eq!(document["partial"], json!({"listed": 3, "queried": 2, "why": "interrupted"}));
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(3), "one entry for each agent");
     let last = document["unknown"].as_array().and_then(|it| it.last()).expect("what is not known");
-    assert_eq!((&last["node"], &last["why"]), (&json!("n3"), &json!("not-asked")));
+    assert_eq!((&last["node"], &last["why"]), (&json!("n3"), &json!("not-requested")));
     jsonschema::validate(&findings_schema().to_value(), &document).unwrap_or_else(|error| panic!("{error}"));
     let whole: Value = serde_json::from_str(&text(|out| fleet(vec![]).write_json(out))).expect("JSON");
     assert_eq!(whole.get("partial"), None);

@@ -13,7 +13,7 @@ fn where_cilium_refuses_bind_a_node_port_is_in_the_way_of_a_pod() {
     assert_eq!(
         evidence.summary,
         "HostNetwork pod default/exporter, which is not ready, cannot listen on 9100/tcp: it is the NodePort of \
-         default/web, and Cilium refuses bind() there."
+         default/web, and Cilium refuses bind() on this NodePort."
     );
     assert_eq!((evidence.severity, evidence.variant, evidence.remedies.len()), (Severity::Warning, "refused", 2));
     expect_problem(&RULE, &of(Protocol::Tcp, |pod| pod.ports[0].host_ip = Some(ip(PRIMARY[0]))), &subject());
@@ -56,8 +56,8 @@ fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
     assert_eq!(expect_unknown(&RULE, &without(services, 30100, Mode::Cilium), &subject()).source, Source::Services);
     expect_healthy(&RULE, &without(services, 9100, Mode::Cilium), &subject());
     expect_healthy(&RULE, &without(services, 30100, Mode::Iptables), &subject());
-    let not_asked: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotAsked);
-    expect_healthy(&RULE, &without(not_asked, 30100, Mode::Cilium), &subject());
+    let not_requested: fn(&mut Snapshot) = |it| it.cluster.services = gap(Source::Services, Why::NotRequested);
+    expect_healthy(&RULE, &without(not_requested, 30100, Mode::Cilium), &subject());
     let unknown_mode = world(30100, Mode::Cilium).without_proxy();
     assert_eq!(expect_unknown(&RULE, &unknown_mode, &subject()).source, Source::ProxyMode);
     let narrowed: fn(&mut Snapshot) = |it| objects(&mut it.cluster.services)[0].for_cilium.on_some_nodes = true;

@@ -68,7 +68,7 @@ fn said(host_ip: Option<&str>, port: u16, change: impl FnOnce(&mut Pod)) -> Snap
         pod.ports.clear();
         pod.failing = true;
         let host_ip = host_ip.map(ip);
-        pod.said_in_use.push(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp });
+        pod.reported_in_use.push(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp });
         change(pod);
     });
     world.listens_as("127.0.0.1:50052", daemon("driver", 700))
@@ -106,7 +106,7 @@ fn who_has_an_address_of_which_a_container_said_that_it_is_in_use_is_named_and_n
 fn what_a_container_said_is_shown_where_the_port_is_declared() {
     let world = exporter(|pod| {
         pod.failing = true;
-        pod.said_in_use = pod.ports.iter().map(|port| ContainerPort { host_port: None, ..port.clone() }).collect();
+        pod.reported_in_use = pod.ports.iter().map(|port| ContainerPort { host_port: None, ..port.clone() }).collect();
     });
     let world = world.listens_as("0.0.0.0:9100", process());
     let evidence = expect_problem(&RULE, &world, &subject());

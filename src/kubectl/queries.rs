@@ -15,13 +15,13 @@ use portreeve_report::Stopped;
 
 /// The progress in words: `1200 of 5000 agents queried, 12 gave no answer`.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct QueryProgress {
     agents: usize,
     so_far: usize,
     silent: usize,
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for QueryProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { agents, so_far, silent } = self;
         write!(f, "{so_far} of {agents} agents queried")?;
@@ -50,7 +50,7 @@ impl Interrupts {
     }
 
     /// Queries agents. `take` gets each answer as soon as it arrives. Returns why some agents were not queried.
-    pub(super) async fn ask(
+    pub(super) async fn query(
         &mut self,
         agents: &Agents,
         listed: &[Agent],
@@ -59,12 +59,12 @@ impl Interrupts {
         mut take: impl AsyncFnMut(usize, Result<Vec<u8>, Gap>),
     ) -> Option<Stopped> {
         let progress = Progress::start();
-        let mut asked = Asked { agents: listed.len(), so_far: 0, silent: 0 };
-        progress.show(asked);
+        let mut queried = QueryProgress { agents: listed.len(), so_far: 0, silent: 0 };
+        progress.show(queried);
         let take = async |number, answer: Result<Vec<u8>, Gap>| {
-            asked.so_far += 1;
-            asked.silent += usize::from(answer.is_err());
-            progress.show(asked);
+            queried.so_far += 1;
+            queried.silent += usize::from(answer.is_err());
+            progress.show(queried);
             take(number, answer).await;
         };
         select! {
@@ -82,10 +82,13 @@ mod tests {
 
     #[test]
     fn how_far_it_is_fits_into_a_line_of_a_terminal() {
-        let asked = Asked { agents: 50_000, so_far: 49_999, silent: 12_345 };
-        assert_eq!(asked.to_string(), "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result");
-        assert!(asked.to_string().len() < 80, "without its dots");
-        let begun = Asked { agents: 2, so_far: 0, silent: 0 };
+        let queried = QueryProgress { agents: 50_000, so_far: 49_999, silent: 12_345 };
+        assert_eq!(
+            queried.to_string(),
+            "49999 of 50000 agents queried, 12345 gave no answer; Ctrl-C prints the result"
+        );
+        assert!(queried.to_string().len() < 80, "without its dots");
+        let begun = QueryProgress { agents: 2, so_far: 0, silent: 0 };
         assert!(begun.to_string().starts_with("0 of 2 agents queried; "));
     }
 }
