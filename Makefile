@@ -51,7 +51,7 @@ words: ## Check that documents, help and recorded output keep to plain words
 	@tools/install words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
-	@tools/timed words "$$(tools/install --find vale)" --no-wrap README.md CHANGELOG.md examples docs target/words/help.txt \
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples docs target/words/help.txt \
 	    $$(git ls-files '*_table.snap' '*_wide.snap' '*commands.snap')
 
 comments: ## Print the comments of Rust that do not keep to plain words
