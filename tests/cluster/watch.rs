@@ -22,8 +22,8 @@ use crate::{
     fake::{After, Fake, Reply},
 };
 
-/// The longest wait of a test.
-const LIMIT: Duration = Duration::from_secs(120);
+/// The longest wait of a test. A test that hangs is ended by the runner, a little later.
+const LIMIT: Duration = Duration::from_secs(280);
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 pub(crate) const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
 pub(crate) const B: &str = r#"{"metadata":{"name":"b","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
