@@ -235,7 +235,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
         wanted.then(|| {
             let summary = "The proxy reports ipvs mode, but IPVS has no virtual server: the proxy does not serve any Service.";
             Evidence::new(Severity::Warning, summary).value("virtual servers", "none in /proc/net/ip_vs").remedy(
-                Step::advice("read kube-proxy's log: without a kernel module such as ip_set_hash_ip, kube-proxy adds no virtual servers and reports no error"),
+                Step::advice("read kube-proxy's log for the cause: without a kernel module such as ip_set_hash_ip, kube-proxy runs and adds no virtual servers"),
             )
         })
     })
