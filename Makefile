@@ -51,7 +51,7 @@ words: ## Check that documents, help and recorded output keep to plain words
 	@tools/install words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
-	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples docs target/words/help.txt \
+	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs target/words/help.txt \
 	    $$(git ls-files '*_table.snap' '*_wide.snap' '*commands.snap')
 
 comments: ## Print the comments of Rust that do not keep to plain words
@@ -85,7 +85,7 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed deny cargo-deny --locked --workspace check -D warnings bans licenses sources
 	@tools/timed shear cargo-shear
 	@tools/timed rumdl rumdl check --quiet .
-	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md
+	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md fuzz/README.md
 
 # Advisories change while the code does not: a release runs this, and no other verb needs GitHub.
 advisories: ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub

@@ -9,7 +9,7 @@ use portreeve_cluster::WatchTiming;
 use portreeve_rules::ids::{Named, Variant};
 
 /// Written documents, and other files that people read.
-const READ: [&str; 17] = [
+const READ: [&str; 18] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
@@ -17,6 +17,7 @@ const READ: [&str; 17] = [
     "README.md",
     "SECURITY.md",
     "SUPPORT.md",
+    "fuzz/README.md",
     "deploy/chart/README.md",
     "deploy/chart/values.yaml",
     ".goreleaser.yaml",

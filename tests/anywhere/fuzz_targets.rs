@@ -9,7 +9,7 @@ fn read(path: impl AsRef<Path>) -> String {
 
 #[test]
 fn every_target_is_run_and_explained() {
-    let (list, page) = (read("fuzz/targets"), read("docs/fuzzing.md"));
+    let (list, page) = (read("fuzz/targets"), read("fuzz/README.md"));
     let listed = list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_whitespace().next());
     let listed: BTreeSet<&str> = listed.collect();
     let programs = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/src/bin")).expect("programs");
@@ -19,6 +19,6 @@ fn every_target_is_run_and_explained() {
     assert_eq!(programs.iter().map(String::as_str).collect::<BTreeSet<_>>(), listed);
     assert!(listed.len() >= 20);
     for target in listed {
-        assert!(page.contains(&format!("| `{target}` |")), "docs/fuzzing.md has no row of {target}");
+        assert!(page.contains(&format!("| `{target}` |")), "fuzz/README.md has no row of {target}");
     }
 }
