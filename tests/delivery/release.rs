@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
     path::Path,
+    thread,
 };
 
 use serde_json::{Value, json};
@@ -386,10 +387,16 @@ mod made {
     #[test]
     fn the_whole_program_is_the_same_of_two_folders_and_names_no_path_of_this_machine() {
         let maker = Maker::with_keys();
-        let [first, second] = ["one", "another"].map(|name| {
-            let clone = maker.clone_of_this(name);
-            successful("tools/release", &maker.release(&clone, VERSION, &[]));
-            clone.join("dist")
+        // One program is linked by one thread, so both folders are compiled side by side.
+        let [first, second] = thread::scope(|scope| {
+            let made = ["one", "another"].map(|name| {
+                let (maker, clone) = (&maker, maker.clone_of_this(name));
+                scope.spawn(move || {
+                    successful("tools/release", &maker.release(&clone, VERSION, &[]));
+                    clone.join("dist")
+                })
+            });
+            made.map(|it| it.join().expect("a release"))
         });
         same(&first, &second);
         // In the header of ELF: a program that the kernel may load anywhere is 3, another one 2.
