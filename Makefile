@@ -44,7 +44,7 @@ lab: root ## Run the tests that need the real parts, check the words, and that t
 	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
 	@$(MAKE) --no-print-directory words
 	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
-	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) check --locked --target $(MACOS)
+	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. The help of every verb stands in blocks of docs/cli.md, which are no prose there.
 words: ## Check that documents, help and recorded output keep to plain words

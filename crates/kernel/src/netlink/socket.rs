@@ -30,6 +30,7 @@ pub trait Transport {
 
 /// Options that are newer than the oldest supported kernel. If the kernel refuses an option, the socket works without
 /// it.
+#[cfg(any(target_os = "linux", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaterOption {
     /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has a message.
@@ -40,6 +41,7 @@ enum LaterOption {
 }
 
 /// Sets the options that the kernel accepts, and returns whether the kernel will give its reasons.
+#[cfg(any(target_os = "linux", test))]
 fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
     let explains = set(LaterOption::Explain).is_ok();
     if strict {
