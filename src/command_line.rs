@@ -61,7 +61,7 @@ nodes that have an agent. With --snapshot FILE a verb is about the node in that 
 ///
 /// Reads what this node really does: its sockets, kernel settings and addresses, and the settings of kube-proxy. Compares
 /// this with the Services of the cluster. Reports which NodePorts have conflicts, why, which clients are affected, and what to type next.
-/// Only the verb `guard` changes the node: it reserves ports.
+/// Only the verb `guard` changes the node: it reserves ports, and can refuse binds.
 #[derive(Debug, Parser)]
 #[command(name = "portreeve", version, before_help = EXAMPLES, after_help = EXIT_CODES, arg_required_else_help = true)]
 pub(super) struct Cli {
@@ -121,7 +121,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                 |ended| ended,
                 |Cli { action, console_flags }| {
                     let console = Console::new(typed, console_flags.color);
-                    // The settings of an agent choose its log, and a guard that keeps running logs like an agent.
+                    // An agent and a guard start their own log, in the form that their settings have.
                     if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }

@@ -1,4 +1,4 @@
-//! One line on standard error while a step needs longer than two seconds. The line is deleted when the step ends.
+//! One line on a terminal: the current step, from two seconds after the start. The line is deleted after the last step.
 
 use std::{
     fmt::Display,

@@ -26,7 +26,7 @@ pub(super) struct Args<S: Scope> {
     /// The platform in whose format the list is printed [default: sysctl]
     #[arg(long = "for", value_parser = PLATFORM, value_name = "PLATFORM", help_heading = "Output")]
     platform: Option<ReservationForm>,
-    /// Print the nodes on which ports of the list are not reserved, instead of the list; exit with 1 if there is such a node
+    /// Instead of the list, print for each node whether outgoing connections may get NodePorts or ports of servers; exit with 1 if they may
     #[arg(long, help_heading = "Output", conflicts_with = "platform")]
     check: bool,
     /// The form of the output

@@ -27,13 +27,13 @@ pub(super) trait Scope: clap::Args {
 /// The facts that a verb needs of each node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// The verb needs the endpoints of these ports, which an agent may not have read.
+    /// The verb needs the endpoints of these ports, which an agent possibly did not read.
     pub(super) behind: Behind,
     /// The verb does not need these sources.
     pub(super) skipped: BTreeSet<Source>,
 }
 
-/// The ports whose endpoints a verb needs, and which an agent may not have read.
+/// The ports whose endpoints a verb needs, and which an agent possibly did not read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Behind {
     #[default]

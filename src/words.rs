@@ -15,7 +15,7 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
     format!("{wanted}{}", text::did_you_mean(typed, &names))
 }
 
-/// Parses one of these words. A parser may accept other texts too.
+/// The words that a flag accepts, and their parser. `parse` can accept other texts too.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,

@@ -32,7 +32,7 @@ use super::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0   no finding of at least --min-severity (default: warning)
-  1   findings of at least --min-severity; for reserve --check: on a node, outgoing connections may use NodePorts
+  1   findings of at least --min-severity; for reserve --check: outgoing connections of a node may get NodePorts or ports of servers
   2 no findings, but an agent could not be queried, or an unread input could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
       unless there are findings (then 1)
   64  the command line was not understood";

@@ -67,7 +67,7 @@ pub(super) fn judge_one_snapshot<T>(
 }
 
 /// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot as soon as it
-/// arrives. Then it is dropped: all snapshots together may not fit into memory.
+/// arrives. Then it is dropped: all snapshots together can be too large for the memory.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],

@@ -19,8 +19,8 @@ pub(crate) struct Args {
     /// The port, with a protocol if you want only one: 30080, 30080/udp
     #[arg(value_name = "PORT[/PROTOCOL]")]
     port: PortArgument,
-    /// Show the network of this pod. The agent of its node reads this network only while the pod fails, and only the ports of the pod's
-    /// servers
+    /// Show the network of this pod. An agent reads a pod's network only while the pod fails, and only the pod's declared and
+    /// probed ports
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with_all = ["refused", "no_agent"], value_parser = pod_name)]
     pod: Option<String>,
     #[command(flatten)]

@@ -177,7 +177,7 @@ fn agents_that_do_not_answer_or_cannot_read_are_one_alert() {
             "summary": format!("The agents of {} cannot read services: unreachable", nodes(size)),
             "description": format!(
                 "For 15 minutes, some rules could not judge {those}: the agents cannot read services (unreachable). \
-                 Open findings stay open. New problems may not be found. The log of an agent and its document \
+                 Open findings stay open. New problems can be missed. The log of an agent and its document \
                  /findings have the details.",
             ),
         });

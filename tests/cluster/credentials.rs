@@ -149,7 +149,7 @@ fn a_plug_in_that_hangs_is_killed() {
 /// Waits for the end of the process whose pid is in this file.
 fn is_ended(path: &Path) {
     let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
-    // The parent process may not have waited for it yet.
+    // Possibly the parent process did not wait for the plug-in yet.
     let gone = || fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
     (0..2000)
         .find(|_| {

@@ -1,4 +1,4 @@
-//! `kubectl portreeve owner --no-agent`: the facts about a port that the API server alone has.
+//! `kubectl portreeve owner --no-agent`: the facts about a port from the API server, without any agent.
 
 use std::{fs, path::Path, process::Command};
 
@@ -62,7 +62,7 @@ fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r/x:1"]).0, 64);
 }
 
-/// The words of the last command of a line, as a shell splits them.
+/// The arguments of `kubectl` in a line, as a shell splits them.
 fn words(line: &str) -> Vec<String> {
     let script = format!("kubectl() {{ printf '%s\\0' \"$@\"; }}; {line}");
     let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");

@@ -363,7 +363,7 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),
         (r#"policies.parameters.nodePortFrist="30000""#, "nodePortFrist"),
         (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
-        // They are written as they are: a line break would begin a field of another name.
+        // The chart would write these values unchanged: a line break would begin a field of another name.
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
         (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
         (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),

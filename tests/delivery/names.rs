@@ -36,7 +36,7 @@ fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read()
             .filter(|it| !["https://www.apache.org/", "https://..."].iter().any(|other| it.starts_with(other)))
             .collect();
         assert_eq!(strange, BTreeSet::new(), "{file}: deploy/names has other names");
-        // The package has this file alone.
+        // The package has only this file.
         let relative: Vec<&str> =
             text.split("](").skip(1).filter(|it| !it.starts_with("https://") && !it.starts_with('#')).collect();
         assert_eq!(relative, Vec::<&str>::new(), "{file}: a link to a file that the package does not have");

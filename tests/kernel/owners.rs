@@ -193,12 +193,12 @@ fn hide_cgroup2() {
     }
 }
 
-/// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are in version 1 alone
+/// Fault (kernel): control groups are of version 1 and 2 (hybrid), and the pods are only in version 1
 /// Does: names the pod from the process that holds the socket; if no process can be read, it names no pod
 /// Right again: always
 /// Lost: nothing
 ///
-/// Fault (kernel): control groups are of version 1 alone
+/// Fault (kernel): control groups are only of version 1
 /// Does: names the pod from the process that holds the socket; if no process can be read, the pod is unread
 /// Right again: always
 /// Lost: nothing

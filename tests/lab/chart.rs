@@ -143,7 +143,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert_eq!(with_netfilter["unknown"], json!([]), "this profile sees everything");
 }
 
-/// Every object of the cluster but Events, and the lease that the kubelet renews.
+/// Every object of the cluster, without Events and the leases that kubelets renew.
 pub(crate) fn objects(person: &Person<'_>) -> BTreeSet<String> {
     let kinds = person.types("kubectl api-resources --verbs=list -o name");
     let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();

@@ -27,7 +27,7 @@ use crate::{
 const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 const PLACE: &str = "127.0.0.1:29518";
 
-/// The kernel prints the list into the first read alone.
+/// Only the first read of the open file returns the list.
 fn list() -> String {
     let mut bytes = vec![0; 1 << 18];
     let length = File::open(LIST).and_then(|mut file| file.read(&mut bytes)).expect("a list");

@@ -296,7 +296,7 @@ async fn findings(
     state.shared.documents.send("application/json", write)
 }
 
-/// It has only the endpoints that rules need on this node. No request makes the agent read more.
+/// The snapshot has only the endpoints that rules need on this node. No request makes the agent read more.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,

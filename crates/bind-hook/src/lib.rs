@@ -34,9 +34,9 @@ pub use self::not_built::Hook;
 /// What happens to a `bind` of a claimed port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It is reported and succeeds.
+    /// The bind is reported and succeeds.
     Report,
-    /// It is reported and fails, as long as the claims are fresh: [`Hook::fresh_for`].
+    /// The bind is reported, and fails while the claims are fresh: [`Hook::fresh_for`].
     Refuse,
 }
 
@@ -177,7 +177,7 @@ pub struct MapFailed {
 }
 
 /// An address as in the maps: of IPv4 those that are mapped into IPv6.
-#[cfg_attr(not(feature = "program"), allow(dead_code, reason = "the program's maps alone have it"))]
+#[cfg_attr(not(feature = "program"), allow(dead_code, reason = "only the program's maps use this function"))]
 fn mapped(address: IpAddr) -> [u8; 16] {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{assumption::Assumption, round::Addressed};
 use portreeve_facts::{Affected, Gap, Why};
 
-/// An input that may have several values. They are sorted by how easily a user can supply them: of the inputs that alone change a verdict,
-/// the first is named.
+/// An input that may have several values. They are sorted by how easily a user can supply them: the first input that changes a verdict
+/// by itself is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
     /// The endpoints of a Service port in a family.

@@ -1,4 +1,5 @@
-//! Parts of a Service that a node with Cilium may not serve: annotations exclude parts, and another Service may have the address.
+//! Parts of a Service that a node with Cilium possibly does not serve: annotations exclude parts, and another Service may have the
+//! address.
 //! kube-proxy knows neither reason.
 
 use std::{net::IpAddr, sync::Arc};

@@ -9,7 +9,7 @@ use portreeve_facts::{Interfaces, Socket};
 pub struct LocalAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Whether its link is enslaved to a VRF: iptables' `--dst-type LOCAL` may not match it.
+    /// Whether its link is enslaved to a VRF: iptables' `--dst-type LOCAL` possibly does not match the address.
     pub vrf: bool,
 }
 

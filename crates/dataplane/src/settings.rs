@@ -172,11 +172,11 @@ impl Settings {
         }
     }
 
-    /// Sets the addresses that Cilium serves: those of `nodeport-addresses` that belong to its devices. Without this list, one address of
-    /// each device and family, also of `lo`.
+    /// Sets the addresses that Cilium serves: addresses of `nodeport-addresses` that belong to its devices. Without this list, Cilium
+    /// serves one address of each device and family, and of `lo`.
     ///
-    /// With `otherwise`, all unknown addresses are served too: devices, link-local addresses, and each of several
-    /// addresses among which Cilium chooses.
+    /// With `otherwise`, doubtful addresses are served too: addresses of possible devices, link-local addresses, and all addresses among
+    /// which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
         (listed, config): (&[String], &CiliumConfig),

@@ -136,7 +136,7 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// The mode in the settings; `None` if there is none, or if it is unknown.
+    /// The mode in the settings; an empty mode is iptables. `None` if the settings have no mode, or an unknown mode.
     pub fn mode_if_known(&self) -> Option<Mode> {
         match self.mode.as_deref()? {
             "" => Some(Mode::Iptables),

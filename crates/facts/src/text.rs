@@ -23,7 +23,7 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// A word that a shell does not change: Kubernetes' names are such words, but a name in a file may not be one.
+/// A word that a shell does not change: Kubernetes' names are such words, but a name in a file possibly is no such word.
 pub fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
     match !text.is_empty() && text.chars().all(plain) {

@@ -62,7 +62,7 @@ pub(super) struct Unfinished {
     pub(super) missing: PortSet,
     /// The guard's entries in both states. None if another program wrote too.
     pub(super) ours: PortSet,
-    /// The list has entries of the two states alone.
+    /// The list has only entries of the two states.
     is_of_the_guard: bool,
 }
 

@@ -24,7 +24,7 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
 }
 
 /// The addresses on which a proxy of this host may listen: both loopback addresses, then the first address of each
-/// family that another host could use. A proxy with nodePortAddresses may not listen on loopback.
+/// family that another host could use. A proxy with nodePortAddresses possibly does not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);

@@ -18,8 +18,8 @@ pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads at most 4,096 connections whose virtual server has one of `ports`. It also reads all connections that took the
-/// answer to one of `unanswered`: their client is the server of that flow.
+/// Reads connections whose virtual server has one of `ports`: the first 4,096, and all connections that took the answer to a flow in
+/// `unanswered`. The server of this flow is the client of the connection.
 ///
 /// # Errors
 /// As [`servers`].

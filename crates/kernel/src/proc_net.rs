@@ -20,7 +20,8 @@ const LINE: u64 = 512;
 /// The longest table that is read, in bytes: some three million sockets. A longer table is cut, and so malformed.
 const LONGEST: u64 = 512 * 1024 * 1024;
 
-/// The first line of a table. The kernel writes it even without sockets: a file without it was not recorded completely.
+/// The first line of a table. The kernel writes this line even without sockets. A file without this line was not
+/// recorded completely.
 const HEADING: &str = "local_address";
 
 /// Files that a kernel with IPv6 has beside its tables.

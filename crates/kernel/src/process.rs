@@ -117,7 +117,7 @@ impl<'a> Processes<'a> {
         found
     }
 
-    /// The reason why an owner may not have been found, if there is one.
+    /// The reason why an owner was possibly missed, if there is a reason.
     pub fn overlooked(&self) -> Option<Gap> {
         let cut = || format!("{} processes have too many descriptors to read them all", self.cut.get());
         let detail = if self.denied > 0 {

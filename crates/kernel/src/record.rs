@@ -54,7 +54,7 @@ impl From<Record> for Socket {
 pub struct States(pub u32);
 
 impl States {
-    /// TCP and SCTP listeners. If a request has this state alone, the kernel walks only the hash of listeners.
+    /// TCP and SCTP listeners. If a request has only this state, the kernel walks only the hash of listeners.
     pub const LISTENING: Self = Self::of(&[State::Listen]);
     /// UDP sockets that were never connected.
     pub const UNCONNECTED: Self = Self::of(&[State::Close]);

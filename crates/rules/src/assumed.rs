@@ -3,8 +3,8 @@
 use crate::findings::{Severity, Verdict};
 use portreeve_dataplane::Stratum;
 
-/// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning: the assumed
-/// settings may not serve them. A verdict about all addresses is true for every setting.
+/// A verdict with its assumptions. If settings are assumed, a verdict about only some addresses is at most a warning: possibly
+/// the real settings do not serve these addresses. A verdict about all addresses is true for every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {

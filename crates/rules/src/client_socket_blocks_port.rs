@@ -41,7 +41,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A server that needs the port and may not get it.
+/// A server that needs the port and possibly cannot get the port.
 struct Absent<'r, 'a> {
     round: &'r Round<'a>,
     place: Port,

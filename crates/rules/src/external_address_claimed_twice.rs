@@ -323,7 +323,7 @@ mod tests {
         let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
         let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
-        // These have no port in common, and are compared anyway, up to the limit.
+        // These Services have no common port, and are compared anyway, up to the limit.
         let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         expect_problem(&RULE, &world, &subject("trap"));

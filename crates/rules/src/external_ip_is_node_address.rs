@@ -242,7 +242,7 @@ impl Here<'_, '_> {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
-        // If the mode is not ipvs, the address is a leftover on this node, and other nodes may not have it.
+        // If the mode is not ipvs, the address is a leftover on this node, and possibly other nodes do not have the address.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }

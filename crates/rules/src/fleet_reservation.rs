@@ -82,7 +82,7 @@ impl NodeReservation {
         Ok(its)
     }
 
-    /// The ports of a list that the node does not reserve yet.
+    /// The ports of a list that the node may give to outgoing connections.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = list.ranges_differ.then(|| self.own().0);
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
@@ -94,7 +94,7 @@ impl NodeReservation {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
-    /// The ports that this node alone should reserve, and whether they include its whole NodePort range.
+    /// The ports that this node should reserve for itself, and whether they include its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
         let range = PortSet::from(self.range.range);
         let servers = self.exposed.minus(&range);
@@ -118,7 +118,7 @@ impl NodeReservation {
         ports_in_words(&self.reserved)
     }
 
-    /// The ports of a list that the node does not reserve yet, as text.
+    /// The ports of a list that the node may give to outgoing connections, as text.
     pub fn lacks_in_words(&self, list: &ReservedList) -> String {
         counted(&self.lacks(list))
     }

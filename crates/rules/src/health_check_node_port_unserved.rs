@@ -139,7 +139,7 @@ impl<'a> Node<'_, 'a> {
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
         let name = format!("{}/{}", service.namespace, service.name);
         let mode = self.snapshot.proxy_mode();
-        // Without a known proxy, the node may not serve Services at all.
+        // Without a known proxy, possibly the node serves no Services.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {

@@ -121,7 +121,7 @@ impl Node<'_, '_> {
     }
 
     /// Whether the container runtime opens a socket for every hostPort: CRI-O does up to 1.30 (cri-o
-    /// internal/hostport/hostport_manager.go), and Docker's runtimes do with kubenet alone (kubernetes pkg/kubelet/dockershim,
+    /// internal/hostport/hostport_manager.go), and Docker's runtimes do only with kubenet (kubernetes pkg/kubelet/dockershim,
     /// Mirantis/cri-dockerd network/hostport).
     fn holds_host_ports(&self) -> Option<bool> {
         match self.runtime?.split_once("://")? {

@@ -57,7 +57,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A port that a pod needs and may not get.
+/// A port that a pod needs and possibly cannot get.
 struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,

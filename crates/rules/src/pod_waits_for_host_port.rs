@@ -276,7 +276,7 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         None => pod,
     };
     let mut own = Remedy::from(other(service_lb_of, another_port(namespace, name, controller.as_ref())));
-    // A static pod cannot be deleted. The kubelet tries it again when its manifest changes.
+    // A static pod cannot be deleted. The kubelet tries to start the pod again when the manifest changes.
     if waiting.rejected && !is_static(controller.as_ref()) {
         let refused = match controller {
             Some(Controller { kind, name }) => {

@@ -35,9 +35,9 @@ pub struct PortUse {
 /// How a Service got its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A person chose it.
+    /// A person chose the port.
     Fixed,
-    /// The API server chose it.
+    /// The API server chose the port.
     Automatic,
     /// The object does not show it.
     Unknown,

@@ -112,7 +112,7 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert_eq!(with(&service("web", "nodePort: 2020")), [line]);
     assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
     assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
-    // It is most likely a pod of the Service: namespace and target port are the same.
+    // The pod most likely belongs to the Service: namespace and target port are the same.
     let own_without_selector =
         |target: &str| service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020"));
     let own = |target: &str| {
@@ -216,7 +216,7 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
     let other = selects("targetPort: 8080, nodePort: 30099");
     let says = sentence(&other, "host-port-conflict/node-port", &["--against", &against]);
     assert!(says.contains("hostPort 30099/tcp of pod default/x"), "{says}");
-    // It may be a pod of the Service.
+    // The pod may belong to the Service.
     let own = [("a.yaml", &*selects("targetPort: 80, nodePort: 30099"))];
     let (_, stdout, _) = lint(&own, &["a.yaml", "--against", &against]);
     assert!(stdout.contains("host-port-conflict/node-port (EndpointSlices of Services with the name api"), "{stdout}");

@@ -333,7 +333,7 @@ fn an_object_that_is_there_again_is_counted() {
     // Two of one generated name are two objects.
     assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
     let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
-    let row = "repeated         1 objects have the name of an earlier object; --namespace separates them";
+    let row = "repeated         1 object with the kind, namespace and name of an earlier object; run lint once";
     assert!(stdout.contains(row), "{stdout}");
     let (_, stdout, _) = lint(&[("a.yaml", &web)], &["a.yaml"]);
     assert!(!stdout.contains("repeated  "), "{stdout}");

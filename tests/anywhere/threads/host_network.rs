@@ -118,7 +118,7 @@ fn troubleshoot_849() -> Served {
 }
 
 /// Thread: bottlerocket-os/bottlerocket#3711
-/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 of 127.0.0.53 alone
+/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 only of 127.0.0.53
 /// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; no finding if the cache has its
 /// own address
 #[test]

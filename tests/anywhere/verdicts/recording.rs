@@ -7,7 +7,7 @@ use portreeve_rules::findings::Vantage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The recorded snapshots of nodes. The configurations of one node differ in [`Recording::kernel`] alone.
+/// The recorded snapshots of nodes. The configurations of one node differ only in [`Recording::kernel`].
 pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
 /// A network namespace of the node that is no pod of its data plane: no vantage point, but a client if the data plane

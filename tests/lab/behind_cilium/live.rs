@@ -45,7 +45,7 @@ pub struct Behind {
     pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
-    /// It is dropped last, after the end of all its processes.
+    /// `Inside` is dropped last, after the end of all its processes.
     _inside: Inside,
 }
 
@@ -303,8 +303,8 @@ fn who_cannot_bind_again_is_told_before_and_after() {
         // An address of a device that is not Cilium's.
         assert!(!is_refused("10.244.0.1", port), "{port}");
     }
-    assert!(is_refused("0.0.0.0", 30502), "of a Service of IPv4 alone");
-    assert!(!is_refused("::", 30502), "of a Service of IPv4 alone");
+    assert!(is_refused("0.0.0.0", 30502), "of a Service with only IPv4");
+    assert!(!is_refused("::", 30502), "of a Service with only IPv4");
     until("end of the findings", || agent.found("listener-on-node-port").is_empty().then_some(()));
 
     let container = json!({

@@ -181,7 +181,7 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
     let has_links = told.has_links();
-    // It is dropped last, after the end of all its processes.
+    // `Inside` is dropped last, after the end of all its processes.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);

@@ -53,7 +53,8 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
-    // The API server refuses it at creation, accepts it as a change, and refuses to make it again.
+    // Two ports with one nodePort: the API server refuses them at creation, accepts them as a change, and refuses them at the next
+    // creation.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

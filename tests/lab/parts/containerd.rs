@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The default places are the machine's own. Lowering an oom score takes a privilege that tests may not have.
+/// The default places are the machine's own. Lowering an oom score takes a privilege that tests can lack.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\

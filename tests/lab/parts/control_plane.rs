@@ -204,7 +204,7 @@ impl ControlPlane {
         fs::write(directory.join("token"), answer["status"]["token"].as_str().expect("a token")).expect("a file");
     }
 
-    /// Writes the authority of the serving certificate alone.
+    /// Writes only the authority of the serving certificate.
     #[track_caller]
     pub fn write_authority(&self, directory: &Path) {
         fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");

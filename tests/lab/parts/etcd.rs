@@ -25,7 +25,7 @@ pub struct Etcd {
 pub struct Saved(TempDir);
 
 impl Etcd {
-    /// An empty etcd, which may not answer yet; its log is in a directory.
+    /// An empty etcd, which possibly does not answer yet; its log is in a directory.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
         let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };

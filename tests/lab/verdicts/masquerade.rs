@@ -244,7 +244,7 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// A flow whose source was translated, by `conntrack -L`.
+/// A flow whose source was translated, as `conntrack -L` lists it.
 #[derive(Debug)]
 struct Listed {
     protocol: Protocol,

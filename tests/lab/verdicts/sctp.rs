@@ -46,7 +46,7 @@ const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothi
 /// How often a listener looks whether it is still wanted, in milliseconds: it is not woken by being shut down.
 const LOOK_UP: u16 = 100;
 
-/// Listeners of a node and of its pod get queries without a proxy, and behind a proxy in a mode.
+/// Listeners of a node and of its pod get queries: without a proxy, and behind a proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

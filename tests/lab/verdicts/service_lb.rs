@@ -29,7 +29,7 @@ const NODE_PORT: u16 = 30080;
 /// The pod of ServiceLB.
 const POD: &str = "10.244.0.5";
 
-/// Queries in a mode of a real kube-proxy.
+/// Compares the report with packets to a Service of ServiceLB, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

@@ -153,7 +153,7 @@ fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     }
 }
 
-/// An object of the core API group. `kubectl describe` finds Events by its uid alone.
+/// An object of the core API group. `kubectl describe` finds Events only by the object's uid.
 pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

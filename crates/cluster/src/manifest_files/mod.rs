@@ -193,7 +193,7 @@ impl Reader<'_> {
             self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
-            // As in kubectl: a file in which all lines are comments is there on purpose.
+            // As in kubectl, a file with only comments is no error. The file is counted as skipped.
             self.skip("empty file");
         } else if found == 0 {
             self.fail(format!("{file}: is empty, wanted {WANTED}"));

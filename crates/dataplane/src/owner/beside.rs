@@ -94,7 +94,7 @@ pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
         State::TimeWait => "ended; for up to a minute, a server cannot listen on this port",
         _ if is_bound(socket) => {
-            "a socket that neither listens nor connects; while it is open, a server may not be able to listen on this port"
+            "a socket that neither listens nor connects; while it is open, possibly no server can listen on this port"
         }
         _ => "while it is open, a server cannot listen on this port: bind fails with EADDRINUSE",
     };

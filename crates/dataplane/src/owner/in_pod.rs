@@ -15,12 +15,11 @@ use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, Sta
 
 /// The owner of a port in the network of the pod `namespace/name`: the listeners as claimants; the needs for the port, and, without a
 /// listener, the connections that use it. The answer does not name who answers. `was_scanned_for` means that the scan was for this port;
-/// otherwise the scan has the ports of a failing pod's servers.
+/// otherwise the scan has only the declared and probed ports of a failing pod.
 ///
 /// # Errors
 ///
-/// When it is unknown: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
-/// When it is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
+/// When the owner is not known: the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 pub fn owner_in_pod(
     round: &Round<'_>,
     pod: &str,

@@ -45,8 +45,7 @@ pub(super) struct ReserveEntry {
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
     /// for outgoing connections.
     whole_node_port_range: bool,
-    /// Whether every node reserves all ports of the list, and the list has all NodePorts that a node may give to connections, as far as is
-    /// known.
+    /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
@@ -78,7 +77,7 @@ struct KnownEntry {
     ip_local_port_range: PortRange,
     /// The currently reserved ports.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// The ports of the list for all nodes that this node does not reserve yet.
+    /// The ports of the list for all nodes that this node may give to outgoing connections.
     not_reserved: Vec<PortRange>,
     /// The chance that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
@@ -147,7 +146,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether every scanned node reserves all ports of the list, and no node may give other NodePorts to connections.
+    /// Whether no scanned node may give a NodePort or the port of a server to outgoing connections.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }

@@ -125,7 +125,7 @@ impl Page<'_> {
         self.labelled(2, "Evidence", LABEL, &lines)
     }
 
-    /// A command has its own line, so that a user can copy it; the words between are labels.
+    /// A command has its own line, so that a user can copy it. `or` and `then` are labels.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

@@ -11,6 +11,7 @@ use super::{
         remedies::lines,
         terminal::{Ink, tidy},
     },
+    one_node::counted,
     page::Page,
     rows::port,
 };
@@ -119,7 +120,11 @@ impl Page<'_> {
         if *again > 0 {
             rows.push((
                 "repeated",
-                format!("{again} objects have the name of an earlier object; --namespace separates them"),
+                format!(
+                    "{} with the kind, namespace and name of an earlier object; run lint once for each cluster and each \
+                     --namespace",
+                    counted(*again, "object"),
+                ),
             ));
         }
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));

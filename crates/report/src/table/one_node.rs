@@ -190,7 +190,7 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
 }
 
 /// `1 Service`, `2 Services`.
-fn counted(count: impl TryInto<u64>, what: &str) -> String {
+pub(super) fn counted(count: impl TryInto<u64>, what: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }

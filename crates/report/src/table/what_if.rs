@@ -66,10 +66,10 @@ impl Page<'_> {
         let (lost, others): (Vec<&ClaimChange>, Vec<&ClaimChange>) = claims.iter().partition(|it| it.is_loss());
         let of = |how: How| others.iter().copied().filter(|it| it.how == how).collect();
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
-            ("Would get no answer any more: inform these clients first", lost),
-            ("Would begin: fix these before the change", of(How::Begins)),
-            ("Would stay, but different", of(How::Stays)),
-            ("Would end", of(How::Ends)),
+            ("Clients would lose answers: inform these clients first", lost),
+            ("Findings would begin: fix these before the change", of(How::Begins)),
+            ("Answers, outcomes or severities would change", of(How::Stays)),
+            ("Findings would end", of(How::Ends)),
         ];
         let mut explained = 0;
         for (number, (title, claims)) in sections.into_iter().enumerate() {
