@@ -54,6 +54,7 @@ fn every_verdict_is_what_packets_showed() {
     }
 }
 
+/// README.md answers with this figure how far the verdicts are measured.
 #[test]
 fn the_readme_has_the_number_of_compared_answers() {
     let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
