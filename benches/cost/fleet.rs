@@ -49,6 +49,8 @@ const OBSERVER: &str = "observer";
 const PLACES: usize = 20_000;
 /// The greatest number of requests a second that an agent may write while nothing happens.
 const MOST_WRITES: f64 = 0.02;
+/// The greatest number of reads of an agent that starts.
+const MOST_READS: f64 = 13.0;
 /// The greatest number of watches of an agent meanwhile: Services, and the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
 
@@ -85,6 +87,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 
     let own = fleet.watches();
     fleet.during("at start", Fleet::start);
+    let reads = fleet.rows.iter_mut().find(|row| row.what == "reads of an agent at start").expect("a row");
+    reads.promise = Promise::AtMost(MOST_READS);
     let watches = fleet.watches();
     let each = (watches - own) / size as f64;
     fleet.rows.push(Row::alone("watches of an agent", "watches", [each], Promise::AtMost(MOST_WATCHES)));

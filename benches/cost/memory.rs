@@ -37,6 +37,8 @@ const SETTLED: f64 = 4.0;
 /// may add, in MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
+/// The greatest resident memory from the start on, as a multiple of the memory afterwards: lists are not kept while they arrive.
+const MOST_PEAK: f64 = 1.5;
 /// The greatest processor time with the same, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
@@ -54,14 +56,14 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         fill::services(&cluster, filled..*services, NODE_PORTS);
         filled = *services;
         let promise = if *services == SERVICES[2] { Promise::AtMost(MOST_MEMORY) } else { Promise::None };
-        few = settled(binary, &cluster, filled, &directory);
+        few = settled(binary, &cluster, filled, &directory).resident;
         rows.push(resident(services, SOCKETS[0], few, promise));
     }
     rows.push(processor(binary, &cluster, filled, &directory, small));
     rows.push(of_proxy(&cluster, filled, &directory));
     for sockets in &SOCKETS[1..if small { 2 } else { SOCKETS.len() }] {
         crowd.grow(*sockets);
-        let memory = settled(binary, &cluster, filled, &directory);
+        let memory = settled(binary, &cluster, filled, &directory).resident;
         rows.push(resident(&filled, *sockets, memory, Promise::None));
         let what = format!("what {} sockets add to that", short(*sockets));
         rows.push(Row::alone(what, "MiB", [(memory - few).max(0.0)], Promise::AtMost(MOST_GROWTH)));
@@ -74,15 +76,19 @@ pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
     let directory = Directory::new();
-    let mut filled = 0;
+    let (mut filled, mut peak) = (0, 0.0);
     let sizes = if small { [500, 1_000, 2_000] } else { [SERVICES[2], 2 * SERVICES[2], MANY_SERVICES] };
     let points = sizes.map(|services| {
         fill::services(&cluster, filled..services, NODE_PORTS);
         filled = services;
-        Point { size: services as f64, took: settled(binary, &cluster, services, &directory) }
+        let memory = settled(binary, &cluster, services, &directory);
+        peak = memory.peak / memory.resident;
+        Point { size: services as f64, took: memory.resident }
     });
     let mut rows: Vec<Row> =
         sizes.iter().zip(&points).map(|(services, point)| resident(services, 0, point.took, Promise::None)).collect();
+    let what = format!("peak of memory since the start, {} Services, compared with rest", short(filled));
+    rows.push(Row::alone(what, "times", [peak], Promise::AtMost(MOST_PEAK)));
     rows.push(growth::row("memory with Services", &points, Promise::AtMost(growth::LINEAR)));
     rows
 }
@@ -92,13 +98,13 @@ fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> 
     Row::alone(what, "MiB", [memory], promise)
 }
 
-/// Resident memory of a new agent that knows everything and has scanned a few times.
-fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> f64 {
+/// The memory of a new agent that knows everything and has scanned a few times.
+fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> Memory {
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
     let scanned = scans();
     until("further scans", || (scans() >= scanned + SETTLED).then_some(()));
-    Memory::of(agent.pid()).resident
+    Memory::of(agent.pid())
 }
 
 /// The processor time of an agent at its usual interval, in thousandths of a core.

@@ -1,4 +1,4 @@
-//! The written documents: their links work, and their statements agree with the program and with the measurements.
+//! The written documents: their links work, and the commands and figures that users rely on are right.
 
 use std::{
     fs,
@@ -6,7 +6,6 @@ use std::{
 };
 
 use portreeve_cluster::WatchTiming;
-use portreeve_rules::ids::{Named, Variant};
 
 /// Written documents, and other files that people read.
 const READ: [&str; 18] = [
@@ -110,42 +109,7 @@ fn a_heading_has_the_anchor_that_links_use() {
     assert_eq!(anchors("# A\ntext\n## What it asks, of *us* (API)\n"), ["a", "what-it-asks-of-us-api"]);
 }
 
-/// The sentence parts "`rule` is `severity` at most" of a text, also over the end of a line: the rule and the severity.
-fn ceilings(text: &str) -> Vec<(String, String)> {
-    // A comment's sign begins each line of YAML.
-    let text = text.split_whitespace().filter(|word| *word != "#").collect::<Vec<_>>().join(" ");
-    let words: Vec<&str> = text.split('`').collect();
-    let named = words.windows(4).filter(|it| it[1] == " is " && it[3].starts_with(" at most"));
-    named.map(|it| (it[0].to_owned(), it[2].to_owned())).collect()
-}
-
-#[test]
-fn the_ceiling_that_a_document_names_for_a_rule_is_the_ceiling_of_the_rule() {
-    let mut seen = 0;
-    for document in documents() {
-        for (name, severity) in ceilings(&text(&document)) {
-            let named = Named::parse(&name).unwrap_or_else(|| panic!("{document}: there is no rule {name}"));
-            let variant = named.variant.and_then(|variant| named.id.variant(variant));
-            let ceiling = variant.map_or_else(|| named.id.ceiling(), Variant::ceiling);
-            assert_eq!(ceiling.to_string(), severity, "{document}: {name}");
-            seen += 1;
-        }
-    }
-    assert!(seen > 0, "no document names a ceiling");
-}
-
-#[test]
-fn a_ceiling_is_read_as_documents_write_it() {
-    let expected = [("listener-on-node-port/latent".to_owned(), "warning".to_owned())];
-    for text in [
-        "Not today. `listener-on-node-port/latent` is `warning` at most: `x` is `y`.",
-        "`listener-on-node-port/latent`\nis `warning` at\nmost",
-        "  # `listener-on-node-port/latent` is\n  # `warning` at\n  # most",
-    ] {
-        assert_eq!(ceilings(text), expected, "{text}");
-    }
-}
-
+/// Kept beside the tests of links: users type this range, and it can take the ports of another program.
 #[test]
 fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_there() {
     // A page of a rule shows a range as a value, and is no advice. `cli.md` has the flag's grammar.
@@ -166,7 +130,7 @@ fn median<'a>(rows: &'a str, name: &str, column: usize) -> &'a str {
     number.strip_suffix(".0").unwrap_or(number)
 }
 
-/// `UPDATE=1 make bench` writes the rows; a person writes the answers of docs/cost.md.
+/// Users plan with these figures. `UPDATE=1 make bench` writes the rows; a person writes the answers of docs/cost.md.
 #[test]
 fn the_first_numbers_about_cost_are_those_of_the_rows() {
     let (page, answers) = (text("docs/performance.md"), text("docs/cost.md"));
@@ -198,6 +162,7 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
     }
 }
 
+/// A figure with which users plan their API server.
 #[test]
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     let watch_duration = WatchTiming::default().watch_duration.as_secs();
@@ -205,19 +170,4 @@ fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     // By chance, a run may last up to twice as long.
     let said = format!("10,000 open watches; {} of them are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
-}
-
-#[test]
-fn the_page_about_data_planes_names_every_field_of_one() {
-    let source = text("crates/dataplane/src/plane.rs");
-    let (_, body) = source.split_once("struct DataPlane {\n").expect("the shape of a data plane");
-    let (body, _) = body.split_once("\n}").expect("its end");
-    let fields = body.lines().filter_map(|line| line.trim().strip_prefix("pub(super) ")?.split_once(':'));
-    let page = text("docs/adding-a-data-plane.md");
-    let named = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
-    assert_eq!(
-        named.map(|(name, _)| name).collect::<Vec<_>>(),
-        fields.map(|(name, _)| name).collect::<Vec<_>>(),
-        "the rows of docs/adding-a-data-plane.md"
-    );
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use portreeve_facts::{ClusterFacts, Family, Gap, Source, Why};
+use portreeve_facts::{ClusterFacts, Family, Gap, ServiceKind, Source, Why};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -257,27 +257,37 @@ fn a_name_that_the_api_server_would_not_take_is_refused_where_it_comes_in() {
     }
 }
 
+/// `tests/lab/server.rs` shows that kubectl does the same.
 #[test]
-fn a_key_that_is_twice_costs_its_object_and_no_other() {
-    let twice = [
-        ("{kind: Service, metadata: {name: a}, kind: Service}", "kind is there twice"),
-        ("{kind: Service, metadata: {name: a}, spec: {}, spec: {}}", "spec is there twice"),
-        ("{kind: Service, metadata: {name: a}, spec: {type: NodePort, type: ClusterIP}}", "a mapping with type twice"),
-        ("{kind: Service, metadata: {name: a, name: b}}", "a mapping with name twice"),
-    ];
-    for (object, wanted) in twice {
-        let quoted = object.replace("kind", "\"kind\"").replace("metadata", "\"metadata\"").replace("spec", "\"spec\"");
-        let quoted = quoted.replace("type", "\"type\"").replace("name:", "\"name\":").replace(": a", ": \"a\"");
-        let quoted =
-            quoted.replace(": b", ": \"b\"").replace("NodePort", "\"NodePort\"").replace("ClusterIP", "\"ClusterIP\"");
-        let quoted = quoted.replace(": Service", ": \"Service\"");
-        let good = r#"{"kind":"Service","metadata":{"name":"good"},"spec":{}}"#;
-        let json = format!(r#"{{"kind":"List","items":[{quoted},{good}]}}"#);
-        for text in [json, format!("kind: List\nitems:\n- {object}\n- {good}\n")] {
-            let facts = facts_of(&[&text]);
-            assert_eq!(names(&facts), ["good"], "{text}");
-            assert!(facts.rejected.iter().any(|gap| gap.detail.contains(wanted)), "{text}: {:?}", facts.rejected);
+fn of_a_key_that_is_there_twice_the_last_counts() {
+    let other = r#"{"kind": "Service", "metadata": {"name": "other"}, "spec": {}}"#;
+    for object in [
+        r#"{"kind": "Node", "metadata": {"name": "last"}, "spec": {"type": "NodePort"}, "kind": "Service"}"#,
+        r#"{"kind": "Service", "metadata": {"name": "last"}, "spec": {"type": 5}, "spec": {"type": "NodePort"}}"#,
+        r#"{"kind": "Service", "metadata": {"name": "last"}, "spec": {"type": "ClusterIP", "type": "NodePort"}}"#,
+        r#"{"kind": "Service", "metadata": {"name": "first", "name": "last"}, "spec": {"type": "NodePort"}}"#,
+    ] {
+        let list = format!(r#"{{"kind": "List", "items": [{object}, {other}]}}"#);
+        for files in [
+            vec![list],
+            vec![format!("kind: List\nitems:\n- {object}\n- {other}\n")],
+            vec![object.to_owned(), other.to_owned()],
+        ] {
+            let facts = facts_of(&files);
+            assert_eq!((names(&facts), &facts.rejected[..]), (vec!["last", "other"], &[][..]), "{files:?}");
+            assert_eq!(facts.services.get().expect("services")[0].kind, ServiceKind::NodePort, "{files:?}");
         }
+    }
+    let twice = facts_of(&[r#"{"kind": "List", "items": [], "items": []}"#]);
+    assert!(only(&twice).detail.contains("a List has items twice, wanted every key once"));
+}
+
+#[test]
+fn a_key_beside_a_merged_one_counts_whichever_comes_first() {
+    for spec in ["{<<: *b, type: NodePort}", "{type: NodePort, <<: *b}"] {
+        let facts =
+            facts_of(&[format!("b: &b {{type: ClusterIP}}\nkind: Service\nmetadata: {{name: a}}\nspec: {spec}\n")]);
+        assert_eq!(facts.services.get().expect("services")[0].kind, ServiceKind::NodePort, "{spec}");
     }
 }
 

@@ -13,8 +13,6 @@ use portreeve_cluster::{ACCESS, REVIEWS};
 
 /// The words for *no promise*, and the words that must stand with them.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
-/// The minimum number of promises.
-const FEWEST: usize = 60;
 /// The attackers in the tables of the threat model.
 const THREATS: [&str; 2] = ["| asset | protection | tests |", "| attacker | reaches | protection | tests |"];
 
@@ -107,7 +105,7 @@ fn every_test_that_the_threat_model_names_is_there() {
 fn every_promise_names_a_test() {
     let document = document();
     let promises = promises(&document);
-    assert!(promises.len() >= FEWEST, "{promises:#?}");
+    assert!(!promises.is_empty(), "SECURITY.md has promises");
     let bare: Vec<&String> = promises.iter().filter(|promise| !is_held(promise)).collect();
     assert!(bare.is_empty(), "SECURITY.md promises what no test holds: {bare:#?}");
     for head in THREATS {

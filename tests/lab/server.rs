@@ -9,7 +9,7 @@ use tokio::{sync::watch, time::timeout};
 
 use crate::{
     look::{Look, snapshot, table},
-    parts::{ControlPlane, PRIMARY, Role, enter_alone, objects},
+    parts::{ControlPlane, PRIMARY, Plugin, Role, enter_alone, objects},
 };
 
 /// 128 ports: the first 16 are the static band.
@@ -67,6 +67,27 @@ fn services_endpoints_nodes_and_the_range_are_what_the_server_has() {
     assert_eq!((range.range, range.source), (RANGE, RangeSource::Flagz));
     assert_eq!(range.place, "https://127.0.0.1:6443/flagz");
     assert_eq!(facts.rejected, []);
+}
+
+#[test]
+fn of_a_key_that_is_there_twice_kubectl_sends_the_last_and_lint_judges_the_last() {
+    let cluster = small_cluster();
+    let admin = Plugin::of(&cluster.kubeconfig("admin"));
+    let other = admin.write("other.yaml", &objects::service("other", &[objects::port(80, Some(30006))]).to_string());
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nkind: Service\nmetadata: {name: first, name: last}\nspec: {type: ClusterIP}\n\
+                spec:\n  type: ClusterIP\n  type: NodePort\n  ports: [{port: 80, nodePort: 30005, nodePort: 30006}]\n";
+    let json = r#"{"apiVersion": "v1", "kind": "ConfigMap", "kind": "Service", "metadata": {"name": "first", "name": "last"},
+        "spec": {"type": "ClusterIP"}, "spec": {"type": "ClusterIP", "type": "NodePort",
+        "ports": [{"port": 80, "nodePort": 30005, "nodePort": 30006}]}}"#;
+    for (name, text) in [("twice.yaml", yaml), ("twice.json", json)] {
+        let file = admin.write(name, text);
+        let (_, made, refusal) = admin.types(&format!("kubectl create --dry-run=server -o json -f {file}"));
+        let made: Value = serde_json::from_str(&made).unwrap_or_else(|_| panic!("{name}: {refusal}"));
+        assert_eq!((&made["kind"], &made["metadata"]["name"]), (&json!("Service"), &json!("last")), "{made:#}");
+        assert_eq!((&made["spec"]["type"], node_ports(&made)), (&json!("NodePort"), vec![30006]), "{made:#}");
+        let (code, said, error) = admin.types(&format!("kubectl portreeve lint {file} {other}"));
+        assert!(code == 1 && said.contains("default/last") && error.is_empty(), "{name}: {said}{error}");
+    }
 }
 
 /// The known facts of all Nodes: name, address, version.

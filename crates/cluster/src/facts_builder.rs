@@ -105,12 +105,6 @@ impl FactsBuilder {
         let group = objects::group(version);
         let title = || Identity::of(document).title;
         let refused = match (group, kind) {
-            _ if document.has_twice("kind") => {
-                if kind == "Service" {
-                    self.note_unread_service(&title());
-                }
-                FieldError::twice("kind")
-            }
             ("", "Service") => return drop(self.add::<objects::Service>(place, document)),
             ("" | "discovery.k8s.io", "EndpointSlice") => {
                 return drop(self.add::<objects::EndpointSlice>(place, document));

@@ -80,6 +80,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
             }
         }
         let Some(mut read) = items else {
+            object.keep_last();
             sink(None, Ok(object));
             return Ok(DocumentSummary::default());
         };

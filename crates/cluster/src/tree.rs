@@ -1,7 +1,10 @@
 //! A part of a document as a tree. Every value in it has its place. In a file an object may come before its kind, and a
 //! refused object must not end its document: so each object is kept until it is complete. Places in JSON are not known.
 
-use std::fmt;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use serde::{
     Deserialize, Deserializer,
@@ -28,7 +31,7 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// The types of a value. A mapping keeps keys that are there twice.
+/// The types of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
@@ -73,6 +76,13 @@ impl Node {
     pub(crate) fn has_twice(&self, key: &str) -> bool {
         let Value::Mapping(fields) = &self.value else { return false };
         fields.iter().filter(|(name, _)| name == key).count() > 1
+    }
+
+    /// Keeps the last value of a repeated key, as kubectl does.
+    pub(crate) fn keep_last(&mut self) {
+        if let Value::Mapping(fields) = &mut self.value {
+            keep_last(fields);
+        }
     }
 
     /// The items of a List.
@@ -196,7 +206,17 @@ impl<'de> Visitor<'de> for ValueVisitor {
         while let Some((Key(key), node)) = map.next_entry()? {
             fields.push((key, node));
         }
+        keep_last(&mut fields);
         Ok(Value::Mapping(fields))
+    }
+}
+
+fn keep_last(fields: &mut Vec<(String, Node)>) {
+    let last: HashMap<&str, usize> = fields.iter().enumerate().map(|(at, (key, _))| (key.as_str(), at)).collect();
+    if last.len() < fields.len() {
+        let kept: HashSet<usize> = last.into_values().collect();
+        let mut at = 0..;
+        fields.retain(|_| at.next().is_some_and(|at| kept.contains(&at)));
     }
 }
 

@@ -42,7 +42,7 @@ fn options(most: usize) -> Options {
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // A key that is there twice affects its object, and not the document.
+        // The tree keeps the last value of a repeated key.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn cases() -> Vec<Case> {
         ("ten thousand mappings", [b"x: ".to_vec(), deep("{a: ", "}")].concat(), "not YAML: "),
         ("Lists in Lists", [deep_list(20).into_bytes()].concat(), "too many Lists inside Lists"),
         ("a file that is too long", format!("x: {}\n", "x".repeat(long)).into_bytes(), "is longer than 33554432 bytes"),
-        ("two names", b"kind: Service\nmetadata: {name: a, name: b}\nspec: {}\n".to_vec(), "a mapping with name twice"),
-        ("two specs", b"kind: Service\nmetadata: {name: a}\nspec: {}\nspec: {}\n".to_vec(), "spec is there twice"),
+        ("two names", b"kind: Service\nmetadata: {name: a, name: 5}\nspec: {}\n".to_vec(), "metadata.name is 5"),
+        ("two specs", b"kind: Service\nmetadata: {name: a}\nspec: {}\nspec: 5\n".to_vec(), "spec is 5"),
         (
             "a Service without its spec",
             b"kind: Service\nmetadata: {name: a}\n".to_vec(),

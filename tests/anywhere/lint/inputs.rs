@@ -397,9 +397,14 @@ fn of_a_key_that_is_there_twice_the_last_counts_as_for_kubectl() {
                nodePort: 30080}]}}";
     let list = format!("{web}---\napiVersion: v1\nkind: List\nitems: []\nitems: [{api}]\n");
     assert_eq!(lint(&[("a.yaml", &list)], &["a.yaml"]).0, 1, "the items are the last ones");
-    let kinds = api.replace("kind: Service", "kind: ConfigMap, kind: Service");
-    let (code, _, stderr) = lint(&[("a.yaml", &format!("{web}---\n{kinds}\n"))], &["a.yaml"]);
-    assert!(code == 2 && stderr.contains("kind is there twice"), "{stderr}");
+    for (once, twice) in [
+        ("kind: Service", "kind: ConfigMap, kind: Service"),
+        ("spec: {", "spec: {type: ClusterIP}, spec: {"),
+        ("nodePort: 30080", "nodePort: 30081, nodePort: 30080"),
+    ] {
+        let (code, _, stderr) = lint(&[("a.yaml", &format!("{web}---\n{}\n", api.replace(once, twice)))], &["a.yaml"]);
+        assert!(code == 1 && stderr.is_empty(), "{twice}: {stderr}");
+    }
 }
 
 #[test]

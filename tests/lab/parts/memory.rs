@@ -10,7 +10,7 @@ pub struct Memory {
     /// Memory that is no page of a file: heap and stacks.
     pub anonymous: f64,
     /// The peak of resident memory.
-    peak: f64,
+    pub peak: f64,
 }
 
 impl Memory {

@@ -216,9 +216,8 @@ impl Reader<'_> {
             }
             Value::List(_) if inherited.is_none() => self.skip(""),
             Value::Mapping(mut fields) if kind.is_empty() || kind.ends_with("List") => {
-                // If a key is there twice, kubectl reads the last one.
                 let items =
-                    fields.iter_mut().rfind(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
+                    fields.iter_mut().find(|(key, node)| key == "items" && matches!(node.value, Value::List(_)));
                 match items.map(|(_, node)| &mut node.value) {
                     Some(Value::List(items)) if !kind.is_empty() || may_be_objects(items) => {
                         let of = kind.strip_suffix("List").filter(|of| !of.is_empty());
@@ -270,7 +269,6 @@ impl Reader<'_> {
         }
         let written = Written { object: node, lines };
         let read = match workload {
-            _ if node.has_twice("kind") => Err(FieldError::twice("kind")),
             None => self.service(written),
             Some(workload) => self.workload(workload, written),
         };
