@@ -31,7 +31,7 @@ use nix::{
 use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, Protocol, Refusal, Who, mapped};
 
 /// The compiled program.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
+pub(crate) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
 
 // The places of values in `STATE`.
 const NAMESPACE: u32 = 0;
@@ -101,7 +101,8 @@ impl Hook {
         let mut refusal = Err(NotAttached::NotPermitted);
         for (with, names) in variants {
             refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
-            if refusal.is_ok() {
+            // A kernel that takes this variant later needs no worse one.
+            if refusal.as_ref().err().is_none_or(NotAttached::can_pass) {
                 break;
             }
         }
@@ -241,15 +242,29 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
 }
 
 fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
-    match errno {
-        Some(errno) if errno == Errno::EPERM as i32 => NotAttached::NotPermitted,
-        _ => {
-            // The verifier's log has one line for each instruction.
-            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
-            let errno = errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default();
-            NotAttached::Unsupported { lacks, error: first + &errno }
+    match errno.map(Errno::from_raw) {
+        Some(Errno::EPERM) => NotAttached::NotPermitted,
+        Some(Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM) => {
+            NotAttached::NotNow { why: lacks, error: in_one_line(errno, error) }
         }
+        _ => NotAttached::Unsupported { lacks, error: in_one_line(errno, error) },
     }
+}
+
+/// Why a loaded program was not attached. Loading has shown that this process has the rights (kernel/bpf/cgroup.c).
+pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
+    let why = match errno.map(Errno::from_raw) {
+        Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
+        Some(Errno::EPERM) => "a program of the control group, or of one above, permits no other program",
+        _ => return lacking("no link to a control group", errno, error),
+    };
+    NotAttached::NotNow { why, error: in_one_line(errno, error) }
+}
+
+/// The verifier's log has one line for each instruction: the first one, and the cause.
+fn in_one_line(errno: Option<i32>, error: &dyn fmt::Display) -> String {
+    let first = error.to_string().lines().next().unwrap_or_default().to_owned();
+    first + &errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default()
 }
 
 fn errno_of_map(error: &MapError) -> Option<i32> {
@@ -284,7 +299,7 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
                     | ProgramError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
                     _ => None,
                 };
-                lacking(if is_loaded { "no link to a control group" } else { "the program was refused" }, errno, &error)
+                if is_loaded { not_linked(errno, &error) } else { lacking("the program was refused", errno, &error) }
             })?;
         }
     }
