@@ -47,8 +47,11 @@ const NEVER_REFUSED: u32 = 1 << 31;
 /// Two programs, and the error with which they refuse.
 pub(crate) type Variant = (Refusal, [&'static str; 2]);
 /// The best comes first.
-const VARIANTS: [Variant; 2] =
-    [(Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]), (Refusal::NotPermitted, ["bind4", "bind6"])];
+const VARIANTS: [Variant; 3] = [
+    (Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]),
+    (Refusal::AddressInUse, ["bind4_unnamed", "bind6_unnamed"]),
+    (Refusal::NotPermitted, ["bind4", "bind6"]),
+];
 
 /// Generation, port, protocol, whether it is what a wildcard meets, address.
 type ClaimKey = [u8; 24];
@@ -261,10 +264,16 @@ pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAtt
     NotAttached::NotNow { why, error: in_one_line(errno, error) }
 }
 
-/// The verifier's log has one line for each instruction: the first one, and the cause.
+/// The verifier's log has one line for each instruction, then the cause, and then its numbers.
 fn in_one_line(errno: Option<i32>, error: &dyn fmt::Display) -> String {
-    let first = error.to_string().lines().next().unwrap_or_default().to_owned();
-    first + &errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default()
+    let error = error.to_string();
+    let (what, log) = error.split_once(" Verifier output: ").unwrap_or((&error, ""));
+    let is_number =
+        |line: &str| ["verification time", "stack depth", "processed"].iter().any(|it| line.starts_with(it));
+    let cause = log.lines().rfind(|line| !line.is_empty() && !is_number(line)).unwrap_or_default();
+    let parts = [what.lines().next().unwrap_or_default(), cause].into_iter().filter(|part| !part.is_empty());
+    let parts = parts.map(str::to_owned).chain(errno.map(|errno| Errno::from_raw(errno).to_string()));
+    parts.collect::<Vec<_>>().join(": ")
 }
 
 fn errno_of_map(error: &MapError) -> Option<i32> {

@@ -101,7 +101,8 @@ pub struct Bind {
     pub pid: u32,
     /// The user id, in the initial user namespace.
     pub uid: u32,
-    /// The name of the thread, at most 15 bytes. Its process chose it: clean it before it is printed.
+    /// The name of the thread, at most 15 bytes. Its process chose it: clean it before it is printed. It is empty if the kernel does
+    /// not tell it: Linux 6.18 wants the capability PERFMON for it.
     pub name: String,
     /// The control group of version 2.
     pub cgroup: u64,

@@ -534,6 +534,9 @@ fn what_can_pass_is_told_from_a_kernel_that_cannot() {
     assert!(!can_pass(Errno::EINVAL) && !not_linked(None, &"failed").can_pass());
     let other = not_linked(Some(Errno::EPERM as i32), &"failed").to_string();
     assert!(other.contains("permits no other program"), "the rights were there when it was loaded: {other}");
+    let log = "refused. Verifier output: 0: R1=ctx()\n1: call 16\nprogram cannot use 16\nprocessed 2 insns\n";
+    let refused = not_linked(Some(Errno::EINVAL as i32), &log).to_string();
+    assert!(refused.ends_with("refused.: program cannot use 16: EINVAL: Invalid argument"), "{refused}");
     let attach = |path: &Path| Hook::attach(path, Mode::Report).expect_err("no hook");
     assert!(attach(Path::new("/missing")).can_pass(), "somebody may make the group");
     assert!(!attach(Path::new("/proc")).can_pass());
@@ -544,6 +547,31 @@ fn what_can_pass_is_told_from_a_kernel_that_cannot() {
 fn a_guard_without_a_capability() {
     let group = env::var_os(GROUP).expect("a group");
     println!("{}", Hook::attach(Path::new(&group), Mode::Report).expect_err("no capability"));
+}
+
+// The chart's guard has no other.
+#[test]
+fn two_capabilities_are_enough_for_a_hook() {
+    let group = Group::new();
+    let with = ["setpriv", "--bounding-set", "-all,+bpf,+net_admin"];
+    let mut guard = group.copy(&with, "tests::a_guard_that_refuses_until_it_is_killed");
+    let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
+    let is_attached = lines.any(|line| line.expect("a line").ends_with("refuses"));
+    let refused = bind_claimed().map_err(|error| error.kind());
+    guard.kill().expect("killed");
+    guard.wait().expect("ended");
+    assert_eq!((is_attached, refused), (true, Err(ErrorKind::AddrInUse)), "as with all capabilities");
+}
+
+#[test]
+fn a_bind_whose_name_the_kernel_does_not_tell_is_reported() {
+    let group = Group::new();
+    let unnamed = [(Refusal::AddressInUse, ["bind4_unnamed", "bind6_unnamed"])];
+    let mut hook = Hook::attach_with(&group.path, Mode::Report, &unnamed).expect("a hook");
+    hook.claims(&[claimed()]).expect("claims");
+    bind_claimed().expect("it is reported only");
+    let bind = hook.next().expect("a record");
+    assert_eq!((bind.pid, bind.name.as_str()), (std::process::id(), ""));
 }
 
 /// How often each is measured, in turn.
