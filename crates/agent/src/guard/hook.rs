@@ -343,6 +343,9 @@ impl Follower {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
+        // A pod that binds when it starts is newer than the snapshot.
+        let mut snapshot = Arc::unwrap_or_clone(snapshot);
+        snapshot.cluster.pods = self.cluster.facts().pods.clone();
         let Some(conflict) = conflict(&snapshot, bind, cgroup, self.config.stale) else {
             return self.limit.forget(bind);
         };
