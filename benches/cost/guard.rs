@@ -29,7 +29,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
     cluster.api().create(&objects::node("n1", &PRIMARY));
     fill::services(&cluster, 0..services, NODE_PORTS);
-    let guard = start(binary.to_str().expect("a path"), &cluster, &directory, &[]);
+    let guard = start(&[], binary.to_str().expect("a path"), &cluster, &directory, &[]);
     let wanted = NODE_PORTS.min(services.div_ceil(2)) as f64;
     until("every reservation", || {
         (value("portreeve_guard_reserved_ports{reason=\"node_port\"}")? >= wanted).then_some(())
@@ -39,6 +39,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let rate = 1000.0 * (processor_time(guard.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64();
     let what = format!("the guard, {} Services", short(services));
     let memory = Memory::of(guard.pid()).resident;
+    // A node has one guard.
+    drop(guard);
     vec![
         Row::alone(format!("{what}: resident memory"), "MiB", [memory], Promise::None),
         Row::alone(
@@ -53,7 +55,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     .collect()
 }
 
-fn start(binary: &str, cluster: &ControlPlane, directory: &Directory, more: &[String]) -> Process {
+fn start(command: &[String], binary: &str, cluster: &ControlPlane, directory: &Directory, more: &[String]) -> Process {
     let mut arguments = vec![
         "guard".to_owned(),
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
@@ -63,7 +65,7 @@ fn start(binary: &str, cluster: &ControlPlane, directory: &Directory, more: &[St
         format!("--listen={PLACE}"),
     ];
     arguments.extend_from_slice(more);
-    Process::start(binary, &arguments, directory.path())
+    Process::start_by(command, binary, &arguments, directory.path())
 }
 
 fn value(series: &str) -> Option<f64> {
@@ -87,11 +89,13 @@ mod hook {
     pub fn measure(cluster: &ControlPlane, directory: &Directory, small: bool) -> Vec<Row> {
         let (binds, rounds) = if small { (BINDS / 100, 2) } else { (BINDS, ROUNDS) };
         let group = Group::new();
+        // A guard that is not below the group cannot attach the hook.
+        let command = Group::entering(&group.path);
         let more = ["--bind=report".to_owned(), format!("--cgroup={}", group.path.display())];
         let times: Vec<(f64, f64)> = (0..rounds)
             .map(|_| {
                 let without = each(binds);
-                let guard = start(env!("CARGO_BIN_EXE_portreeve"), cluster, directory, &more);
+                let guard = start(&command, env!("CARGO_BIN_EXE_portreeve"), cluster, directory, &more);
                 until("the hook", || (value("portreeve_guard_bind_hook{mode=\"report\"}")? >= 1.0).then_some(()));
                 let with = each(binds);
                 drop(guard);

@@ -95,6 +95,7 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere(
         assert_eq!(pod["volumes"][2], volume);
         let events = json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]});
         assert_eq!(of(&added, "ClusterRole")["rules"][2], events);
+        assert!(!added.iter().any(|object| object["kind"] == "Role"), "this right is everywhere");
         let silent = self::added(&[&on, r#"rbac={"events":false}"#]);
         assert_eq!(of(&silent, "ClusterRole")["rules"].as_array().expect("rules").len(), 2);
     }

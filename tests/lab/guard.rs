@@ -148,7 +148,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
 }
 
 /// The guard's process on the node.
-fn guard_of(node: &WholeNode) -> Option<u32> {
+pub(crate) fn guard_of(node: &WholeNode) -> Option<u32> {
     let mut processes = node.machine.processes().into_iter();
     processes
         .find(|(_, words)| words[0] == "/portreeve" && words.iter().any(|word| word == "guard"))

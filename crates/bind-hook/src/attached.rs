@@ -31,7 +31,7 @@ use nix::{
 use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, Protocol, Refusal, Who, mapped};
 
 /// The compiled program.
-const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
+pub(crate) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
 
 // The places of values in `STATE`.
 const NAMESPACE: u32 = 0;
@@ -47,8 +47,11 @@ const NEVER_REFUSED: u32 = 1 << 31;
 /// Two programs, and the error with which they refuse.
 pub(crate) type Variant = (Refusal, [&'static str; 2]);
 /// The best comes first.
-const VARIANTS: [Variant; 2] =
-    [(Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]), (Refusal::NotPermitted, ["bind4", "bind6"])];
+const VARIANTS: [Variant; 3] = [
+    (Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]),
+    (Refusal::AddressInUse, ["bind4_unnamed", "bind6_unnamed"]),
+    (Refusal::NotPermitted, ["bind4", "bind6"]),
+];
 
 /// Generation, port, protocol, whether it is what a wildcard meets, address.
 type ClaimKey = [u8; 24];
@@ -101,7 +104,8 @@ impl Hook {
         let mut refusal = Err(NotAttached::NotPermitted);
         for (with, names) in variants {
             refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
-            if refusal.is_ok() {
+            // A kernel that takes this variant later needs no worse one.
+            if refusal.as_ref().err().is_none_or(NotAttached::can_pass) {
                 break;
             }
         }
@@ -241,15 +245,35 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
 }
 
 fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
-    match errno {
-        Some(errno) if errno == Errno::EPERM as i32 => NotAttached::NotPermitted,
-        _ => {
-            // The verifier's log has one line for each instruction.
-            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
-            let errno = errno.map(|errno| format!(": {}", Errno::from_raw(errno))).unwrap_or_default();
-            NotAttached::Unsupported { lacks, error: first + &errno }
+    match errno.map(Errno::from_raw) {
+        Some(Errno::EPERM) => NotAttached::NotPermitted,
+        Some(Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM) => {
+            NotAttached::NotNow { why: lacks, error: in_one_line(errno, error) }
         }
+        _ => NotAttached::Unsupported { lacks, error: in_one_line(errno, error) },
     }
+}
+
+/// Why a loaded program was not attached. Loading has shown that this process has the rights (kernel/bpf/cgroup.c).
+pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
+    let why = match errno.map(Errno::from_raw) {
+        Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
+        Some(Errno::EPERM) => "a program of the control group, or of one above, permits no other program",
+        _ => return lacking("no link to a control group", errno, error),
+    };
+    NotAttached::NotNow { why, error: in_one_line(errno, error) }
+}
+
+/// The verifier's log has one line for each instruction, then the cause, and then its numbers.
+fn in_one_line(errno: Option<i32>, error: &dyn fmt::Display) -> String {
+    let error = error.to_string();
+    let (what, log) = error.split_once(" Verifier output: ").unwrap_or((&error, ""));
+    let is_number =
+        |line: &str| ["verification time", "stack depth", "processed"].iter().any(|it| line.starts_with(it));
+    let cause = log.lines().rfind(|line| !line.is_empty() && !is_number(line)).unwrap_or_default();
+    let parts = [what.lines().next().unwrap_or_default(), cause].into_iter().filter(|part| !part.is_empty());
+    let parts = parts.map(str::to_owned).chain(errno.map(|errno| Errno::from_raw(errno).to_string()));
+    parts.collect::<Vec<_>>().join(": ")
 }
 
 fn errno_of_map(error: &MapError) -> Option<i32> {
@@ -284,7 +308,7 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
                     | ProgramError::SyscallError(SyscallError { io_error, .. }) => io_error.raw_os_error(),
                     _ => None,
                 };
-                lacking(if is_loaded { "no link to a control group" } else { "the program was refused" }, errno, &error)
+                if is_loaded { not_linked(errno, &error) } else { lacking("the program was refused", errno, &error) }
             })?;
         }
     }

@@ -92,7 +92,7 @@ INLINE __u32 claimed(struct claim_key *key, int is_ipv6, int *answer)
 	return claim;
 }
 
-INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, int is_ipv6, int sets_error)
+INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, int is_ipv6, int sets_error, int names)
 {
 	__u64 *namespace = state(NAMESPACE), *nonce = state(NONCE), *until = state(FRESH_UNTIL);
 	__u64 *refuses = state(REFUSES), *generation = state(GENERATION), *lost = state(LOST);
@@ -131,7 +131,10 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 		record->protocol = key.protocol;
 		record->answer = answer;
 		__builtin_memcpy(record->address, key.address, sizeof(record->address));
-		bpf_get_current_comm(record->name, sizeof(record->name));
+		if (names)
+			bpf_get_current_comm(record->name, sizeof(record->name));
+		else
+			__builtin_memset(record->name, 0, sizeof(record->name));
 		bpf_ringbuf_submit(record, 0);
 	} else {
 		__sync_fetch_and_add(lost, 1);
@@ -144,12 +147,15 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 	return 0;
 }
 
-#define IPV4(sets_error) hook(bind, 0, 0, MAPPED, bind->user_ip4, 0, sets_error)
-#define IPV6(sets_error) hook(bind, bind->user_ip6[0], bind->user_ip6[1], bind->user_ip6[2], bind->user_ip6[3], 1, sets_error)
-SEC("cgroup/bind4") int bind4(struct bpf_sock_addr *bind) { return IPV4(0); }
-SEC("cgroup/bind6") int bind6(struct bpf_sock_addr *bind) { return IPV6(0); }
+#define IPV4(...) hook(bind, 0, 0, MAPPED, bind->user_ip4, 0, __VA_ARGS__)
+#define IPV6(...) hook(bind, bind->user_ip6[0], bind->user_ip6[1], bind->user_ip6[2], bind->user_ip6[3], 1, __VA_ARGS__)
+SEC("cgroup/bind4") int bind4(struct bpf_sock_addr *bind) { return IPV4(0, 1); }
+SEC("cgroup/bind6") int bind6(struct bpf_sock_addr *bind) { return IPV6(0, 1); }
 // These need Linux 5.18.
-SEC("cgroup/bind4") int bind4_in_use(struct bpf_sock_addr *bind) { return IPV4(1); }
-SEC("cgroup/bind6") int bind6_in_use(struct bpf_sock_addr *bind) { return IPV6(1); }
+SEC("cgroup/bind4") int bind4_in_use(struct bpf_sock_addr *bind) { return IPV4(1, 1); }
+SEC("cgroup/bind6") int bind6_in_use(struct bpf_sock_addr *bind) { return IPV6(1, 1); }
+// Linux 6.18 tells no name without the capability PERFMON, Linux 6.1 does.
+SEC("cgroup/bind4") int bind4_unnamed(struct bpf_sock_addr *bind) { return IPV4(1, 0); }
+SEC("cgroup/bind6") int bind6_unnamed(struct bpf_sock_addr *bind) { return IPV6(1, 0); }
 
 SEC("license") char terms[] = "Apache-2.0";

@@ -88,7 +88,7 @@ pub struct Exempt {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
     /// The id of a control group of version 2, with the groups below it. It is the inode number of the folder. The hook compares the
-    /// first eight levels of the tree: a container is at the fourth or fifth.
+    /// root and 15 levels below it: a container is at the fourth or fifth.
     Cgroup(u64),
     /// A process id of the initial pid namespace.
     Process(u32),
@@ -101,7 +101,8 @@ pub struct Bind {
     pub pid: u32,
     /// The user id, in the initial user namespace.
     pub uid: u32,
-    /// The name of the thread, at most 15 bytes. Its process chose it: clean it before it is printed.
+    /// The name of the thread, at most 15 bytes. Its process chose it: clean it before it is printed. It is empty if the kernel does
+    /// not tell it: Linux 6.18 wants the capability PERFMON for it.
     pub name: String,
     /// The control group of version 2.
     pub cgroup: u64,
@@ -161,9 +162,30 @@ pub enum NotAttached {
         /// The error.
         error: String,
     },
+    /// The kernel has the function, and not now.
+    #[error("the kernel cannot attach the bind hook now: {why}: {error}")]
+    NotNow {
+        /// What is in the way.
+        why: &'static str,
+        /// The error.
+        error: String,
+    },
     /// The network namespace is unknown.
     #[error("{}: this process is not below the control group, so its network namespace is unknown to the bind hook", .0.display())]
     Elsewhere(PathBuf),
+}
+
+impl NotAttached {
+    /// Whether a later attempt can succeed.
+    pub fn can_pass(&self) -> bool {
+        match self {
+            Self::Unreadable { error, .. } => error.kind() == std::io::ErrorKind::NotFound,
+            Self::NotNow { .. } => true,
+            Self::NotBuilt | Self::NoCgroup(_) | Self::NotPermitted | Self::Unsupported { .. } | Self::Elsewhere(_) => {
+                false
+            }
+        }
+    }
 }
 
 /// Why a map of the hook could not be changed or read.

@@ -14,11 +14,21 @@ use std::{
     time::Duration,
 };
 
-use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn6, bind as bind_socket, setsockopt, socket, sockopt::Ipv6V6Only,
+use aya::{
+    Ebpf,
+    programs::{CgroupAttachMode, CgroupSockAddr},
+};
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, SockFlag, SockType, SockaddrIn6, bind as bind_socket, setsockopt, socket, sockopt::Ipv6V6Only,
+    },
 };
 
-use super::*;
+use super::{
+    attached::{OBJECT, not_linked},
+    *,
+};
 
 const PORT: u16 = 30080;
 const LONG: Duration = Duration::from_secs(3600);
@@ -336,6 +346,30 @@ fn whoever_is_exempt_is_neither_refused_nor_reported() {
 }
 
 #[test]
+fn a_group_is_exempt_with_those_below_it_down_to_the_fifteenth_level_of_the_tree() {
+    let group = Group::new();
+    let mount = fs::metadata(group.path.parent().expect("a mount")).expect("a mount");
+    assert_eq!(mount.st_ino(), 1, "the group of this test is at the first level of the tree");
+    // The groups of the levels 1 to 17.
+    let below = std::iter::successors(Some(group.path.clone()), |above| Some(above.join("below")));
+    let groups: Vec<PathBuf> = below.take(17).collect();
+    groups[1..].iter().for_each(|path| fs::create_dir(path).expect("a group"));
+    let mut hook = group.refuse(&[claimed()]);
+    enter(&groups[16]);
+    let passes: Vec<bool> = groups
+        .iter()
+        .map(|path| {
+            let id = fs::metadata(path).expect("a group").st_ino();
+            hook.replace(&[Exempt { who: Who::Cgroup(id), claim: None }], &[claimed()]).expect("exempt");
+            bind_claimed().is_ok()
+        })
+        .collect();
+    enter(&group.path);
+    groups[1..].iter().rev().for_each(|path| fs::remove_dir(path).expect("an empty group"));
+    assert_eq!(passes, (1..=17).map(|level| level <= 15).collect::<Vec<_>>());
+}
+
+#[test]
 fn another_network_namespace_is_not_touched() {
     let group = Group::new();
     let mut hook = group.refuse(&[claimed()]);
@@ -473,10 +507,71 @@ fn what_keeps_a_hook_off_is_named_in_one_line() {
 }
 
 #[test]
+fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
+    let group = Group::new();
+    let mut programs = Ebpf::load(OBJECT).expect("a kernel with the hook");
+    let program: &mut CgroupSockAddr = programs.program_mut("bind4").expect("it").try_into().expect("its kind");
+    program.load().expect("loaded");
+    // BPF_CGROUP_MAX_PROGS
+    for _ in 0..64 {
+        program.attach(fs::File::open(&group.path).expect("a group"), CgroupAttachMode::Single).expect("attached");
+    }
+    let error = Hook::attach(&group.path, Mode::Refuse).expect_err("no room");
+    assert!(error.can_pass(), "{error}");
+    let expected =
+        "the kernel cannot attach the bind hook now: the control group has as many programs as a kernel permits: ";
+    assert!(error.to_string().starts_with(expected), "{error}");
+    drop(programs);
+    group.attach(Mode::Refuse);
+}
+
+#[test]
+fn what_can_pass_is_told_from_a_kernel_that_cannot() {
+    let can_pass = |errno: Errno| not_linked(Some(errno as i32), &"failed").can_pass();
+    for errno in [Errno::EAGAIN, Errno::EBUSY, Errno::ENOMEM, Errno::E2BIG, Errno::EPERM] {
+        assert!(can_pass(errno), "{errno}");
+    }
+    assert!(!can_pass(Errno::EINVAL) && !not_linked(None, &"failed").can_pass());
+    let other = not_linked(Some(Errno::EPERM as i32), &"failed").to_string();
+    assert!(other.contains("permits no other program"), "the rights were there when it was loaded: {other}");
+    let log = "refused. Verifier output: 0: R1=ctx()\n1: call 16\nprogram cannot use 16\nprocessed 2 insns\n";
+    let refused = not_linked(Some(Errno::EINVAL as i32), &log).to_string();
+    assert!(refused.ends_with("refused.: program cannot use 16: EINVAL: Invalid argument"), "{refused}");
+    let attach = |path: &Path| Hook::attach(path, Mode::Report).expect_err("no hook");
+    assert!(attach(Path::new("/missing")).can_pass(), "somebody may make the group");
+    assert!(!attach(Path::new("/proc")).can_pass());
+}
+
+#[test]
 #[ignore = "another test starts it without capabilities"]
 fn a_guard_without_a_capability() {
     let group = env::var_os(GROUP).expect("a group");
     println!("{}", Hook::attach(Path::new(&group), Mode::Report).expect_err("no capability"));
+}
+
+// The chart's guard has no other.
+#[test]
+fn two_capabilities_are_enough_for_a_hook() {
+    let group = Group::new();
+    let with = ["setpriv", "--bounding-set", "-all,+bpf,+net_admin"];
+    let mut guard = group.copy(&with, "tests::a_guard_that_refuses_until_it_is_killed");
+    let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
+    let is_attached = lines.any(|line| line.expect("a line").ends_with("refuses"));
+    let refused = bind_claimed().map_err(|error| error.kind());
+    guard.kill().expect("killed");
+    guard.wait().expect("ended");
+    assert_eq!((is_attached, refused), (true, Err(ErrorKind::AddrInUse)), "as with all capabilities");
+}
+
+#[test]
+fn a_bind_whose_name_the_kernel_does_not_tell_is_reported() {
+    let group = Group::new();
+    let unnamed = [(Refusal::AddressInUse, ["bind4_unnamed", "bind6_unnamed"])];
+    let mut hook = Hook::attach_with(&group.path, Mode::Report, &unnamed).expect("a hook");
+    hook.claims(&[claimed()]).expect("claims");
+    bind_claimed().expect("it is reported only");
+    let bind = hook.next().expect("a record");
+    assert_eq!((bind.pid, bind.name.as_str()), (std::process::id(), ""));
 }
 
 /// How often each is measured, in turn.

@@ -1,6 +1,8 @@
-//! The bind hook in an older kernel than this machine's, and in a guard. `make nightly SHARD=hook` compiles both, and names the tests
-//! of the crate.
+//! The bind hook in an older kernel than this machine's, in a guard, and in the guard of the chart. `make nightly SHARD=hook` compiles
+//! all of them, and names the tests of the crate.
 
+#[cfg(feature = "bind-hook")]
+mod of_chart;
 #[cfg(feature = "bind-hook")]
 mod of_guard;
 

@@ -2,13 +2,16 @@
 
 use std::{
     fs::{self, File},
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    thread::sleep,
+    time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::parts::{ControlPlane, Group, PRIMARY, enter_alone, http_get, objects, until};
+use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
 
 const PLACE: &str = "127.0.0.1:29518";
 /// Perl, which binds the claimed port for 50 ms, and ends with the number of the error.
@@ -20,12 +23,14 @@ const SQUATTER: &str = r#"
     select(undef, undef, undef, 0.05);
 "#;
 const EADDRINUSE: i32 = 98;
+/// As a runtime starts a container: it sees only the control groups below its own.
+const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
 
 /// The error with which a squatter of this group ends; 0 if its bind succeeded.
 fn squat(group: &Path) -> i32 {
-    let mut squatter = Command::new("sh");
-    squatter.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec perl -e \"$1\""]).arg(group).arg(SQUATTER);
-    squatter.status().expect("sh and perl").code().expect("an exit code")
+    let [shell, entering @ ..] = Group::entering(group);
+    let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
+    squatter.expect("sh and perl").code().expect("an exit code")
 }
 
 /// The guard of `n1`. It ends with this value.
@@ -36,9 +41,16 @@ struct Guard {
 
 impl Guard {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_by(&["env"], arguments)
+    }
+
+    /// Starts it by a command that gets the program and its arguments.
+    fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
+        let (by, words) = command.split_first().expect("a command");
+        let mut command = Command::new(by);
+        command.args(words).arg(env!("CARGO_BIN_EXE_portreeve"));
         command.args(["guard", "--node", "n1", "--proxy-mode", "iptables", "--listen", PLACE, "--state"]);
         command.arg(directory.path().join("guard.json")).args(arguments);
         command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null()).stderr(log);
@@ -76,7 +88,7 @@ impl Drop for Guard {
 }
 
 /// The Events of the guard about binds, in a namespace.
-fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> Vec<Value> {
+pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> Vec<Value> {
     let list = cluster.api().text(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")).expect("a list");
     let list: Value = serde_json::from_str(&list).expect("JSON");
     let items = list["items"].as_array().expect("Events").clone();
@@ -178,19 +190,142 @@ fn a_refused_bind_fails_and_its_event_names_the_service_and_what_is_allowed_pass
     assert_eq!(events(&cluster, "default", "RefuseBind"), [] as [Value; 0], "what is allowed has no Event");
 }
 
-#[test]
-fn facts_that_are_too_old_refuse_nothing_and_the_hook_ends_with_the_guard() {
-    enter_alone();
-    let group = Group::new();
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("cluster.json");
+/// A file with the facts of [`cluster`].
+fn facts(directory: &Path) -> (PathBuf, Value) {
     let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
     service["spec"]["clusterIP"] = json!("10.96.0.10");
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
     // A file without a Pod does not show that the node has none.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [objects::node("n1", &PRIMARY), service, pod]});
+    let file = directory.join("cluster.json");
     fs::write(&file, list.to_string()).expect("a file");
+    (file, list)
+}
+
+/// Whether a process of this network namespace listens on the port of every IPv4 address.
+fn is_held(port: u16) -> bool {
+    let sockets = fs::read_to_string("/proc/thread-self/net/tcp").expect("sockets");
+    sockets.contains(&format!(" 00000000:{port:04X} 00000000:0000 0A "))
+}
+
+#[test]
+fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
+    let (cluster, _) = cluster();
+    let group = Group::new();
+    let (place, other) = (group.below("proxy"), group.below("other"));
+    let holding = || Proxy::start_holding_by(&Group::entering(&place), &cluster, 1024);
+    let proxy = holding();
+    until("its socket", || is_held(30080).then_some(()));
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=refuse", "--stale=3600", "--cgroup", &own, "--kubeconfig"];
+    let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    until("a refusal", || {
+        squat(&other);
+        Guard::value("portreeve_guard_binds_total{answer=\"refused\"}").filter(|count| *count >= 1.0)
+    });
+
+    drop(proxy);
+    assert!(!is_held(30080));
+    // A guard that reserves the NodePort has read the node again, which has no proxy now.
+    sysctl("net.ipv4.ip_local_port_range", "30000 60999");
+    until("another reading", || {
+        Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
+    });
+    sleep(Duration::from_secs(1));
+    assert_eq!(squat(&other), EADDRINUSE);
+    assert_eq!(squat(&place), 0, "the group of the proxy is kept");
+    let _proxy = holding();
+    until("its socket", || is_held(30080).then_some(()));
+    cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
+    until("the socket of another Service", || is_held(30081).then_some(()));
+    assert!(!guard.log().contains("process kube-proxy"), "{}", guard.log());
+}
+
+#[test]
+fn in_a_container_that_sees_its_own_control_groups_alone_a_person_names_the_group() {
+    enter_alone();
+    let group = Group::new();
+    let (unit, allowed) = (group.below("unit"), group.below("allowed"));
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, _) = facts(directory.path());
+    let container = ["unshare", "--cgroup", "--mount", "sh", "-c", IN_A_CONTAINER, "sh"];
+    let arguments = ["--bind=refuse", "--stale=3600", "--allow=allowed", "--services", file.to_str().expect("UTF-8")];
+    let guard = Guard::start_by(&container, &arguments);
+    let expected = "/sys/fs/cgroup has only the control groups of this container; pass --cgroup";
+    until("the cause", || guard.log().contains(expected).then_some(()));
+    until("its metrics", || Guard::value("portreeve_guard_bind_hook{mode=\"refuse\"}").filter(|value| *value == 0.0));
+    assert_eq!(squat(&unit), 0);
+    drop(guard);
+
+    let guard = Guard::start_by(&container, &[&arguments[..], &["--cgroup=/sys/fs/cgroup"]].concat());
+    until("a refusal", || (squat(&unit) == EADDRINUSE).then_some(()));
+    assert_eq!(squat(&allowed), 0, "a path below the mount that the guard sees");
+    assert!(guard.is_attached());
+    until("its line", || guard.log().contains("the guard refused the bind of process squatter").then_some(()));
+}
+
+#[test]
+fn a_hook_whose_group_is_missing_is_attached_once_it_is_there() {
+    enter_alone();
+    let group = Group::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, place) = (facts(directory.path()).0, directory.path().join("group"));
+    let cgroup = format!("--cgroup={}", place.display());
+    let guard = Guard::start(&["--bind=refuse", "--stale=3600", &cgroup, "--services", file.to_str().expect("UTF-8")]);
+    let line = "no bind hook; the guard reserves ports without it";
+    until("the cause", || guard.log().contains(line).then_some(()));
+    // The next attempt fails, too.
+    sleep(Duration::from_secs(2));
+    assert!(!guard.is_attached());
+    symlink(&group.path, &place).expect("a link");
+    until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    assert!(guard.is_attached());
+    assert_eq!(guard.log().matches(line).count(), 1, "a cause that lasts is logged once: {}", guard.log());
+}
+
+#[test]
+fn an_event_that_cannot_be_written_at_first_is_written_later() {
+    let (cluster, _) = cluster();
+    let group = Group::new();
+    let grant = |name: &str, rules: Value| {
+        let role = "rbac.authorization.k8s.io";
+        let api = format!("{role}/v1");
+        cluster
+            .api()
+            .create(&json!({"apiVersion": api, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}));
+        cluster.api().create(&json!({
+            "apiVersion": api,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": role, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": role, "kind": "User", "name": "observer"}],
+        }));
+    };
+    grant("read", json!([{"apiGroups": [""], "resources": ["services", "pods", "nodes"], "verbs": ["list", "watch"]}]));
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("observer");
+    let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
+    let guard = Guard::start(&arguments);
+    until("a claim", || {
+        assert_eq!(squat(&group.path), 0);
+        Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
+    });
+    until("its line", || guard.log().contains("a process called bind for a claimed port").then_some(()));
+    // The first attempt is over.
+    sleep(Duration::from_secs(1));
+    assert_eq!(events(&cluster, "default", "ReportBind"), [] as [Value; 0], "this user may not create Events");
+    grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
+    until("the Event", || events(&cluster, "default", "ReportBind").into_iter().next());
+}
+
+#[test]
+fn facts_that_are_too_old_refuse_nothing_and_the_hook_ends_with_the_guard() {
+    enter_alone();
+    let group = Group::new();
+    let directory = tempfile::tempdir().expect("a directory");
+    let (file, list) = facts(directory.path());
     let own = group.path.to_str().expect("UTF-8").to_owned();
     let path = file.to_str().expect("UTF-8");
     let guard = Guard::start(&["--bind=refuse", "--stale=4", "--cgroup", &own, "--services", path]);

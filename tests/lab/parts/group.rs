@@ -35,6 +35,12 @@ impl Group {
         path
     }
 
+    /// The command that starts a program in a group, followed by the program and its arguments.
+    pub fn entering(group: &Path) -> [String; 4] {
+        let group = group.to_str().expect("UTF-8");
+        ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group].map(str::to_owned)
+    }
+
     /// The path below the mount, for `--allow`.
     pub fn folder(group: &Path) -> String {
         let parts: Vec<&str> = group.to_str().expect("UTF-8").rsplit('/').take(2).collect();

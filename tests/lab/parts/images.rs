@@ -67,6 +67,9 @@ fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Pa
 pub fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);
+    if cfg!(feature = "bind-hook") {
+        command.arg("--features=bind-hook");
+    }
     // Of the package that is being tested: a build script that sees them builds anew.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {

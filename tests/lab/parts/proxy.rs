@@ -50,7 +50,13 @@ impl Proxy {
     /// descriptors. It may have programmed nothing yet.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
-        let proxy = Self::run(&[], "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
+        Self::start_holding_by(&[], cluster, descriptors)
+    }
+
+    /// A kube-proxy as of [`Self::start_holding`], started by a command that gets the program and its arguments.
+    #[track_caller]
+    pub fn start_holding_by(command: &[String], cluster: &ControlPlane, descriptors: u64) -> Self {
+        let proxy = Self::run(command, "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
         let limit = format!("--nofile={descriptors}:{descriptors}");
         let prlimit = Command::new("prlimit").args(["--pid", &proxy.pid().to_string(), &limit]).status();
         assert!(prlimit.expect("prlimit of util-linux is installed").success());

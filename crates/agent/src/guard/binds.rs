@@ -10,7 +10,7 @@ use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Boun
 use portreeve_dataplane::{Addressed, Part, Round, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
     Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, Process, Protocol, Reading, Service, Snapshot,
-    Socket, Source, State, Unread, text,
+    Socket, Source, State, Unread, Why, text,
 };
 use portreeve_guard::hides_ports;
 use portreeve_rules::{
@@ -179,8 +179,10 @@ pub(super) fn conflict(
     };
     let pod = pod_of(snapshot, &socket.owner);
     let who = match pod {
-        Some(pod) => format!("process {} of pod {}/{}", command(bind), pod.namespace, pod.name),
-        None => owner_name(snapshot, &socket.owner),
+        Some(pod) if !bind.name.is_empty() => {
+            format!("process {} of pod {}/{}", command(bind), pod.namespace, pod.name)
+        }
+        _ => owner_name(snapshot, &socket.owner),
     };
     let (port, at) = (format!("{}/{}", socket.local_port, socket.protocol), place(&socket));
     let mut note = match bind.answer {
@@ -218,8 +220,11 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         Bound::Udp => Protocol::Udp,
     };
     let ip = bind.at.ip();
-    // The time of its start is unknown, and no process has this one.
-    let process = Process { pid: bind.pid, command: command(bind), command_line: None, started: u64::MAX };
+    let process = match bind.name.is_empty() {
+        // The time of its start is unknown, and no process has this one.
+        false => Ok(Process { pid: bind.pid, command: command(bind), command_line: None, started: u64::MAX }),
+        true => Err(Gap::new(Source::Processes, Why::NotPermitted, "the kernel does not tell the name of the process")),
+    };
     Socket {
         protocol,
         state: if protocol == Protocol::Tcp { State::Listen } else { State::Close },
@@ -235,7 +240,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         cgroup: Some(bind.cgroup),
         device: 0,
         retransmits: 0,
-        owner: Owner::Held(Holder { cgroup: cgroup.into(), process: Reading::Seen(process) }),
+        owner: Owner::Held(Holder { cgroup: cgroup.into(), process: process.into() }),
     }
 }
 
@@ -300,7 +305,7 @@ fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        ContainerPort, Mode, PodContainer, Why,
+        ContainerPort, Mode, PodContainer,
         healthy::{gap, held, objects},
     };
 
@@ -495,6 +500,17 @@ mod tests {
         let Conflict { maker, note, .. } = conflict.expect("a conflict");
         assert_eq!((maker.kind.name(), maker.name.as_str()), ("Pod", "squatter"));
         assert!(note.contains("of pod default/squatter to 192.0.2.1:30080/tcp"), "{note}");
+    }
+
+    #[test]
+    fn without_the_name_of_the_process_its_pod_or_unit_is_named() {
+        let world = world().pod("squatter", |pod| pod.host_network = true);
+        let bind = Bind { name: String::new(), ..bind("0.0.0.0:30080", Answer::Allowed) };
+        let of = |group| conflict(&world, &bind, group, Duration::ZERO).expect("a conflict").note;
+        let pod = of(group("/kubepods/poduid-squatter/c1", Some("uid-squatter")));
+        assert!(pod.contains("and pod default/squatter called bind for 0.0.0.0:30080/tcp"), "{pod}");
+        let unit = of(group(UNIT, None));
+        assert!(unit.contains("and systemd unit squatter.service called bind for"), "{unit}");
     }
 
     #[test]

@@ -90,6 +90,7 @@ impl Reporter {
         self.write(event);
     }
 
+    /// Events about binds are bounded before they are here, so that at most some sixty wait at a time.
     fn write(&self, event: Event) {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit);

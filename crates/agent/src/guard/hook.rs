@@ -4,7 +4,7 @@ use std::{
     collections::{HashMap, HashSet},
     future::pending,
     os::fd::{AsFd as _, OwnedFd},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     thread::sleep,
     time::{Duration, Instant},
@@ -25,7 +25,7 @@ use super::{
     events::Reporter,
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
-use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode};
+use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached};
 use portreeve_facts::{Cgroup, Gap, Snapshot, Source, Unread, Why};
 use portreeve_kernel::Cgroups;
 use portreeve_rules::Limits;
@@ -41,8 +41,12 @@ const LOST_EVERY: Duration = Duration::from_secs(60);
 const SILENCE: Duration = Duration::from_secs(3600);
 /// Events about one control group in a minute, so that Events about others are left.
 const OF_GROUP: usize = 3;
+const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
 /// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it.
 const OWN_STAYS: Duration = Duration::from_secs(600);
+/// The pauses between attempts to attach the hook, if the cause of a failure can pass: each is twice the one before.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after a full batch.
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -107,17 +111,10 @@ pub(super) struct Inputs {
 /// # Errors
 /// If there is no thread.
 pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
-    let mode = inputs.config.mode;
-    inputs.state.send_modify(|state| state.hook = Some(HookState::of(mode)));
-    // The hook is for the network namespace of this thread.
-    let hook = match attach(&inputs) {
-        Ok(hook) => hook,
-        Err(error) => {
-            warn!(error = format!("{error:#}"), "no bind hook; the guard reserves ports without it");
-            return Ok(());
-        }
-    };
+    inputs.state.send_modify(|state| state.hook = Some(HookState::of(inputs.config.mode)));
+    // The hook is for the network namespace of this thread, which the new thread has, too.
     threads::start("following binds", tasks, move || async move {
+        let Some(hook) = attached(&inputs.config, &inputs.host_root).await else { return pending().await };
         match Follower::new(hook, inputs) {
             Ok(mut follower) => follower.run().await,
             Err(error) => {
@@ -128,9 +125,31 @@ pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     })
 }
 
-fn attach(inputs: &Inputs) -> anyhow::Result<Hook> {
-    let groups = Cgroups::find(&inputs.host_root);
-    let cgroup = match &inputs.config.cgroup {
+/// Attaches the hook, and tries again as long as the cause of the failure can pass. Each cause is logged once.
+async fn attached(config: &BindConfig, host_root: &Path) -> Option<Hook> {
+    let (mut known, mut pause) = (String::new(), FIRST_PAUSE);
+    loop {
+        let error = match attach(config, host_root) {
+            Ok(hook) => return Some(hook),
+            Err(error) => error,
+        };
+        let tries_again = error.downcast_ref().is_some_and(NotAttached::can_pass);
+        let text = format!("{error:#}");
+        if text != known {
+            warn!(error = text, tries_again, "no bind hook; the guard reserves ports without it");
+            known = text;
+        }
+        if !tries_again {
+            return None;
+        }
+        time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn attach(config: &BindConfig, host_root: &Path) -> anyhow::Result<Hook> {
+    let groups = Cgroups::find(host_root);
+    let cgroup = match &config.cgroup {
         Some(cgroup) => cgroup.as_path(),
         None => {
             let mount = groups.mount().map_err(|gap| anyhow!(gap.detail))?;
@@ -142,8 +161,8 @@ fn attach(inputs: &Inputs) -> anyhow::Result<Hook> {
             mount
         }
     };
-    let hook = Hook::attach(cgroup, inputs.config.mode)?;
-    info!(cgroup = %cgroup.display(), mode = mode_in_words(inputs.config.mode), "bind hook attached");
+    let hook = Hook::attach(cgroup, config.mode)?;
+    info!(cgroup = %cgroup.display(), mode = mode_in_words(config.mode), "bind hook attached");
     Ok(hook)
 }
 
@@ -324,6 +343,9 @@ impl Follower {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
+        // A pod that binds when it starts is newer than the snapshot.
+        let mut snapshot = Arc::unwrap_or_clone(snapshot);
+        snapshot.cluster.pods = self.cluster.facts().pods.clone();
         let Some(conflict) = conflict(&snapshot, bind, cgroup, self.config.stale) else {
             return self.limit.forget(bind);
         };
@@ -408,7 +430,8 @@ impl Limit {
         if self.known.get(&kind).is_some_and(|at| within(*at, SILENCE)) {
             return false;
         }
-        let of_group = self.known.iter().filter(|((group, ..), at)| *group == bind.cgroup && within(**at, LOST_EVERY));
+        let of_group =
+            self.known.iter().filter(|((group, ..), at)| *group == bind.cgroup && within(**at, OF_GROUP_WITHIN));
         let is_admitted = of_group.count() < OF_GROUP && self.turns.take(now);
         if is_admitted {
             // The turns bound the number of those that stay.
@@ -482,7 +505,7 @@ mod tests {
         assert!(limit.admits(&of(2, 1), start));
         limit.forget(&of(2, 1));
         assert!(limit.admits(&of(2, 1), start));
-        assert!(limit.admits(&of(1, 50), start + LOST_EVERY));
+        assert!(limit.admits(&of(1, 50), start + OF_GROUP_WITHIN));
     }
 
     #[test]

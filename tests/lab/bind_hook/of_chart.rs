@@ -1,0 +1,47 @@
+//! The guard of the chart with its bind hook, below a kubelet.
+
+use serde_json::{Value, json};
+
+use super::of_guard::events;
+use crate::{
+    chart::{INSTALL, prepare},
+    guard::guard_of,
+    parts::{WholeNode, http_get, objects, sysctl, until},
+};
+
+const PLACE: &str = "192.0.2.1:29518";
+/// BPF and NET_ADMIN.
+const CAPABILITIES: &str = "CapEff:\t0000008000001000";
+
+#[test]
+fn below_a_kubelet_a_squatter_in_a_pod_is_an_event_of_the_guard_of_the_chart() {
+    let node = WholeNode::start();
+    sysctl("net.ipv4.ip_local_port_range", "30000 60999");
+    node.namespace("shop");
+    let service = node.cluster.api().create(&objects::selecting_service("web", &[objects::port(80, Some(30080))]));
+    let person = node.person();
+    prepare(&person);
+    person.types(&format!("{INSTALL} --set guard.enabled=true --set guard.bind=report"));
+    person.types("kubectl -n portreeve rollout status daemonset/portreeve-guard --timeout=2m");
+    let lines =
+        ["portreeve_guard_bind_hook{mode=\"report\"} 1", "portreeve_guard_reserved_ports{reason=\"node_port\"} 1"];
+    until("the hook and the claim", || {
+        let metrics = http_get(PLACE, "/metrics")?;
+        lines.iter().all(|line| metrics.lines().any(|it| it.starts_with(line))).then_some(())
+    });
+    let pid = guard_of(&node).expect("the guard runs");
+    let status = std::fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
+    assert!(status.lines().any(|line| line == CAPABILITIES), "{status}");
+
+    let spec = json!({"nodeName": "n1", "hostNetwork": true});
+    node.stranger("shop", "squatter", &["0.0.0.0:30080", "squatter"], &spec);
+    let event = until("an Event", || events(&node.cluster, "shop", "ReportBind").into_iter().next());
+    assert_eq!((&event["reason"], &event["regarding"]["kind"]), (&json!("ListenerOnNodePort"), &json!("Pod")));
+    assert_eq!(
+        (&event["regarding"]["name"], &event["related"]["uid"]),
+        (&json!("squatter"), &service["metadata"]["uid"])
+    );
+    let note = event["note"].as_str().expect("a note");
+    assert!(note.contains("pod shop/squatter called bind for 0.0.0.0:30080/tcp"), "{note}");
+    assert_eq!(events(&node.cluster, "default", "ReportBind"), [] as [Value; 0], "kube-proxy holds no NodePort");
+}
