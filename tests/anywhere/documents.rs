@@ -1,6 +1,7 @@
 //! The written documents: their links work, and the commands and figures that users rely on are right.
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
 };
@@ -170,4 +171,98 @@ fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     // By chance, a run may last up to twice as long.
     let said = format!("10,000 open watches; {} of them are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
+}
+
+/// The rows of SUPPORT.md whose last column has versions of programs: the row, and those programs of `tools/versions`, oldest first.
+const RUN: [(&str, &[&str]); 8] = [
+    ("kube-apiserver", &["kube-apiserver"]),
+    ("kubelet", &["kubelet"]),
+    ("kubectl", &["kubectl"]),
+    ("kube-proxy", &["kube-proxy-1.23.6", "kube-proxy", "kube-proxy-1.37.2"]),
+    ("Cilium as the proxy", &["cilium-agent-before", "cilium-agent"]),
+    ("portmap, for hostPorts", &["portmap-1.9.0"]),
+    ("Helm", &["helm-3", "helm"]),
+    ("krew", &["krew"]),
+];
+
+/// The folder of the module that has a program of `tools/versions`, and the version there.
+fn pinned(program: &str) -> (String, String) {
+    let tools = text("tools/versions");
+    let mut rows = tools.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row.get(1) == Some(&"go") && row.get(2) == Some(&program));
+    let row = row.unwrap_or_else(|| panic!("tools/versions has no {program}"));
+    let (_, module) = row[5].split_once('/').expect("a place, and a module");
+    (row[3].to_owned(), required(row[3], module))
+}
+
+/// The version of a module that the `go.mod` of a folder requires.
+fn required(folder: &str, module: &str) -> String {
+    let modules = text(&format!("{folder}/go.mod"));
+    let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
+    let version = lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(" v")?.split(' ').next());
+    version.unwrap_or_else(|| panic!("{folder}/go.mod does not require {module}")).to_owned()
+}
+
+/// The words of a table field that begin with a digit.
+fn versions(cell: &str) -> Vec<&str> {
+    cell.split([' ', ',']).filter(|word| word.starts_with(|it: char| it.is_ascii_digit())).collect()
+}
+
+#[test]
+fn the_supported_versions_are_those_that_tests_run() {
+    let page = text("SUPPORT.md");
+    let row = |part: &str| -> [String; 2] {
+        let start = format!("| {part} | ");
+        let rest = page.lines().find_map(|line| line.strip_prefix(&start));
+        let cells = rest.and_then(|rest| rest.strip_suffix(" |")?.split_once(" | "));
+        let (supported, run) = cells.unwrap_or_else(|| panic!("SUPPORT.md has no row {part}"));
+        [supported.to_owned(), run.to_owned()]
+    };
+    let mut folders = BTreeSet::new();
+    for (part, programs) in RUN {
+        let (of_part, pins): (Vec<String>, Vec<String>) = programs.iter().map(|program| pinned(program)).unzip();
+        let [supported, run] = row(part);
+        let shown: Vec<&str> = versions(&run).into_iter().filter(|it| it.contains('.')).collect();
+        assert_eq!(shown, pins, "{part}: the pinned versions");
+        folders.extend(of_part);
+        // A range ends with the newest version that was run, and begins with the oldest of several.
+        let ends = versions(&supported);
+        if let (Some(first), Some(last), false) = (ends.first(), ends.last(), supported.ends_with("or later")) {
+            let is_of = |end: &str, pin: &String| pin.starts_with(&format!("{end}."));
+            assert!(is_of(last, &pins[pins.len() - 1]), "{part}: {supported}, and {run} is run");
+            assert!(pins.len() == 1 || is_of(first, &pins[0]), "{part}: {supported}, and {run} is run");
+        }
+    }
+
+    let reports = "tests/lab/openreports";
+    let [_, definitions] = row("OpenReports");
+    assert_eq!(versions(&definitions), [required(reports, "github.com/openreports/reports-api")]);
+    folders.insert(reports.to_owned());
+    let modules = fs::read_dir(root().join("tests/lab")).expect("a folder").map(|entry| entry.expect("an entry"));
+    let modules = modules.filter(|entry| entry.path().join("go.mod").exists());
+    let mut modules: BTreeSet<String> =
+        modules.map(|entry| format!("tests/lab/{}", entry.file_name().display())).collect();
+    modules.insert("tests/lab".to_owned());
+    assert_eq!(folders, modules, "SUPPORT.md has a row for the program of each module");
+
+    let script = text("tests/lab/before");
+    let commit = script.lines().find_map(|line| line.strip_prefix("commit=")).expect("a commit");
+    let [_, before] = row("plugin and agents");
+    assert_eq!(before, format!("the program of commit {}", &commit[..8]));
+}
+
+#[test]
+fn the_oldest_kubernetes_is_one_in_the_program_the_chart_and_the_documents() {
+    let (manifest, chart) = (text("Cargo.toml"), text("deploy/chart/Chart.yaml"));
+    let (_, feature) = manifest.split_once("k8s-openapi = { version = ").expect("the crate");
+    let (_, feature) = feature.split_once("features = [\"v").expect("a feature");
+    let (oldest, _) = feature.split_once('"').expect("its end");
+    let oldest = oldest.replace('_', ".");
+    assert!(chart.contains(&format!("\nkubeVersion: \">={oldest}.0-0\"\n")), "Chart.yaml: {oldest}");
+    for (page, said) in [
+        ("SUPPORT.md", format!("| kube-apiserver | {oldest} or later |")),
+        ("deploy/chart/README.md", format!("Kubernetes {oldest} or later")),
+    ] {
+        assert!(text(page).contains(&said), "{page}: {said}");
+    }
 }

@@ -97,22 +97,17 @@ fn each_profile_takes_what_it_says_and_no_more() {
     }
 }
 
-/// The manifest for a cluster of this version.
-fn at(version: &str, settings: &[&str]) -> Result<String, String> {
-    let (version, image) = (format!("--kube-version={version}"), image());
-    let values = settings.iter().copied().chain([image.as_str()]).flat_map(|setting| ["--set-json", setting]);
-    run(["template", "portreeve", "deploy/chart", &version].into_iter().chain(values))
-}
-
 #[test]
-fn app_armor_is_told_by_annotation_where_there_is_no_field() {
-    let old = at("v1.29.7-eks-1", &[PROFILES[1]]);
-    let objects = objects(&old.expect("the chart is for old clusters, too"));
-    let set = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("a DaemonSet");
-    let template = &set["spec"]["template"];
-    let key = "container.apparmor.security.beta.kubernetes.io/portreeve";
-    assert_eq!(template["metadata"]["annotations"][key], "unconfined");
-    assert_eq!(template["spec"]["containers"][0]["securityContext"]["appArmorProfile"], Value::Null);
+fn a_cluster_older_than_the_api_that_the_program_speaks_is_refused() {
+    let at = |version: &str| {
+        let version = format!("--kube-version={version}");
+        run(["template", "portreeve", "deploy/chart", &version, "--set-json", &image()].into_iter())
+    };
+    let refused = at("v1.32.9").expect_err("Kubernetes 1.33 is the first");
+    assert!(refused.contains("requires kubeVersion: >=1.33.0-0"), "{refused}");
+    for version in ["v1.33.0", "v1.33.4-eks-1", "v1.36.3+k3s1"] {
+        at(version).unwrap_or_else(|refusal| panic!("{version}: {refusal}"));
+    }
 }
 
 #[test]
@@ -218,16 +213,6 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
         list.sort_by_key(|object| (object["kind"].to_string(), object["metadata"]["name"].to_string()));
     }
     assert_eq!(found, wanted);
-}
-
-#[test]
-fn policies_are_refused_for_a_cluster_that_does_not_have_them() {
-    let refused = at("v1.30.9", &["policies.enabled=true"]).expect_err("Kubernetes 1.31 has them first");
-    assert!(
-        refused.contains("policies.enabled needs Kubernetes 1.31 or later, and the cluster has v1.30.9"),
-        "{refused}"
-    );
-    assert!(at("v1.31.0", &["policies.enabled=true"]).is_ok_and(|made| made.contains("ValidatingAdmissionPolicy")));
 }
 
 #[test]

@@ -56,18 +56,18 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
 }
 
 /// Node `n1` with a Service. A process listens on its nodePort, and the kernel may choose NodePorts for connections.
-struct Trouble {
-    cluster: ControlPlane,
+pub struct Trouble {
+    pub cluster: ControlPlane,
     service: Value,
-    _squatter: TcpListener,
+    pub squatter: TcpListener,
 }
 
 impl Trouble {
     /// The agent's arguments: there is no proxy that could be queried.
-    const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
+    pub const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
-    fn make(flags: &[String], role: &Role) -> Self {
+    pub fn make(flags: &[String], role: &Role) -> Self {
         enter_alone();
         let mut cluster = ControlPlane::with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
         cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -76,7 +76,7 @@ impl Trouble {
         role.grant(&mut cluster);
         sysctl("net.ipv4.ip_local_port_range", "20000 60999");
         let squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
-        Self { cluster, service, _squatter: squatter }
+        Self { cluster, service, squatter }
     }
 }
 
@@ -247,7 +247,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
 fn endpoints_are_read_when_something_is_on_a_port_and_no_request_makes_an_agent_read_more() {
     let audit = Audit::new();
     let trouble = Trouble::make(&audit.flags(), &Role::of_chart());
-    drop(trouble._squatter);
+    drop(trouble.squatter);
     let cluster = &trouble.cluster;
     let quiet = cluster.api().create(&objects::service("quiet", &[objects::port(80, Some(30081))]));
     cluster.api().create(&objects::endpoint_slice(&quiet, Some(("10.244.0.6", "n2")), "IPv4"));

@@ -22,10 +22,10 @@ pub const INSTALL: &str =
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
 /// An old release, with the values of its values.yaml.
-const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
+pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
-const PLACE: &str = "192.0.2.1:29517";
+pub const PLACE: &str = "192.0.2.1:29517";
 
 pub fn prepare(person: &Person<'_>) {
     for line in PREPARE {
@@ -54,7 +54,7 @@ fn the_agent(node: &WholeNode) -> u32 {
 }
 
 /// The current findings and unknowns of the agent.
-fn told(node: &WholeNode) -> Option<Value> {
+pub fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
 

@@ -46,4 +46,5 @@ mod server;
 mod settings;
 mod thousands;
 mod verdicts;
+mod versions;
 mod waiting;

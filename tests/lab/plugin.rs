@@ -11,11 +11,11 @@ use crate::{
 };
 
 /// Grants `observer` what `kubectl portreeve` needs, and nothing else.
-const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
+pub const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 
 /// The document that `kubectl portreeve check -o json` prints, once it has findings on both nodes.
-fn two_findings(observer: &Plugin) -> Value {
+pub fn two_findings(observer: &Plugin) -> Value {
     until("finding on each node", || {
         let (_, stdout, _) = observer.types("kubectl portreeve check -o json");
         let document: Value = serde_json::from_str(&stdout).ok()?;

@@ -116,10 +116,8 @@ runAsGroup: 65534
 {{- else }}
 runAsUser: 0
 runAsGroup: 0
-{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version }}
 appArmorProfile:
   type: Unconfined
-{{- end }}
 {{- end }}
 seccompProfile:
   type: RuntimeDefault

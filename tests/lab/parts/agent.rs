@@ -61,6 +61,14 @@ impl Agent {
         Self::of(cluster, "n1", PLACE, arguments)
     }
 
+    /// An agent like [`Self::start`], of another program.
+    #[track_caller]
+    pub fn of_program(program: &Path, cluster: &ControlPlane, arguments: &[&str]) -> Self {
+        let (program, kubeconfig) =
+            (program.display().to_string(), cluster.kubeconfig("observer").display().to_string());
+        Self::run(Directory::new(), &[&program], "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
+    }
+
     /// An agent of another node at another address.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {

@@ -22,13 +22,19 @@ const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:6
 /// Builds the image of the Dockerfile with the static binary of this source, in a folder of its own below `folder`.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
-    build(PORTREEVE, &["--build-arg", "BINARY=prebuilt"], &folder.join("portreeve"), |context| {
+    image_of(&static_binary(), PORTREEVE, &folder.join("portreeve"))
+}
+
+/// Builds the image of the Dockerfile with a static binary, in a folder.
+#[track_caller]
+pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
+    build(name, &["--build-arg", "BINARY=prebuilt"], folder, |context| {
         for file in ["Dockerfile", ".dockerignore", "LICENSE"] {
             fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), context.join(file)).expect(file);
         }
-        let (from, to) = (static_binary(), context.join("portreeve"));
         // 90 MB of symbols would be copied five times.
-        run(Command::new("strip").arg("-o").args([to, from])).expect("`strip` of binutils is installed");
+        let mut strip = Command::new("strip");
+        run(strip.arg("-o").arg(context.join("portreeve")).arg(binary)).expect("`strip` of binutils is installed");
     })
 }
 

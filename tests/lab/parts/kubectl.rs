@@ -24,9 +24,14 @@ pub struct Plugin {
 
 impl Plugin {
     pub fn of(kubeconfig: &Path) -> Self {
+        Self::of_program(env!("CARGO_BIN_EXE_portreeve").as_ref(), kubeconfig)
+    }
+
+    /// A user whose plugin is another program.
+    pub fn of_program(program: &Path, kubeconfig: &Path) -> Self {
         let home = Directory::new();
         for name in ["kubectl-portreeve", "kubectl_complete-portreeve"] {
-            symlink(env!("CARGO_BIN_EXE_portreeve"), home.path().join(name)).expect("a link");
+            symlink(program, home.path().join(name)).expect("a link");
         }
         Self { home, kubeconfig: kubeconfig.as_os_str().to_owned() }
     }

@@ -1,0 +1,281 @@
+//! The program of an earlier commit beside this one: one agent after the other, each plugin with each agent, and each other's snapshots.
+//!
+//! `tests/lab/before` builds the earlier program, and `make nightly SHARD=skew` runs these tests.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
+
+use serde_json::{Value, json};
+
+use crate::{
+    agent::Trouble,
+    chart::{INSTALL, INSTALL_BEFORE, PLACE, UPGRADE, prepare, roll_out, served, told},
+    parts::{
+        Agent, Directory, Machine, Plugin, Role, SecondNode, WholeNode, http_get, image_of, named::is_of, programs,
+        reasons, until,
+    },
+    plugin::{READER, two_findings},
+};
+
+const SCRIPT: &str = include_str!("before");
+/// The image of the earlier program, in the repository that the tests give to the chart.
+const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
+/// The image that the old chart names.
+const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
+
+/// This program, or the earlier one.
+struct Program {
+    path: PathBuf,
+    version: String,
+}
+
+impl Program {
+    #[track_caller]
+    fn now() -> Self {
+        Self::at(env!("CARGO_BIN_EXE_portreeve").into())
+    }
+
+    #[track_caller]
+    fn before() -> Self {
+        let path = programs::cache().join("before").join(commit()).join("portreeve");
+        assert!(path.is_file(), "no {}: run `make nightly SHARD=skew`", path.display());
+        Self::at(path)
+    }
+
+    /// The earlier program, and this one.
+    #[track_caller]
+    fn both() -> [Self; 2] {
+        let both = [Self::before(), Self::now()];
+        assert_ne!(both[0].version, both[1].version, "an answer shows which program gave it");
+        both
+    }
+
+    #[track_caller]
+    fn at(path: PathBuf) -> Self {
+        let program = Self { path, version: String::new() };
+        let said = program.prints(&["--version"]);
+        let version = said.trim().strip_prefix("portreeve ").unwrap_or_else(|| panic!("{said}")).to_owned();
+        Self { version, ..program }
+    }
+
+    /// Its output, whatever its exit code: findings and unread inputs are no success.
+    #[track_caller]
+    fn prints(&self, arguments: &[&str]) -> String {
+        let output = Command::new(&self.path).args(arguments).output().expect("the program runs");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        assert!(!said.is_empty(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        said
+    }
+
+    /// The findings and unread inputs of a snapshot in a file, without sentences, in one order.
+    #[track_caller]
+    fn verdicts(&self, file: &str) -> Vec<String> {
+        let said = self.prints(&["check", "--snapshot", file, "-o", "json"]);
+        let document: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"));
+        let fields = ["rule", "variant", "variants", "severity", "subject", "port", "protocol", "source", "why"];
+        let entries = ["findings", "unknown"].into_iter().flat_map(|list| document[list].as_array().expect("a list"));
+        let mut bare: Vec<String> =
+            entries.map(|entry| fields.map(|field| entry[field].to_string()).join(" ")).collect();
+        bare.sort();
+        bare
+    }
+}
+
+/// The commit of the earlier program.
+fn commit() -> &'static str {
+    SCRIPT.lines().find_map(|line| line.strip_prefix("commit=")).expect("the script names a commit")
+}
+
+/// Both programs judge the snapshot in a file alike, and find the listener on a NodePort.
+#[track_caller]
+fn judged_alike(programs: &[Program; 2], file: &str) {
+    let [before, now] = programs.each_ref().map(|program| program.verdicts(file));
+    assert_eq!(before, now, "{file}");
+    assert!(now.iter().any(|it| it.starts_with(r#""listener-on-node-port" "loses""#)), "{now:#?}");
+}
+
+/// Imports the image of the earlier program on machines.
+#[track_caller]
+fn import(before: &Program, machines: &[&Machine]) {
+    let folder = Directory::new();
+    let archive = image_of(&before.path, IMAGE_BEFORE, folder.path());
+    let archive = archive.to_str().expect("UTF-8");
+    for machine in machines {
+        machine.run(&["ctr", "--namespace=k8s.io", "images", "import", archive]);
+    }
+}
+
+/// The number of Events that an agent found written already.
+fn found(metrics: &str) -> f64 {
+    Agent::value(metrics, r#"portreeve_events_total{result="deduplicated"}"#).unwrap_or_default()
+}
+
+/// Two incidents last while one agent after the other runs on their node.
+#[track_caller]
+fn two_incidents_outlast(programs: [&Program; 3]) {
+    let Trouble { cluster, squatter, .. } = Trouble::make(&[], &Role::of_chart());
+    let both = BTreeSet::from(["ListenerOnNodePort", "EphemeralRangeOverlap"].map(str::to_owned));
+    let sorted = || {
+        let mut all = reasons(&cluster);
+        all.sort();
+        all
+    };
+    let mut running = None;
+    for (number, program) in programs.into_iter().enumerate() {
+        // A node never has two.
+        drop(running.take());
+        let agent = running.insert(Agent::of_program(&program.path, &cluster, &Trouble::MODE));
+        until("Events", || (sorted().into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
+        let found_written = if number == 0 { 0.0 } else { 2.0 };
+        until("both incidents", || (found(&agent.metrics()) == found_written).then_some(()));
+        let document = agent.findings_after(5);
+        assert_eq!(document["nodes"][0]["version"], program.version);
+        assert_eq!(sorted(), Vec::from_iter(both.clone()), "nothing twice, and nothing resolved: {}", program.version);
+    }
+    drop(squatter);
+    until("resolution", || sorted().contains(&"ListenerOnNodePortResolved".to_owned()).then_some(()));
+    assert_eq!(sorted(), ["EphemeralRangeOverlap", "ListenerOnNodePort", "ListenerOnNodePortResolved"]);
+}
+
+#[test]
+fn an_incident_outlasts_an_upgrade_and_its_rollback_with_one_event() {
+    let [before, now] = &Program::both();
+    two_incidents_outlast([before, now, before]);
+}
+
+#[test]
+fn an_incident_outlasts_a_rollback_and_the_next_upgrade_with_one_event() {
+    let [before, now] = &Program::both();
+    two_incidents_outlast([now, before, now]);
+}
+
+#[test]
+fn a_snapshot_of_either_program_is_judged_alike_by_both() {
+    let trouble = Trouble::make(&[], &Role::of_chart());
+    let kubeconfig = trouble.cluster.kubeconfig("observer").display().to_string();
+    let (programs, directory) = (Program::both(), Directory::new());
+    for scanner in &programs {
+        let from = ["snapshot", "--node", "n1", "--kubeconfig", &kubeconfig];
+        let snapshot = scanner.prints(&[&from[..], &Trouble::MODE].concat());
+        let document: Value = serde_json::from_str(&snapshot).expect("JSON");
+        assert_eq!(document["version"], scanner.version);
+        judged_alike(&programs, &directory.write(&format!("{}.json", scanner.version), &snapshot));
+    }
+}
+
+#[test]
+fn each_plugin_shows_the_findings_of_each_agent_and_the_versions_of_all() {
+    let node = WholeNode::start();
+    let second = SecondNode::join(&node);
+    let programs = Program::both();
+    let [before, now] = &programs;
+    import(before, &[&second.machine]);
+    for name in ["shop", "office"] {
+        node.namespace(name);
+    }
+    let person = node.person();
+    prepare(&person);
+    person.types(&format!("{INSTALL} {READER}"));
+    roll_out(&person);
+    let (_, port) = served(&node);
+    for (name, place) in [("printer", "n1"), ("scanner", "n2")] {
+        let more = json!({"hostNetwork": true, "nodeName": place});
+        node.stranger("office", name, &[&format!("0.0.0.0:{port}"), "process"], &more);
+    }
+    // An update that is between two nodes.
+    let container = json!({"name": "portreeve", "image": IMAGE_BEFORE});
+    let patch = json!({"spec": {
+        "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
+        "template": {"spec": {"containers": [container]}},
+    }});
+    person.types(&format!("kubectl -n portreeve patch daemonset portreeve -p {patch}"));
+    let of_n2 = "-l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=n2";
+    person.types(&format!("kubectl -n portreeve delete pod {of_n2}"));
+
+    for program in &programs {
+        let observer = Plugin::of_program(&program.path, &node.cluster.kubeconfig("observer"));
+        let document = until("findings of both versions", || {
+            Some(two_findings(&observer)).filter(|it| it["nodes"][1]["version"] == before.version)
+        });
+        for (told, (place, version)) in
+            document["nodes"].as_array().expect("nodes").iter().zip([("n1", &now.version), ("n2", &before.version)])
+        {
+            assert_eq!((&told["node"], &told["version"]), (&json!(place), &json!(version)));
+            let findings = told["findings"].as_array().expect("findings");
+            assert!(findings.iter().any(|it| is_of(it, "listener-on-node-port/loses")), "{told:#}");
+        }
+        assert!(!document.to_string().contains("were not understood"), "{document:#}");
+        let (code, table, _) = observer.types("kubectl portreeve check -n shop");
+        assert_eq!(code, 1, "{table}");
+        assert!(table.contains("2 of 2 nodes: n1, n2"), "one incident: {table}");
+        let versions = format!(
+            "client  {}\nagents  {}: 1 agent\nagents  {}: 1 agent\n",
+            program.version, now.version, before.version
+        );
+        assert_eq!(observer.types("kubectl portreeve version"), (0, versions, String::new()));
+        for place in ["n1", "n2"] {
+            let (code, snapshot, error) = observer.types(&format!("kubectl portreeve snapshot {place}"));
+            assert_eq!(code, 0, "{error}");
+            judged_alike(&programs, &observer.write(&format!("{place}.json"), &snapshot));
+        }
+    }
+}
+
+#[test]
+fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_a_rollback_with_one_event() {
+    let node = WholeNode::start();
+    let [before, now] = &Program::both();
+    import(before, &[&node.machine]);
+    node.machine.run(&["ctr", "--namespace=k8s.io", "images", "tag", IMAGE_BEFORE, IMAGE_OF_OLD_CHART]);
+    for name in ["shop", "office"] {
+        node.namespace(name);
+    }
+    let (_, port) = served(&node);
+    node.stranger("office", "printer", &[&format!("0.0.0.0:{port}"), "process"], &json!({"hostNetwork": true}));
+
+    let person = node.person();
+    prepare(&person);
+    let to_before = "--set image.repository=registry.example/portreeve --set image.tag=before --set config.interval=2s";
+    for (line, program) in [
+        (INSTALL_BEFORE.to_owned(), before),
+        (format!("{UPGRADE} {to_before}"), before),
+        (format!("{UPGRADE} --set image.tag="), now),
+        ("helm rollback portreeve -n portreeve".to_owned(), before),
+    ] {
+        person.types(&line);
+        roll_out(&person);
+        let document = until("finding", || {
+            let is_found = |it: &Value| it["findings"].as_array().is_some_and(|found| !found.is_empty());
+            told(&node).filter(|it| it["nodes"][0]["version"] == program.version && is_found(it))
+        });
+        assert!(is_of(&document["findings"][0], "listener-on-node-port/loses"), "{line}: {document:#}");
+        until("Event", || (reasons(&node.cluster) == ["ListenerOnNodePort"]).then_some(()));
+        let found_written = if line == INSTALL_BEFORE { 0.0 } else { 1.0 };
+        until("written Event", || (found(&http_get(PLACE, "/metrics")?) == found_written).then_some(()));
+    }
+    person.types("kubectl -n office delete pod printer");
+    until("resolution", || (reasons(&node.cluster).len() > 1).then_some(()));
+    assert_eq!(reasons(&node.cluster), ["ListenerOnNodePort", "ListenerOnNodePortResolved"]);
+}
+
+#[test]
+fn a_clone_without_the_commit_is_told_to_fetch_it_and_a_program_that_is_there_is_kept() {
+    let directory = Directory::new();
+    let (clone, cache) = (directory.path().join("clone"), directory.path().join("cache"));
+    let source = concat!("file://", env!("CARGO_MANIFEST_DIR"));
+    let cloned = Command::new("git").args(["clone", "--quiet", "--depth=1", source]).arg(&clone).status();
+    assert!(cloned.expect("git is installed").success());
+    let run = || Command::new(clone.join("tests/lab/before")).arg(&cache).output().expect("bash");
+
+    let refused = run();
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && error.lines().count() == 1, "{error}");
+    assert!(error.contains(commit()) && error.ends_with("type: git fetch --unshallow\n"), "{error}");
+    assert!(!cache.exists());
+
+    let kept = cache.join(commit()).join("portreeve");
+    fs::create_dir_all(kept.parent().expect("a folder")).expect("a folder");
+    fs::copy("/bin/true", &kept).expect("any program");
+    let passed = run();
+    assert!(passed.status.success() && passed.stdout.is_empty() && passed.stderr.is_empty(), "{passed:?}");
+    assert_eq!(fs::read_dir(kept.parent().expect("a folder")).expect("a folder").count(), 1);
+}
