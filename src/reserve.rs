@@ -14,7 +14,7 @@ use super::{
     words::{Words, wanted},
 };
 use portreeve_report::{
-    CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation,
+    ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation,
     write_reservation_json,
 };
 use portreeve_rules::{FleetReservation, NodeReservation};
@@ -104,11 +104,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
-    let result = match (args.check && !report.is_covered(), report.is_whole()) {
-        (true, _) => CheckResult::Findings,
-        (false, true) => CheckResult::Clear,
-        (false, false) => CheckResult::NotChecked,
-    };
+    let result = report.result(args.check);
     match (args.output, args.check) {
         (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, out))?,
         (Form::Text, true) => console.write(|out| write_reservation(&report, &console.style, out))?,

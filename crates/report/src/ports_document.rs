@@ -11,12 +11,13 @@ use super::{
     findings_document::{Range, Unknown, UnknownOn},
     indented_json::write_indented_json,
     map::PortState,
+    outcome::{Open, answer_outcome},
     reservation::ReserveEntry,
     terminal::tidy,
     what_if::WhatIfDocument,
 };
 use portreeve_facts::{Gap, PortRange, VERSION};
-use portreeve_rules::PortUsage;
+use portreeve_rules::{FreePorts, PortUsage};
 
 /// Ports of nodes: their use, free ports, reserved ports, or predicted changes, depending on the `verb`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -109,6 +110,13 @@ pub fn write_map_json(node: &str, usage: &PortUsage, out: &mut dyn Write) -> io:
         unknown: usage.unread.iter().map(Unknown::of).collect(),
     };
     write_indented_json(&PortsDocument::new(super::map_result(usage), Part::Map(map)), out)
+}
+
+/// Whether these free ports are all of the wanted ones, and no unread input may use one of them. A port for a server on a node needs the
+/// pods' hostPorts, requested or not.
+pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
+    let open = |(_, gap): &(String, Gap)| if free.is_of_hosts() { Open::of_answer(gap) } else { Open::beside_answer(gap) };
+    answer_outcome(lacks || !free.is_known(), free.unread.iter().map(open))
 }
 
 /// Writes free ports, and the unread input of each node.

@@ -30,7 +30,7 @@ use super::{
     findings_document::{Unknown, tidy_subject},
     fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
-    outcome::{CheckResult, outcome},
+    outcome::{CheckResult, Open, outcome},
     ports_document::{Part, PortsDocument},
     terminal::tidy,
 };
@@ -118,9 +118,9 @@ pub(crate) struct NotKnown {
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
-    /// The reason.
+    /// The reason, as text.
     pub(crate) detail: String,
-    /// The details, as text.
+    /// The input without which the answer on the port is not known.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
@@ -164,8 +164,13 @@ impl WhatIfDocument {
         let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
         let is_judged = self.claims.iter().flat_map(|it| &it.findings).all(FindingChange::is_judged);
-        let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty() && is_judged;
-        outcome(worse.max(lost), Severity::Warning, || !is_whole)
+        let lacks = self.agents == 0 || self.judged < self.agents || !is_judged;
+        // A reason without a port was kept because it decides.
+        let mut open = self.unknown.iter().map(|it| it.what.input);
+        let decides = |input: Option<(Source, Why)>| {
+            input.is_none_or(|(source, why)| Open::of_answer(&Gap::new(source, why, "")).decides(Severity::Warning))
+        };
+        outcome(worse.max(lost), Severity::Warning, || lacks || open.any(decides))
     }
 
     /// Writes the document.

@@ -14,6 +14,7 @@ use super::{
     findings_document::Unknown,
     indented_json::write_indented_json,
     names::{NAMED, first_names},
+    outcome::{Open, outcome},
     ports_document::{Part, PortsDocument},
     terminal::{Ink, tidy},
 };
@@ -156,10 +157,14 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// Whether every node was scanned, and no other port can be missing.
-    pub fn is_whole(&self) -> bool {
-        let is_whole = self.unread.is_empty() && self.partial.is_none() && !self.list.ranges_differ;
-        is_whole && self.fleet.nodes.iter().all(|node| node.unread.is_none())
+    /// The result. With `check`, a node that does not reserve all ports of the list is a finding. Otherwise clear if every node was scanned,
+    /// and no other port can be missing.
+    pub fn result(&self, check: bool) -> CheckResult {
+        let counts = Severity::Warning;
+        let lacks = !self.unread.is_empty() || self.partial.is_some() || self.list.ranges_differ;
+        let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
+        let found = (check && !self.is_covered()).then_some(counts);
+        outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
     }
 
     /// Groups of equal nodes, nodes with unreserved ports first.
