@@ -54,7 +54,7 @@ pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, 
 pub use owners::write_owners;
 pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use port_argument::PortArgument;
-pub use ports_document::{free_ports_result, ports_schema, write_free_ports_json, write_map_json};
+pub use ports_document::{NodeScan, free_ports_result, ports_schema, write_free_ports_json, write_map_json};
 pub use report::{Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
 pub use reservation::{

@@ -64,6 +64,8 @@ pub(super) struct OwnerDocument {
     port: u16,
     /// The result: `not-checked` if an answer is not known, otherwise `clear`. The exit code agrees.
     result: CheckResult,
+    /// How many of the nodes have answers.
+    judged: usize,
     /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
     /// The objects that declare the port, if only the API server was queried.
@@ -196,7 +198,8 @@ pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
 
 impl OwnerDocument {
     fn new(port: u16, result: CheckResult, nodes: Vec<NodeEntry>, declared: Option<DeclaredEntry>) -> Self {
-        Self { schema: "portreeve.owner/v1", version: VERSION, port, result, nodes, declared }
+        let judged = nodes.iter().filter(|it| it.owner.is_some()).count();
+        Self { schema: "portreeve.owner/v1", version: VERSION, port, result, judged, nodes, declared }
     }
 
     /// The document of declared claims.

@@ -31,7 +31,7 @@ use super::{
     fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
     outcome::{CheckResult, Open, outcome},
-    ports_document::{Part, PortsDocument},
+    ports_document::{NodeScan, Part, PortsDocument},
     terminal::tidy,
 };
 use portreeve_dataplane::Ownership;
@@ -141,9 +141,13 @@ pub(crate) struct NotKnownOn {
 pub struct WhatIfDocument {
     /// The changed settings, as typed.
     pub(crate) supposed: Vec<String>,
-    /// How many agents are listed, and how many of their nodes could be judged.
+    /// How many agents are listed.
     pub(crate) agents: usize,
+    #[serde(skip)]
+    #[schemars(skip)]
     pub(crate) judged: usize,
+    /// The nodes and their scans.
+    pub(crate) nodes: Vec<NodeScan>,
     /// The claims that change: first claims whose clients get no answer any more, then claims whose findings begin, stay and end, worst
     /// first.
     pub(crate) claims: Vec<ClaimChange>,
@@ -178,7 +182,7 @@ impl WhatIfDocument {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented_json(&PortsDocument::new(self.result(), Part::WhatIf(self)), out)
+        write_indented_json(&PortsDocument::new(self.result(), self.judged, Part::WhatIf(self)), out)
     }
 }
 
@@ -307,8 +311,8 @@ impl WhatIf {
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// The result. `supposed` has the changed settings, as typed.
-    pub fn finish(self, supposed: Vec<String>) -> WhatIfDocument {
+    /// The result. `supposed` has the changed settings, as typed, and `nodes` all nodes.
+    pub fn finish(self, supposed: Vec<String>, nodes: Vec<NodeScan>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();
         claims.sort_by_cached_key(|it| (!it.is_loss(), it.how, Reverse(it.worst()), it.claim.clone()));
@@ -319,7 +323,7 @@ impl WhatIf {
         });
         let unknown = of_ports.chain(of_nodes).collect();
         let not_predicted = NOT_PREDICTED;
-        WhatIfDocument { supposed, agents, judged, claims, unknown, not_predicted, kept_by_addresses }
+        WhatIfDocument { supposed, agents, judged, nodes, claims, unknown, not_predicted, kept_by_addresses }
     }
 }
 

@@ -2,7 +2,11 @@
 
 mod forms;
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    io::{self, Write},
+};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -15,7 +19,7 @@ use super::{
     indented_json::write_indented_json,
     names::{NAMED, first_names},
     outcome::{Open, outcome},
-    ports_document::{Part, PortsDocument},
+    ports_document::{NodeScan, Part, PortsDocument},
     terminal::{Ink, tidy},
 };
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
@@ -40,7 +44,7 @@ pub struct ReservationReport<'a> {
 /// The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReserveEntry {
+pub(super) struct ReserveEntry<'a> {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
@@ -50,17 +54,19 @@ pub(super) struct ReserveEntry {
     /// known.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
-    nodes: Vec<NodeEntry>,
+    nodes: Vec<NodeEntry<'a>>,
     /// The missing part if not every agent was queried, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
 }
 
+/// The ports that one node reserves.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct NodeEntry {
-    /// The node's name.
-    node: String,
+struct NodeEntry<'a> {
+    /// The node and its scan.
+    #[serde(flatten)]
+    scan: Cow<'a, NodeScan>,
     /// The reserved ports; absent if not known.
     #[serde(flatten)]
     known: Option<KnownEntry>,
@@ -85,18 +91,24 @@ struct KnownEntry {
     chance_per_connection: String,
 }
 
-/// Writes the document.
+/// Writes the document, with the scans of the nodes.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_reservation_json(
     result: CheckResult,
     report: &ReservationReport<'_>,
+    scans: &[NodeScan],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let ranges = |ports: &PortSet| ports.ranges().to_vec();
+    let scans: HashMap<&str, &NodeScan> = scans.iter().map(|it| (&*it.node, it)).collect();
+    let scan = |node: &str| {
+        let name = tidy(node);
+        scans.get(&*name).map_or_else(|| Cow::Owned(NodeScan::none(node)), |it| Cow::Borrowed(*it))
+    };
     let known = |it: &NodeReservation| NodeEntry {
-        node: tidy(&it.node),
+        scan: scan(&it.node),
         known: Some(KnownEntry {
             node_port_range: it.range.range,
             node_port_range_source: it.range.source,
@@ -108,7 +120,7 @@ pub fn write_reservation_json(
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
     };
     let unread =
-        |(node, gap): &(String, Gap)| NodeEntry { node: tidy(node), known: None, unknown: vec![Unknown::of(gap)] };
+        |(node, gap): &(String, Gap)| NodeEntry { scan: scan(node), known: None, unknown: vec![Unknown::of(gap)] };
     let reserve = ReserveEntry {
         ip_local_reserved_ports: report.list.ports.to_string(),
         whole_node_port_range: report.list.whole_range,
@@ -116,7 +128,7 @@ pub fn write_reservation_json(
         nodes: report.fleet.nodes.iter().map(known).chain(report.unread.iter().map(unread)).collect(),
         partial: report.partial.map(tidy),
     };
-    write_indented_json(&PortsDocument::new(result, Part::Reserve(reserve)), out)
+    write_indented_json(&PortsDocument::new(result, report.fleet.nodes.len(), Part::Reserve(reserve)), out)
 }
 
 /// Writes the nodes and their cases as text, nodes with unreserved ports first.
