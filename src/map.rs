@@ -6,7 +6,7 @@ use anyhow::bail;
 use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
-use portreeve_report::{map_result, write_map, write_map_json, write_svg};
+use portreeve_report::{NodeScan, map_result, write_map, write_map_json, write_svg};
 use portreeve_rules::{PortUsage, port_usage, skipped};
 
 #[derive(Debug, clap::Args)]
@@ -25,7 +25,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; set it with --node-port-range", gap.detail),
     };
-    output.draw(snapshot.node_name(), &usage, console)?;
+    output.draw(&NodeScan::of(&snapshot), &usage, console)?;
     Ok(ExitCode::from(map_result(&usage) as u8))
 }
 
@@ -41,7 +41,7 @@ pub(super) enum MapForm {
 }
 
 impl MapForm {
-    pub(super) fn draw(self, node: &str, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
+    pub(super) fn draw(self, node: &NodeScan, usage: &PortUsage, console: &Console) -> anyhow::Result<()> {
         console.write(|out| match self {
             Self::Text => write_map(usage, &console.style, out),
             Self::Svg => write_svg(usage, out),

@@ -14,7 +14,7 @@ use portreeve_facts::{
     PortSet,
     names::{LABEL_WORDS, is_label},
 };
-use portreeve_report::{CheckResult, PolicyChoices, gaps_alike, write_policies, write_policy_values};
+use portreeve_report::{Open, PolicyChoices, answer_outcome, gaps_alike, write_policies, write_policy_values};
 use portreeve_rules::{ASSUMED_RANGE, PolicyParameters};
 
 #[derive(Debug, clap::Args)]
@@ -103,8 +103,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if is_blank {
         console.print_note("no agent reported the cluster: the policies have only the values from the command line");
     }
-    let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
-    let unread: Vec<_> = silent.chain(known.unread.clone()).collect();
+    let silent: Vec<_> =
+        results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?))).collect();
+    let is_silent = !silent.is_empty();
+    let unread: Vec<_> = silent.into_iter().chain(known.unread.clone()).collect();
     console.write(|out| match chosen.output {
         Form::Yaml => write_policies(&known, &choices, out),
         Form::Values => write_policy_values(&known, &choices, out),
@@ -131,13 +133,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     console.print_note(&format!("scope: {scope}"));
     // A wrong warning about a free number does no harm; a wrong refusal does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
-    let is_whole = !is_blank
-        && is_certain
-        && unread.is_empty()
-        && disagreement.is_none()
-        && too_many.is_none()
-        && partial.is_none();
-    Ok(ExitCode::from(if is_whole { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
+    let lacks =
+        is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();
+    let open = known.unread.iter().map(|(_, gap)| Open::of_answer(gap));
+    Ok(ExitCode::from(answer_outcome(lacks, open) as u8))
 }
 
 impl Chosen {

@@ -14,8 +14,7 @@ use super::{
     words::{Words, wanted},
 };
 use portreeve_report::{
-    CheckResult, ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation,
-    write_reservation_json,
+    ReservationForm, ReservationReport, Style, gaps_alike, reservation_file, write_reservation, write_reservation_json,
 };
 use portreeve_rules::{FleetReservation, NodeReservation};
 
@@ -87,7 +86,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
     let guard = if args.scope.is_this_node() { guard::about_this_node() } else { None };
-    let NodeResults { results, partial, oldest, scope } =
+    let NodeResults { results, nodes, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, NodeReservation::of)?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
     for NodeResult { node, result } in results {
@@ -104,13 +103,9 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     let list = fleet.list().map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
-    let result = match (args.check && !report.is_covered(), report.is_whole()) {
-        (true, _) => CheckResult::Findings,
-        (false, true) => CheckResult::Clear,
-        (false, false) => CheckResult::NotChecked,
-    };
+    let result = report.result(args.check);
     match (args.output, args.check) {
-        (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, out))?,
+        (Form::Json, _) => console.write(|out| write_reservation_json(result, &report, &nodes, out))?,
         (Form::Text, true) => console.write(|out| write_reservation(&report, &console.style, out))?,
         (Form::Text, false) => {
             let form = args.platform.unwrap_or(ReservationForm::Sysctl);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::console::Console;
 use portreeve_facts::{Gap, Snapshot, Source};
+use portreeve_report::NodeScan;
 
 /// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for each choice.
 pub(super) trait Scope: clap::Args {
@@ -46,6 +47,8 @@ pub(super) enum Behind {
 pub(super) struct NodeResults<T> {
     /// One result for each node, also for an agent that was not queried.
     pub(super) results: Vec<NodeResult<T>>,
+    /// The nodes and their scans, by name.
+    pub(super) nodes: Vec<NodeScan>,
     /// If not every agent was queried, a text about the missing agents.
     pub(super) partial: Option<String>,
     /// The age of the oldest scan of an agent, as text: `the oldest scan is 62 s old (n1)`.

@@ -24,7 +24,7 @@ use portreeve_facts::{
     ClusterFacts, Gap, Learned, Mode, NodePortRange, NotAMode, Overrides, PortRange, Snapshot, Source,
 };
 use portreeve_kernel::Host;
-use portreeve_report::unread_in_words;
+use portreeve_report::{NodeScan, unread_in_words};
 
 /// Prints first, in one line, the fault of the source: why Services were not read, for example a broken kubeconfig. If the cluster was read, the line names the part of the node that was not.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
@@ -209,10 +209,11 @@ impl Scope for Sources {
         console: &Console,
         mut judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
     ) -> anyhow::Result<NodeResults<T>> {
-        let mut results: Vec<NodeResult<T>> = Vec::new();
+        let (mut results, mut nodes): (Vec<NodeResult<T>>, Vec<NodeScan>) = (Vec::new(), Vec::new());
         let mut take = |snapshot: &Snapshot| {
             let node = snapshot.node_name().to_owned();
             let is_new = results.iter().all(|it| it.node != node);
+            nodes.push(NodeScan::of(snapshot));
             results.push(NodeResult { result: judge(snapshot), node });
             is_new
         };
@@ -227,11 +228,12 @@ impl Scope for Sources {
                 }
             }
         }
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
         let scope = match results.as_slice() {
             [NodeResult { node, .. }] => format!("node {node} only"),
             several => format!("the {} nodes of these snapshots only", several.len()),
         };
-        Ok(NodeResults { results, partial: None, oldest: None, scope })
+        Ok(NodeResults { results, nodes, partial: None, oldest: None, scope })
     }
 }
 

@@ -9,8 +9,7 @@ use super::{
     console::Console,
     scope::{NodeResult, NodeResults, Scope, Wanted},
 };
-use portreeve_facts::{Gap, Source, Why};
-use portreeve_report::{CheckResult, gaps_alike, write_free_ports_json};
+use portreeve_report::{NodeScan, free_ports_result, gaps_alike, write_free_ports_json};
 use portreeve_rules::{FreePorts, skipped};
 
 #[derive(Debug, clap::Args)]
@@ -25,14 +24,15 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let Args { count, scope } = args;
     let mut free_ports = count.none();
     let wanted = Wanted { skipped: skipped(&[]), ..Wanted::default() };
-    let NodeResults { results, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
+    let NodeResults { results, nodes, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
     })?;
-    let unread = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
-    free_ports.unread.extend(unread);
+    let judged = results.iter().filter(|it| it.result.is_ok()).count();
+    let silent = results.into_iter().filter_map(|NodeResult { node, result }| Some((node, result.err()?)));
+    free_ports.unread.extend(silent);
     partial.iter().for_each(|partial| console.print_note(partial));
-    count.print(&free_ports, &scope, console)
+    count.print(&free_ports, (&nodes, judged), &scope, console)
 }
 
 // The number of ports, their kind, and the form of the output.
@@ -64,21 +64,24 @@ impl CountFlag {
         if self.host { FreePorts::of_hosts() } else { FreePorts::default() }
     }
 
-    /// Prints the first free ports. Prints on standard error the nodes that were read (`scope`), and the unread inputs.
+    /// Prints the first free ports. Prints on standard error the nodes that were read (`scope`), and the unread inputs. `judged`
+    /// is how many of the nodes were scanned.
     ///
     /// # Errors
     /// When there are not enough free ports, or no port is known to be free.
-    fn print(&self, free_ports: &FreePorts, scope: &str, console: &Console) -> anyhow::Result<ExitCode> {
+    fn print(
+        &self,
+        free_ports: &FreePorts,
+        (nodes, judged): (&[NodeScan], usize),
+        scope: &str,
+        console: &Console,
+    ) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
         let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
-        // For NodePorts, the files of the cluster need no Pods, although hostPorts use ports too.
-        let is_excused = |gap: &Gap| !self.host && (gap.source, gap.why) == (Source::Pods, Why::NotRequested);
-        let failed = free_ports.unread.iter().any(|(_, gap)| !is_excused(gap));
-        let is_whole = free_ports.is_known() && ports.len() == wanted && !failed;
-        let result = if is_whole { CheckResult::Clear } else { CheckResult::NotChecked };
+        let result = free_ports_result(free_ports, judged < nodes.len() || ports.len() < wanted);
         console.write(|out| match self.output {
             Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
-            Form::Json => write_free_ports_json(result, ports.clone(), &free_ports.unread, out),
+            Form::Json => write_free_ports_json(result, ports.clone(), (nodes, judged), &free_ports.unread, out),
         })?;
         console.print_note(
             "no Service has these ports, no process listens on them, and the kernel gives them to no outgoing connection",

@@ -65,7 +65,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
     let mut what_if = WhatIf::default();
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
-    let NodeResults { results, partial, scope, .. } =
+    let NodeResults { results, nodes, partial, scope, .. } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if))?;
     if let Some(partial) = partial {
         console.print_note(&partial);
@@ -79,7 +79,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             what_if.leave_out(&node, &gap);
         }
     }
-    let document = what_if.finish(settings);
+    let document = what_if.finish(settings, nodes);
     console.write(|out| match output {
         Form::Text => document.write(&console.style, out),
         Form::Json => document.write_json(out),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 
 use super::{agents::AgentFlags, node_snapshots::judge_one_snapshot};
-use crate::{console::Console, map::MapForm, scope::NodeResult};
+use crate::{console::Console, map::MapForm};
 use portreeve_report::map_result;
 use portreeve_rules::port_usage;
 
@@ -22,9 +22,9 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
-    let NodeResult { node, result } = judge_one_snapshot(&args.agent_flags, args.node.as_ref(), port_usage)?;
+    let (node, result) = judge_one_snapshot(&args.agent_flags, args.node.as_ref(), port_usage)?;
     match result {
-        Err(gap) => bail!("the NodePort range of {node} cannot be drawn: {}", gap.detail),
+        Err(gap) => bail!("the NodePort range of {} cannot be drawn: {}", node.node, gap.detail),
         Ok(port_usage) => {
             args.output.draw(&node, &port_usage, console)?;
             Ok(ExitCode::from(map_result(&port_usage) as u8))

@@ -19,7 +19,7 @@ use crate::{
 };
 use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Reading, Snapshot, Source, Unread, Why, text};
-use portreeve_report::{ScanAge, Stopped, listed as listed_agents};
+use portreeve_report::{NodeScan, ScanAge, Stopped, listed as listed_agents};
 
 /// The longest description of a wrong answer, in bytes.
 const DETAIL: usize = 256;
@@ -53,7 +53,7 @@ pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     node: Option<&String>,
     judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
-) -> anyhow::Result<NodeResult<T>> {
+) -> anyhow::Result<(NodeScan, Result<T, Gap>)> {
     let nodes: Vec<String> = node.into_iter().cloned().collect();
     let only_one = |listed: &[Agent]| match listed {
         [one, .., last] if one.node != last.node => {
@@ -61,9 +61,9 @@ pub(super) fn judge_one_snapshot<T>(
         }
         _ => Ok(()),
     };
-    let NodeResults { mut results, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
+    let NodeResults { mut results, mut nodes, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());
-    results.pop().ok_or_else(none)
+    nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
 
 /// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot as soon as it
@@ -90,12 +90,14 @@ fn judge_those<T>(
         let listed = agent_flags.list(&agents, nodes).await?;
         accepts(&listed)?;
         let mut results: Vec<Option<Result<T, Gap>>> = listed.iter().map(|_| None).collect();
+        let mut nodes: Vec<NodeScan> = listed.iter().map(|agent| NodeScan::none(&agent.node)).collect();
         let mut endpoints = MissingEndpoints::new(&agents);
         let mut oldest: Option<(SignedDuration, usize)> = None;
         let take = async |number: usize, answer: Result<Vec<u8>, Gap>| {
             let mut snapshot = answer.and_then(|answer| read(&listed[number].node, &answer, Timestamp::now()));
             if let Ok(snapshot) = &snapshot {
                 oldest = oldest.max(Some((Timestamp::now().duration_since(snapshot.at), number)));
+                nodes[number] = NodeScan::of(snapshot);
             }
             match (&mut snapshot, behind) {
                 (Ok(snapshot), Behind::Port(port)) => endpoints.fill_in(&mut snapshot.cluster, port).await,
@@ -127,7 +129,8 @@ fn judge_those<T>(
             node: agent.node,
             result: result.unwrap_or_else(|| Err(not_queried())),
         });
-        Ok(NodeResults { results: judged.collect(), partial, oldest, scope })
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        Ok(NodeResults { results: judged.collect(), nodes, partial, oldest, scope })
     })
 }
 

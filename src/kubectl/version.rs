@@ -10,7 +10,7 @@ use super::{
 };
 use crate::console::Console;
 use portreeve_facts::VERSION;
-use portreeve_report::{CheckResult, Wanted};
+use portreeve_report::{Wanted, answer_outcome};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -39,6 +39,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     if fleet.nodes.is_empty() {
         anyhow::bail!("no agent is listed in namespace {}", args.scope.agent_flags.agent_namespace());
     }
-    let is_known = fleet.nodes.iter().all(|node| node.version.is_some());
-    Ok(ExitCode::from(if is_known { CheckResult::Clear } else { CheckResult::NotChecked } as u8))
+    let lacks = fleet.nodes.iter().any(|node| node.version.is_none());
+    Ok(ExitCode::from(answer_outcome(lacks, []) as u8))
 }

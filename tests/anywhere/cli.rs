@@ -439,3 +439,28 @@ fn what_map_and_suggest_print_as_json_fits_the_schema_of_ports() {
         assert!(document["unknown"].as_array().is_some_and(|unknown| !unknown.is_empty()), "{document:#}");
     }
 }
+
+#[test]
+fn every_document_of_ports_and_owners_has_the_scan_of_its_node_and_what_was_judged() {
+    let world = healthy();
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, &Snapshot { version: Some("9.8.7".to_owned()), ..world }).expect("JSON");
+    for verb in [
+        &["map"][..],
+        &["suggest"],
+        &["reserve"],
+        &["what-if", "--set", "ip_local_port_range=40000 50000"],
+        &["owner", "30080"],
+    ] {
+        let (_, out, error) = ended(binary().args(verb).args(["-o", "json", "--snapshot"]).arg(file.path()));
+        let document: Value = serde_json::from_str(&out).unwrap_or_else(|_| panic!("{verb:?}: {error}"));
+        let name = if verb[0] == "owner" { "owner" } else { "ports" };
+        let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/schema/{name}.schema.json"));
+        let schema: Value = serde_json::from_slice(&fs::read(schema).expect("the schema")).expect("JSON");
+        jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{verb:?}: {error}"));
+        let Some([node]) = document["nodes"].as_array().map(Vec::as_slice) else { panic!("{verb:?}: {document:#}") };
+        assert_eq!((&node["version"], &document["judged"]), (&"9.8.7".into(), &1.into()), "{verb:?}: {document:#}");
+        assert!(node["lookedAt"].as_str().is_some_and(|it| it.ends_with('Z')), "{verb:?}: {document:#}");
+        assert!(node["node"].as_str().is_some_and(|it| !it.is_empty()), "{verb:?}: {document:#}");
+    }
+}

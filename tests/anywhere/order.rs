@@ -4,8 +4,8 @@ use std::{fs, io::Write as _, os::unix::fs::symlink, process::Command, sync::Arc
 
 use portreeve_facts::{Reading, Snapshot};
 use portreeve_report::{
-    CheckResult, NodeOwner, PortArgument, Report, ReservationReport, Style, map_result, write_json, write_map,
-    write_owner, write_owner_json, write_reservation_json, write_table, write_wide, write_yaml,
+    CheckResult, NodeOwner, NodeScan, PortArgument, Report, ReservationReport, Style, map_result, write_json,
+    write_map, write_owner, write_owner_json, write_reservation_json, write_table, write_wide, write_yaml,
 };
 use portreeve_rules::{FleetReservation, FreePorts, NodeReservation, findings::Finding, free_port, port_usage};
 
@@ -141,7 +141,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         let list = fleet.list();
         if let Ok(list) = &list {
             let report = ReservationReport { fleet: &fleet, list, unread: &[], partial: None };
-            write_reservation_json(CheckResult::Clear, &report, out).expect("memory");
+            write_reservation_json(CheckResult::Clear, &report, &[NodeScan::of(snapshot)], out).expect("memory");
         }
         write!(out, "{:?} {:?}", list.err(), fleet.doubts()).expect("memory");
     });

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
 use crate::{
-    cli::{binary, ended},
+    cli::{self, binary, ended},
     every_node::{board, pair, reported_by, severities, small},
     worlds,
 };
@@ -75,6 +75,53 @@ fn a_world_whose_input_failed_is_not_called_clear() {
         }
     }
     assert!(judged >= 100, "{judged} worlds without an input");
+}
+
+#[test]
+fn every_verb_has_the_same_result_for_the_same_gap() {
+    let world = serde_json::to_value(cli::healthy()).expect("JSON");
+    let of_pods: [&[&str]; 7] = [
+        &["check"],
+        &["owner", PORT],
+        &["map"],
+        &["suggest"],
+        &["reserve"],
+        &["reserve", "--check"],
+        &["what-if", "--set", "ip_local_port_range=40000 50000"],
+    ];
+    let of_nodes: [&[&str]; 2] = [&["check"], &["policies"]];
+    let inputs = [("/cluster/pods", "pods", &of_pods[..]), ("/cluster/nodes", "nodes", &of_nodes)];
+    for (place, source, verbs) in inputs {
+        for (why, wanted) in [
+            ("not-permitted", 0),
+            ("unreachable", 2),
+            ("timed-out", 2),
+            ("malformed", 2),
+            ("torn", 2),
+            ("stale", 2),
+            ("too-much", 2),
+            ("not-supported", 2),
+        ] {
+            let file = without(&world, place, source, why);
+            for verb in verbs {
+                let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
+                assert_eq!(code, wanted, "{verb:?} without {source}, {why}: {text}{notes}");
+            }
+            // The missing input is named, whether it sets the result or not.
+            for verb in verbs.iter().filter(|it| !["check", "what-if"].contains(&it[0])) {
+                let (_, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
+                assert!(format!("{text}{notes}").contains("it was taken away"), "{verb:?}, {why}: {text}{notes}");
+            }
+        }
+    }
+    // Services were asked for: no reason excuses them.
+    for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
+        let file = without(&world, "/cluster/services", "services", why);
+        for verb in &of_pods[1..4] {
+            let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
+            assert_eq!(code, 2, "{verb:?} without services, {why}: {text}{notes}");
+        }
+    }
 }
 
 /// An input that can fail, with its reader. Removes it if it was read.

@@ -130,6 +130,8 @@ fn a_scan_that_is_too_old_covers_nothing_and_its_time_is_reported() {
     let (_, stdout, _) = Plugin::new().run(&fake, &["reserve", "--check", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
     assert_eq!(document["nodes"][1]["unknown"][0]["why"], "stale");
+    assert_eq!((&document["judged"], &document["nodes"][1]["lookedAt"]), (&json!(1), &Value::Null), "{document:#}");
+    assert!(document["nodes"][0]["lookedAt"].is_string(), "{document:#}");
 }
 
 /// Whether the kernel finds a port for an outgoing connection, if it may choose from this range.

@@ -9,11 +9,12 @@ use super::{
     CheckResult, Style,
     findings_document::Unknown,
     indented_json::write_indented_json,
+    outcome::{Open, answer_outcome},
     owner::OwnerDocument,
     terminal::{Ink, tidy},
 };
 use portreeve_dataplane::{Declaration, DeclaredField};
-use portreeve_facts::{Gap, Protocol, text::shell_word};
+use portreeve_facts::{Gap, Protocol, Why, text::shell_word};
 use portreeve_rules::findings::Severity;
 
 /// The largest number of objects in the text.
@@ -61,9 +62,10 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// Whether all input was read.
+    /// Whether all input was read. A missing right is the user's: no profile excuses the gap.
     pub fn result(&self) -> CheckResult {
-        if self.unread.is_empty() { CheckResult::Clear } else { CheckResult::NotChecked }
+        let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
+        answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))
     }
 }
 

@@ -49,12 +49,12 @@ pub use lint::{
 pub use map::{map_result, write_map, write_svg};
 pub use names::first_names;
 pub use npd::{NPD_LINE, npd_line};
-pub use outcome::{CheckResult, Open, is_indispensable};
+pub use outcome::{CheckResult, Open, answer_outcome, is_indispensable};
 pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};
 pub use owners::write_owners;
 pub use policies::{PolicyChoices, write_policies, write_policy_values};
 pub use port_argument::PortArgument;
-pub use ports_document::{ports_schema, write_free_ports_json, write_map_json};
+pub use ports_document::{NodeScan, free_ports_result, ports_schema, write_free_ports_json, write_map_json};
 pub use report::{Report, unread_in_words};
 pub use reported_gaps::ReportedGap;
 pub use reservation::{

@@ -45,6 +45,20 @@ impl Open {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
+    /// The input without which an answer of a verb is not known.
+    pub fn of_answer(gap: &Gap) -> Self {
+        Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
+    }
+
+    /// An unread input that may change an answer. Every answer about ports needs the Services; any other input that was not requested
+    /// changes nothing.
+    pub fn beside_answer(gap: &Gap) -> Self {
+        match gap.why {
+            Why::NotRequested if gap.source != Source::Services => Self::input(gap),
+            _ => Self::of_answer(gap),
+        }
+    }
+
     /// Whether this could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
     /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
@@ -90,6 +104,12 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     } else {
         CheckResult::Clear
     }
+}
+
+/// The result of a verb that answers and has no findings. `lacks` is whether a whole part of the answer is missing: a node, a number.
+pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
+    let counts = Severity::Warning;
+    outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
 /// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.

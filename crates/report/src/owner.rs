@@ -14,7 +14,7 @@ use super::{
     declared::DeclaredEntry,
     findings_document::{Unknown, tidy_remedy},
     indented_json::write_indented_json,
-    outcome::{CheckResult, is_excused},
+    outcome::{CheckResult, Open, answer_outcome},
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
@@ -64,6 +64,8 @@ pub(super) struct OwnerDocument {
     port: u16,
     /// The result: `not-checked` if an answer is not known, otherwise `clear`. The exit code agrees.
     result: CheckResult,
+    /// How many of the nodes have answers.
+    judged: usize,
     /// One entry for each node: this node, or each node that has an agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry>,
     /// The objects that declare the port, if only the API server was queried.
@@ -189,13 +191,15 @@ pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) ->
 
 /// Whether the answer is known for each node.
 pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
-    let is_known = |it: &NodeOwner| it.owner.as_ref().is_ok_and(|owner| owner.result() == CheckResult::Clear);
-    if !owners.is_empty() && owners.iter().all(is_known) { CheckResult::Clear } else { CheckResult::NotChecked }
+    let known: Vec<&PortOwner> = owners.iter().filter_map(|it| it.owner.as_ref().ok()).collect();
+    let lacks = owners.is_empty() || known.len() < owners.len() || known.iter().any(|it| it.is_assumed());
+    answer_outcome(lacks, known.into_iter().flat_map(PortOwner::open))
 }
 
 impl OwnerDocument {
     fn new(port: u16, result: CheckResult, nodes: Vec<NodeEntry>, declared: Option<DeclaredEntry>) -> Self {
-        Self { schema: "portreeve.owner/v1", version: VERSION, port, result, nodes, declared }
+        let judged = nodes.iter().filter(|it| it.owner.is_some()).count();
+        Self { schema: "portreeve.owner/v1", version: VERSION, port, result, judged, nodes, declared }
     }
 
     /// The document of declared claims.
@@ -240,24 +244,24 @@ fn unread(owned: &[Ownership]) -> &[Gap] {
 }
 
 impl PortOwner {
-    /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain. A missing right of the
-    /// profile and Pods that were not requested do not make the answer uncertain. An answer that is missing because of an unread input
-    /// does.
+    /// Whether the answer is known: all possible claims were read, and the outcome of each connection is certain.
     pub fn result(&self) -> CheckResult {
-        let is_open = |gap: &Gap| match (gap.source, gap.why) {
-            (Source::Services | Source::Nodes, _) | (_, Why::Ambiguous | Why::NotYet) => true,
-            (source, why) => !is_excused(source, why),
-        };
-        let answers = || self.owned.iter().flat_map(|it| &it.answers);
-        // The answer lacks an input that was not requested.
-        let is_unknown = |gap: &Gap| gap.why == Why::NotRequested || is_open(gap);
-        let unknown = answers().filter_map(|it| it.outcome.as_ref().err()).any(is_unknown);
-        // These settings are assumed.
-        let is_assumed = answers().any(|it| it.assumed == Stratum::Served);
-        match is_assumed || unknown || unread(&self.owned).iter().any(is_open) {
-            true => CheckResult::NotChecked,
-            false => CheckResult::Clear,
-        }
+        answer_outcome(self.is_assumed(), self.open())
+    }
+
+    /// The inputs without which an answer is not known, and the unread inputs that may claim the port too.
+    fn open(&self) -> impl Iterator<Item = Open> {
+        let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
+        unknown.chain(unread(&self.owned).iter().map(Open::beside_answer))
+    }
+
+    /// Whether an answer is true only with assumed settings.
+    fn is_assumed(&self) -> bool {
+        self.answers().any(|it| it.assumed == Stratum::Served)
+    }
+
+    fn answers(&self) -> impl Iterator<Item = &Answered> {
+        self.owned.iter().flat_map(|it| &it.answers)
     }
 }
 

@@ -1,7 +1,11 @@
 //! The JSON document of `map`, `suggest`, `reserve` and `what-if`, `portreeve.ports/v1`: each verb has its own part. Later versions of v1
 //! only add fields.
 
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    slice,
+    sync::Arc,
+};
 
 use schemars::{JsonSchema, Schema, schema_for};
 use serde::Serialize;
@@ -11,12 +15,13 @@ use super::{
     findings_document::{Range, Unknown, UnknownOn},
     indented_json::write_indented_json,
     map::PortState,
+    outcome::{Open, answer_outcome},
     reservation::ReserveEntry,
     terminal::tidy,
     what_if::WhatIfDocument,
 };
-use portreeve_facts::{Gap, PortRange, VERSION};
-use portreeve_rules::PortUsage;
+use portreeve_facts::{Gap, PortRange, Snapshot, VERSION};
+use portreeve_rules::{FreePorts, PortUsage};
 
 /// Ports of nodes: their use, free ports, reserved ports, or predicted changes, depending on the `verb`.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -31,8 +36,38 @@ pub(super) struct PortsDocument<'a> {
     /// The result: `findings` if `reserve --check` or `what-if` has one, otherwise `not-checked` if an input is not known, otherwise
     /// `clear`. The exit code agrees.
     result: CheckResult,
+    /// How many of the nodes were judged.
+    judged: usize,
     #[serde(flatten)]
     part: Part<'a>,
+}
+
+/// A node, with the time and the version of its scan.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeScan {
+    /// The node's name.
+    pub node: Arc<str>,
+    /// The version of the program that scanned; absent if the node was not scanned, and in scans of older versions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// When the scan began, RFC 3339; absent if the node was not scanned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("format" = "date-time"))]
+    looked_at: Option<String>,
+}
+
+impl NodeScan {
+    /// The node of a snapshot.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (version, looked_at) = (snapshot.version.as_deref().map(tidy), Some(format!("{:.0}", snapshot.at)));
+        Self { version, looked_at, ..Self::none(snapshot.node_name()) }
+    }
+
+    /// A node that was not scanned.
+    pub fn none(node: &str) -> Self {
+        Self { node: tidy(node).into(), version: None, looked_at: None }
+    }
 }
 
 /// The part of the verb.
@@ -40,11 +75,11 @@ pub(super) struct PortsDocument<'a> {
 #[serde(tag = "verb", rename_all = "kebab-case")]
 pub(super) enum Part<'a> {
     /// The use of each port of a node's NodePort range.
-    Map(MapEntry),
+    Map(MapEntry<'a>),
     /// Free ports.
     Suggest(SuggestEntry<'a>),
     /// The ports that nodes reserve.
-    Reserve(ReserveEntry),
+    Reserve(ReserveEntry<'a>),
     /// The predicted changes.
     WhatIf(&'a WhatIfDocument),
 }
@@ -52,9 +87,11 @@ pub(super) enum Part<'a> {
 /// The use of each port of a node's NodePort range.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct MapEntry {
+pub(super) struct MapEntry<'a> {
     /// The node's name.
-    node: String,
+    node: Arc<str>,
+    /// The node and its scan.
+    nodes: &'a [NodeScan],
     /// The NodePort range.
     node_port_range: Range,
     /// The static band, from which the API server chooses last; absent if the range is too small for bands.
@@ -87,6 +124,8 @@ pub(super) struct PortsEntry {
 pub(super) struct SuggestEntry<'a> {
     /// The free ports: as many as were wanted, or all.
     ports: Vec<u16>,
+    /// The nodes and their scans.
+    nodes: &'a [NodeScan],
     /// The unread input of a node: a port may be in use on this node.
     unknown: Vec<UnknownOn<'a>>,
 }
@@ -100,35 +139,46 @@ pub fn ports_schema() -> Schema {
 ///
 /// # Errors
 /// When the writer fails.
-pub fn write_map_json(node: &str, usage: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
+pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -> io::Result<()> {
     let map = MapEntry {
-        node: tidy(node),
+        node: Arc::clone(&node.node),
+        nodes: slice::from_ref(node),
         node_port_range: Range::of(&usage.range),
         static_band: usage.static_band,
         ports: ports(usage),
         unknown: usage.unread.iter().map(Unknown::of).collect(),
     };
-    write_indented_json(&PortsDocument::new(super::map_result(usage), Part::Map(map)), out)
+    write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// Writes free ports, and the unread input of each node.
+/// Whether these free ports are all of the wanted ones, and no unread input may use one of them. A port for a server on a node needs the
+/// pods' hostPorts, requested or not.
+pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
+    let open =
+        |(_, gap): &(String, Gap)| if free.is_of_hosts() { Open::of_answer(gap) } else { Open::beside_answer(gap) };
+    answer_outcome(lacks || !free.is_known(), free.unread.iter().map(open))
+}
+
+/// Writes free ports, the nodes, of which `judged` were judged, and the unread input of each node.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_free_ports_json(
     result: CheckResult,
     ports: Vec<u16>,
+    (nodes, judged): (&[NodeScan], usize),
     unread: &[(String, Gap)],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let unread: Vec<(String, Unknown)> = unread.iter().map(|(node, gap)| (tidy(node), Unknown::of(gap))).collect();
     let unknown = unread.iter().map(|(node, what)| UnknownOn { node, what }).collect();
-    write_indented_json(&PortsDocument::new(result, Part::Suggest(SuggestEntry { ports, unknown })), out)
+    let suggest = SuggestEntry { ports, nodes, unknown };
+    write_indented_json(&PortsDocument::new(result, judged, Part::Suggest(suggest)), out)
 }
 
 impl<'a> PortsDocument<'a> {
-    pub(super) fn new(result: CheckResult, part: Part<'a>) -> Self {
-        Self { schema: "portreeve.ports/v1", version: VERSION, result, part }
+    pub(super) fn new(result: CheckResult, judged: usize, part: Part<'a>) -> Self {
+        Self { schema: "portreeve.ports/v1", version: VERSION, result, judged, part }
     }
 }
 

@@ -30,8 +30,8 @@ use super::{
     findings_document::{Unknown, tidy_subject},
     fleet::{MOST, Reasons, common_name},
     indented_json::write_indented_json,
-    outcome::{CheckResult, outcome},
-    ports_document::{Part, PortsDocument},
+    outcome::{CheckResult, Open, outcome},
+    ports_document::{NodeScan, Part, PortsDocument},
     terminal::tidy,
 };
 use portreeve_dataplane::Ownership;
@@ -118,9 +118,9 @@ pub(crate) struct NotKnown {
     pub(crate) port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
-    /// The reason.
+    /// The reason, as text.
     pub(crate) detail: String,
-    /// The details, as text.
+    /// The input without which the answer on the port is not known.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
@@ -141,9 +141,13 @@ pub(crate) struct NotKnownOn {
 pub struct WhatIfDocument {
     /// The changed settings, as typed.
     pub(crate) supposed: Vec<String>,
-    /// How many agents are listed, and how many of their nodes could be judged.
+    /// How many agents are listed.
     pub(crate) agents: usize,
+    #[serde(skip)]
+    #[schemars(skip)]
     pub(crate) judged: usize,
+    /// The nodes and their scans.
+    pub(crate) nodes: Vec<NodeScan>,
     /// The claims that change: first claims whose clients get no answer any more, then claims whose findings begin, stay and end, worst
     /// first.
     pub(crate) claims: Vec<ClaimChange>,
@@ -164,8 +168,13 @@ impl WhatIfDocument {
         let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
         let is_judged = self.claims.iter().flat_map(|it| &it.findings).all(FindingChange::is_judged);
-        let is_whole = self.agents > 0 && self.judged == self.agents && self.unknown.is_empty() && is_judged;
-        outcome(worse.max(lost), Severity::Warning, || !is_whole)
+        let lacks = self.agents == 0 || self.judged < self.agents || !is_judged;
+        // A reason without a port was kept because it decides.
+        let mut open = self.unknown.iter().map(|it| it.what.input);
+        let decides = |input: Option<(Source, Why)>| {
+            input.is_none_or(|(source, why)| Open::of_answer(&Gap::new(source, why, "")).decides(Severity::Warning))
+        };
+        outcome(worse.max(lost), Severity::Warning, || lacks || open.any(decides))
     }
 
     /// Writes the document.
@@ -173,7 +182,7 @@ impl WhatIfDocument {
     /// # Errors
     /// When the writer fails.
     pub fn write_json(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_indented_json(&PortsDocument::new(self.result(), Part::WhatIf(self)), out)
+        write_indented_json(&PortsDocument::new(self.result(), self.judged, Part::WhatIf(self)), out)
     }
 }
 
@@ -302,8 +311,8 @@ impl WhatIf {
         self.reasons.take(&tidy(node).into(), &Arc::default(), &Unknown::of(gap), true);
     }
 
-    /// The result. `supposed` has the changed settings, as typed.
-    pub fn finish(self, supposed: Vec<String>) -> WhatIfDocument {
+    /// The result. `supposed` has the changed settings, as typed, and `nodes` all nodes.
+    pub fn finish(self, supposed: Vec<String>, nodes: Vec<NodeScan>) -> WhatIfDocument {
         let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();
         claims.sort_by_cached_key(|it| (!it.is_loss(), it.how, Reverse(it.worst()), it.claim.clone()));
@@ -314,7 +323,7 @@ impl WhatIf {
         });
         let unknown = of_ports.chain(of_nodes).collect();
         let not_predicted = NOT_PREDICTED;
-        WhatIfDocument { supposed, agents, judged, claims, unknown, not_predicted, kept_by_addresses }
+        WhatIfDocument { supposed, agents, judged, nodes, claims, unknown, not_predicted, kept_by_addresses }
     }
 }
 

@@ -127,6 +127,11 @@ impl FreePorts {
         known.flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
     }
 
+    /// Whether the numbers are for servers on the nodes.
+    pub fn is_of_hosts(&self) -> bool {
+        self.of_hosts
+    }
+
     /// Whether the range and the Services are known: both are needed to suggest a port.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()

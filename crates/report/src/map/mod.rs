@@ -10,19 +10,12 @@ pub use text::write_map;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::outcome::{CheckResult, is_excused, is_failure};
-use portreeve_facts::{Gap, Source, Why};
+use super::outcome::{CheckResult, Open, answer_outcome};
 use portreeve_rules::{Choice, PortUsage};
 
-/// Whether the picture has all necessary input. Input that a profile has no right to read, and Pods that were not requested, may be
-/// missing.
+/// Whether the picture has all necessary input.
 pub fn map_result(usage: &PortUsage) -> CheckResult {
-    let has_to_be = |gap: &Gap| {
-        let unread_services = gap.source == Source::Services;
-        let unclear = (gap.source, gap.why) == (Source::ProxyMode, Why::Ambiguous);
-        unread_services || unclear || is_failure(gap.source, gap.why) || !is_excused(gap.source, gap.why)
-    };
-    if usage.unread.iter().any(has_to_be) { CheckResult::NotChecked } else { CheckResult::Clear }
+    answer_outcome(false, usage.unread.iter().map(Open::beside_answer))
 }
 
 /// The state in which a port is drawn, worst first.
@@ -134,7 +127,7 @@ fn remarks(census: &PortUsage) -> Vec<String> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Snapshot,
+        Snapshot, Source, Why,
         healthy::{daemon, gap},
     };
     use portreeve_rules::port_usage;

@@ -2,7 +2,11 @@
 
 mod forms;
 
-use std::io::{self, Write};
+use std::{
+    borrow::Cow,
+    collections::HashMap,
+    io::{self, Write},
+};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -14,7 +18,8 @@ use super::{
     findings_document::Unknown,
     indented_json::write_indented_json,
     names::{NAMED, first_names},
-    ports_document::{Part, PortsDocument},
+    outcome::{Open, outcome},
+    ports_document::{NodeScan, Part, PortsDocument},
     terminal::{Ink, tidy},
 };
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
@@ -39,7 +44,7 @@ pub struct ReservationReport<'a> {
 /// The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ReserveEntry {
+pub(super) struct ReserveEntry<'a> {
     /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
@@ -48,17 +53,19 @@ pub(super) struct ReserveEntry {
     /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
-    nodes: Vec<NodeEntry>,
+    nodes: Vec<NodeEntry<'a>>,
     /// The missing part if not every agent was queried, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     partial: Option<String>,
 }
 
+/// The ports that one node reserves.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct NodeEntry {
-    /// The node's name.
-    node: String,
+struct NodeEntry<'a> {
+    /// The node and its scan.
+    #[serde(flatten)]
+    scan: Cow<'a, NodeScan>,
     /// The reserved ports; absent if not known.
     #[serde(flatten)]
     known: Option<KnownEntry>,
@@ -83,18 +90,24 @@ struct KnownEntry {
     chance_per_connection: String,
 }
 
-/// Writes the document.
+/// Writes the document, with the scans of the nodes.
 ///
 /// # Errors
 /// When the writer fails.
 pub fn write_reservation_json(
     result: CheckResult,
     report: &ReservationReport<'_>,
+    scans: &[NodeScan],
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let ranges = |ports: &PortSet| ports.ranges().to_vec();
+    let scans: HashMap<&str, &NodeScan> = scans.iter().map(|it| (&*it.node, it)).collect();
+    let scan = |node: &str| {
+        let name = tidy(node);
+        scans.get(&*name).map_or_else(|| Cow::Owned(NodeScan::none(node)), |it| Cow::Borrowed(*it))
+    };
     let known = |it: &NodeReservation| NodeEntry {
-        node: tidy(&it.node),
+        scan: scan(&it.node),
         known: Some(KnownEntry {
             node_port_range: it.range.range,
             node_port_range_source: it.range.source,
@@ -106,7 +119,7 @@ pub fn write_reservation_json(
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
     };
     let unread =
-        |(node, gap): &(String, Gap)| NodeEntry { node: tidy(node), known: None, unknown: vec![Unknown::of(gap)] };
+        |(node, gap): &(String, Gap)| NodeEntry { scan: scan(node), known: None, unknown: vec![Unknown::of(gap)] };
     let reserve = ReserveEntry {
         ip_local_reserved_ports: report.list.ports.to_string(),
         whole_node_port_range: report.list.whole_range,
@@ -114,7 +127,7 @@ pub fn write_reservation_json(
         nodes: report.fleet.nodes.iter().map(known).chain(report.unread.iter().map(unread)).collect(),
         partial: report.partial.map(tidy),
     };
-    write_indented_json(&PortsDocument::new(result, Part::Reserve(reserve)), out)
+    write_indented_json(&PortsDocument::new(result, report.fleet.nodes.len(), Part::Reserve(reserve)), out)
 }
 
 /// Writes the nodes and their cases as text, nodes with unreserved ports first.
@@ -155,10 +168,14 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// Whether every node was scanned, and no other port can be missing.
-    pub fn is_whole(&self) -> bool {
-        let is_whole = self.unread.is_empty() && self.partial.is_none() && !self.list.ranges_differ;
-        is_whole && self.fleet.nodes.iter().all(|node| node.unread.is_none())
+    /// The result. With `check`, a node that does not reserve all ports of the list is a finding. Otherwise clear if every node was scanned,
+    /// and no other port can be missing.
+    pub fn result(&self, check: bool) -> CheckResult {
+        let counts = Severity::Warning;
+        let lacks = !self.unread.is_empty() || self.partial.is_some() || self.list.ranges_differ;
+        let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
+        let found = (check && !self.is_covered()).then_some(counts);
+        outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
     }
 
     /// Groups of equal nodes, nodes with unreserved ports first.

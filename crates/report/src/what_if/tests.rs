@@ -70,7 +70,7 @@ fn take(what_if: &mut WhatIf, node: &str, worlds: [World; 2], ports: &[(Subject,
 }
 
 fn document(what_if: WhatIf) -> (WhatIfDocument, Value) {
-    let document = what_if.finish(vec!["proxy_mode=nftables".to_owned()]);
+    let document = what_if.finish(vec!["proxy_mode=nftables".to_owned()], Vec::new());
     let mut out = Vec::new();
     document.write_json(&mut out).expect("a document");
     let json: Value = serde_json::from_slice(&out).expect("JSON");
