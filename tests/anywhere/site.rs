@@ -23,7 +23,7 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
-const TYPED: [(&str, &str); 20] = [
+const TYPED: [(&str, &str); 21] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
     (
@@ -34,6 +34,7 @@ const TYPED: [(&str, &str); 20] = [
     ("helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values", "tests/lab/chart.rs"),
     ("helm rollback portreeve -n portreeve", "tests/lab/chart.rs"),
     ("kubectl -n portreeve rollout status daemonset/portreeve", "tests/lab/chart.rs"),
+    ("kubectl patch node NODE --subresource=status", "tests/lab/condition.rs"),
     ("kubectl get events -A --field-selector reportingComponent=portreeve", "docs/runbooks/PortreeveWarningFinding.md"),
     ("kubectl apply -f deploy/policies/policies.yaml", "tests/lab/policies.rs creates the same objects"),
     ("kubectl delete -f deploy/policies/policies.yaml", "it deletes what the command before created"),

@@ -10,6 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use portreeve_cluster::Resource;
 use portreeve_facts::Why;
 use serde_json::Value;
@@ -85,13 +89,31 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn of(fake: &Fake) -> Self {
+        Self::with(fake, &[])
+    }
+
+    /// An agent with further arguments.
+    pub(crate) fn with(fake: &Fake, more: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
         command.env_clear().env("HOME", directory.path()).env("KUBECONFIG", fake.kubeconfig());
         command.args(["agent", "--node", "n1", "--listen", "127.0.0.1:0", "--interval", "1s", "--cpu-percent", "100"]);
-        command.args(["--proxy-mode", "iptables", "--socket"]).arg(directory.path().join("socket"));
-        let child = command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().expect("portreeve runs");
+        command.args(["--proxy-mode", "iptables", "--socket"]).arg(directory.path().join("socket")).args(more);
+        let log = fs::File::create(directory.path().join("log")).expect("a file");
+        let child = command.stdin(Stdio::null()).stderr(log).spawn().expect("portreeve runs");
         Self { child, directory }
+    }
+
+    /// Its log so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).expect("a log")
+    }
+
+    /// Ends it as kubelet does, and waits for its end.
+    pub(crate) fn stop(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
+        kill(pid, Signal::SIGTERM).expect("the agent is a child");
+        assert!(self.child.wait().expect("the agent ended").success(), "{}", self.log());
     }
 
     /// The body of a good answer at the socket.

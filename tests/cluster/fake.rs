@@ -40,6 +40,16 @@ pub(crate) enum Reply {
     Watch(Vec<String>, After),
 }
 
+/// One request, for an answer that depends on more than the path.
+pub(crate) struct Sent<'a> {
+    pub(crate) method: &'a str,
+    /// The path with its query.
+    pub(crate) path: &'a str,
+    /// The content type of the body.
+    pub(crate) kind: &'a str,
+    pub(crate) body: &'a [u8],
+}
+
 /// The state of a watch after its last line.
 pub(crate) enum After {
     Ends,
@@ -87,6 +97,11 @@ impl Fake {
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
+    /// A server that can be written to: `answer` gets the whole request.
+    pub(crate) fn writable(answer: impl Fn(&Sent<'_>, usize) -> Reply + Send + Sync + 'static) -> Self {
+        Self::of_whole("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), Manner::default(), answer)
+    }
+
     /// A server that answers only clients with the token, which is `t` until it is rotated.
     pub(crate) fn guarded(
         address: &str,
@@ -101,6 +116,15 @@ impl Fake {
         token: Arc<Mutex<String>>,
         manner: Manner,
         answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static,
+    ) -> Self {
+        Self::of_whole(address, token, manner, move |sent, before| answer(sent.path, before))
+    }
+
+    fn of_whole(
+        address: &str,
+        token: Arc<Mutex<String>>,
+        manner: Manner,
+        answer: impl Fn(&Sent<'_>, usize) -> Reply + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind(address).expect("a port");
         let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -173,7 +197,7 @@ const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConn
 fn serve(
     mut stream: &TcpStream,
     lines: &mut BufReader<TcpStream>,
-    answer: &dyn Fn(&str, usize) -> Reply,
+    answer: &dyn Fn(&Sent<'_>, usize) -> Reply,
     log: &RequestLog,
     token: &Mutex<String>,
     Manner { streams, keeps }: Manner,
@@ -188,7 +212,9 @@ fn serve(
     if lines.read_exact(&mut body).is_err() {
         return false;
     }
-    let path = request.split(' ').nth(1).expect("a path").to_owned();
+    let kind = head.iter().find_map(|line| line.strip_prefix("content-type: ")).unwrap_or_default();
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().expect("a method"), words.next().expect("a path").to_owned());
     let before = {
         let mut log = log.lock().expect("the log");
         log.push(path.clone());
@@ -198,7 +224,7 @@ fn serve(
     let reply = match path.contains("sendInitialEvents") {
         _ if !known => Reply::Status(401, "Unauthorized"),
         true if !streams => Reply::Refused(422),
-        _ => answer(&path, before),
+        _ => answer(&Sent { method, path: &path, kind, body: &body }, before),
     };
     let (status, kind, extra, body, missing) = match reply {
         Reply::Json(body) => (200, json, String::new(), body, 0),

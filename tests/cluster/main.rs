@@ -7,6 +7,7 @@ mod agent_memory;
 mod agent_ready;
 mod api;
 mod cilium;
+mod condition;
 mod credentials;
 mod declared;
 mod events;

@@ -25,6 +25,20 @@ pub fn refusal(code: u16) -> Value {
     })
 }
 
+/// Patches the status of a Node, as a strategic merge patch does: a condition of the patch changes the condition of its type.
+pub fn patch_status(node: &mut Value, patch: &Value) {
+    let conditions = node["status"]["conditions"].as_array_mut().expect("conditions");
+    for patched in patch["status"]["conditions"].as_array().into_iter().flatten() {
+        match conditions.iter_mut().find(|condition| condition["type"] == patched["type"]) {
+            Some(known) => {
+                let fields = patched.as_object().expect("a condition").clone();
+                known.as_object_mut().expect("a condition").extend(fields);
+            }
+            None => conditions.push(patched.clone()),
+        }
+    }
+}
+
 /// An event of a watch.
 pub fn event(word: &str, object: &Value) -> Value {
     json!({"type": word, "object": object})

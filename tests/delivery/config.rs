@@ -35,6 +35,7 @@ fn of_flag(flag: &Arg) -> Value {
         json!({"type": "string"})
     };
     match flag.get_action() {
+        ArgAction::SetTrue => json!({"type": "boolean"}),
         ArgAction::Append => json!({"type": "array", "items": one}),
         _ => one,
     }

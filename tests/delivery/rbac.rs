@@ -27,6 +27,16 @@ const READ: Grant = Grant {
     optional: true,
 };
 
+/// What an agent with `--node-condition` patches.
+const CONDITION: Grant = Grant {
+    group: "",
+    resource: "nodes/status",
+    names: &[],
+    verbs: &["patch"],
+    why: "the condition of its Node",
+    optional: true,
+};
+
 const SWITCHED_OFF: [&str; 3] = [
     "rbac.events=false",
     "reader.enabled=false",
@@ -79,6 +89,20 @@ fn the_roles_grant_exactly_what_is_asked() {
 #[test]
 fn every_optional_grant_can_be_switched_off_and_nothing_else() {
     assert_eq!(granted(&objects(&render(&SWITCHED_OFF))), asked(ACCESS.iter().filter(|grant| !grant.optional)));
+}
+
+#[test]
+fn the_node_condition_adds_one_flag_and_one_right() {
+    let [off, on] = [&[][..], &["rbac.nodeCondition=true"]].map(render);
+    assert!(!off.contains("node-condition") && !off.contains("nodes/status"));
+    let [off, on] = [off, on].map(|manifest| objects(&manifest));
+    let added: BTreeSet<Permission> = granted(&on).difference(&granted(&off)).cloned().collect();
+    assert_eq!(added, asked([&CONDITION].into_iter()));
+    let words = |objects: &[Value]| {
+        let pods = objects.iter().find(|object| object["kind"] == "DaemonSet").expect("pods");
+        pods["spec"]["template"]["spec"]["containers"][0]["args"].as_array().expect("words").clone()
+    };
+    assert_eq!(words(&on), [words(&off), vec!["--node-condition".into()]].concat());
 }
 
 /// What `kubectl portreeve` asks for, in the agents' namespace: resource, name, verb.

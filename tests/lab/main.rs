@@ -16,6 +16,7 @@ mod bind_hook;
 mod chart;
 mod churn;
 mod claimed_twice;
+mod condition;
 mod events;
 mod faults;
 mod guard;

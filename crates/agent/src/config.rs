@@ -24,6 +24,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// A socket in the file tree. Its owner can read every document there, and the probe connects to it.
     pub socket: Option<PathBuf>,
+    /// Whether to write the Node condition.
+    pub node_condition: bool,
     /// The time between two scans.
     pub interval: Duration,
     /// The share of one core for scans, per cent. Reading connections has the same share again.
@@ -38,8 +40,8 @@ impl Config {
     /// Replaces this configuration. Returns true if sources or paths changed, which take effect at the next start.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
-            let Self { cluster, node, host_root, listen, socket, .. } = it.clone();
-            (cluster, node, host_root, listen, socket)
+            let Self { cluster, node, host_root, listen, socket, node_condition, .. } = it.clone();
+            (cluster, node, host_root, listen, socket, node_condition)
         };
         let old = std::mem::replace(self, new);
         fixed(&old) != fixed(self)

@@ -31,7 +31,12 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use crate::{events::Recorder, log::Log, metrics::Configuration};
+use crate::{
+    events::Recorder,
+    log::Log,
+    metrics::Configuration,
+    node_condition::{ConditionTiming, NodeCondition},
+};
 use portreeve_cluster::{self as cluster, ClusterSource, Reviewer};
 use portreeve_facts::{
     ClusterFacts, KernelFacts, NodeQuery, OwnPort, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION,
@@ -51,8 +56,8 @@ const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
 const EVERY_CLIENT: u64 = 20;
 /// How long unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long unwritten Events may delay the end of the process.
-const EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the last writes to the cluster may delay the end of the process.
+const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, which the loop also does every few
 /// seconds. SIGUSR1 logs the state.
@@ -84,6 +89,7 @@ struct Agent {
     _socket: Option<SocketFile>,
     published: watch::Sender<Published>,
     recorder: Option<Arc<Recorder>>,
+    condition: Option<Arc<NodeCondition>>,
     ledger: Ledger,
     log: ChangeLog,
     before: Option<Arc<Snapshot>>,
@@ -114,15 +120,24 @@ impl Agent {
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
         let (mut state, endpoints) = cluster_updates::start(source, node, hostname, &mut tasks).await;
-        let (recorder, reviewer) = match &config.cluster {
+        let (recorder, reviewer, condition) = match &config.cluster {
             ClusterSource::Api(access) => {
                 let client = cluster::client(access.clone());
+                let condition = config.node_condition.then(|| {
+                    let (condition, writing) =
+                        NodeCondition::new(client.clone(), access.request_timeout, ConditionTiming::USUAL);
+                    tasks.spawn("writing the Node condition", writing);
+                    Arc::new(condition)
+                });
                 let (recorder, writing) = Recorder::start(client, access.request_timeout, now, cluster::jitter);
                 tasks.watch_over("writing Events", writing);
                 let recorder = recorder.of_agents_in(access.own_namespace());
-                (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())))
+                (Some(Arc::new(recorder)), Some(Reviewer::new(access.clone())), condition)
             }
-            ClusterSource::Files(_) | ClusterSource::None => (None, None),
+            ClusterSource::Files(_) | ClusterSource::None if config.node_condition => {
+                bail!("node-condition needs an API server, and none is given");
+            }
+            ClusterSource::Files(_) | ClusterSource::None => (None, None, None),
         };
         let (published, receiver) = watch::channel(Published::default());
         let server = ServerState {
@@ -131,6 +146,7 @@ impl Agent {
             busy: scanner.busy(),
             event_loop: Handle::current(),
             recorder: recorder.clone(),
+            condition: condition.clone(),
             started: now(),
             shared: Arc::new(Shared::new(reviewer)),
         };
@@ -160,6 +176,7 @@ impl Agent {
             _socket: socket,
             published,
             recorder,
+            condition,
             ledger: Ledger::default(),
             log: ChangeLog::new(started),
             before: None,
@@ -184,10 +201,16 @@ impl Agent {
             // Without this task the agent would continue to report that nothing is wrong.
             ended = tasks.ended() => bail!("{ended}"),
         }
-        if let Some(recorder) = &self.recorder {
-            // The agent still writes the last Events, if the API server answers in time.
-            drop(timeout(EVENTS_TIMEOUT, recorder.idle()).await);
-        }
+        // The agent still writes the last Events and its condition, if the API server answers in time.
+        let last_writes = async {
+            if let Some(condition) = &self.condition {
+                condition.stop(now()).await;
+            }
+            if let Some(recorder) = &self.recorder {
+                recorder.idle().await;
+            }
+        };
+        drop(timeout(LAST_WRITES_TIMEOUT, last_writes).await);
         info!("stopped");
         Ok(())
     }
@@ -347,8 +370,11 @@ impl Agent {
         if let Some(recorder) = &self.recorder {
             recorder.round(snapshot, &changes);
         }
-        self.before = Some(Arc::clone(snapshot));
         let judged = (Arc::clone(snapshot), Arc::new(self.ledger.board()));
+        if let Some(condition) = &self.condition {
+            condition.scanned(snapshot, &judged.1, self.before.is_some() && time.since_start >= settle);
+        }
+        self.before = Some(Arc::clone(snapshot));
         self.published.send_modify(|published| {
             published.last = Some(judged);
             published.judged_at = Some(Instant::now());

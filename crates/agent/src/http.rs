@@ -42,6 +42,7 @@ use super::{
 use crate::{
     events::Recorder,
     metrics::{Exposition, ProcessUse, Scrape, Work, metrics},
+    node_condition::NodeCondition,
 };
 use portreeve_cluster::Reviewer;
 use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
@@ -79,6 +80,8 @@ pub(super) struct ServerState {
     pub(super) event_loop: Handle,
     /// The writer of Events, if the agent has an API server.
     pub(super) recorder: Option<Arc<Recorder>>,
+    /// The writer of the Node condition, if it is switched on.
+    pub(super) condition: Option<Arc<NodeCondition>>,
     pub(super) started: Timestamp,
     pub(super) shared: Arc<Shared>,
 }
@@ -257,7 +260,8 @@ async fn metrics_text(State(state): State<ServerState>, headers: HeaderMap) -> R
         let Published { last, work, .. } = state.published.borrow().clone();
         let views = state.cluster.ages(Instant::now());
         let events = state.recorder.as_ref().map(|recorder| recorder.counters());
-        let scrape = Scrape { scan: last, work, views, events, process: process_usage(state.started) };
+        let condition = state.condition.as_ref().map(|condition| condition.writes());
+        let scrape = Scrape { scan: last, work, views, events, condition, process: process_usage(state.started) };
         metrics(scrape, form).map(String::into_bytes).map_err(io::Error::other)
     };
     match kept.text(judged_at, write).await {
@@ -359,7 +363,8 @@ mod tests {
         let (busy, started) = (Busy::default(), Timestamp::UNIX_EPOCH);
         let shared = Arc::new(Shared::new(None));
         let event_loop = Handle::current();
-        let state = ServerState { published, cluster, busy, event_loop, recorder: None, started, shared };
+        let (recorder, condition) = (None, None);
+        let state = ServerState { published, cluster, busy, event_loop, recorder, condition, started, shared };
         let answer = readyz(State(state)).await;
         let status = answer.status();
         let body = axum::body::to_bytes(answer.into_body(), 4096).await.expect("a body");

@@ -26,6 +26,7 @@ mod kept;
 mod liveness;
 pub mod log;
 pub mod metrics;
+pub mod node_condition;
 mod own_node;
 mod refusal;
 mod scanner;

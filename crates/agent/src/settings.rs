@@ -100,6 +100,11 @@ pub struct Settings {
     /// socket.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_SOCKET", hide_env_values = true)]
     socket: Option<PathBuf>,
+    /// Write the condition PortConflict of this Node, from the next start
+    ///
+    /// It needs the right to patch nodes/status.
+    #[arg(long, env = "PORTREEVE_NODE_CONDITION", hide_env_values = true)]
+    node_condition: bool,
     /// The shortest time from one scan of the node to the next; --cpu-percent wins if it allows fewer scans [default: 15s]
     #[arg(long, value_name = "DURATION", value_parser = duration, env = "PORTREEVE_INTERVAL", hide_env_values = true)]
     #[serde(deserialize_with = "duration_in_words")]
@@ -145,6 +150,7 @@ impl Settings {
             host_root: self.host_root.or(under.host_root),
             listen: self.listen.or(under.listen),
             socket: self.socket.or(under.socket),
+            node_condition: self.node_condition || under.node_condition,
             interval: self.interval.or(under.interval),
             cpu_percent: self.cpu_percent.or(under.cpu_percent),
             log_format: self.log_format.or(under.log_format),
@@ -183,6 +189,7 @@ impl Settings {
             node_port_range: self.node_port_range.map(|range| NodePortRange::configured(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),
             socket: self.socket,
+            node_condition: self.node_condition,
             interval: self.interval.unwrap_or(INTERVAL),
             cpu_percent: self.cpu_percent.unwrap_or(CPU_PERCENT),
             log,
@@ -283,7 +290,7 @@ mod tests {
     fn a_file_has_the_settings_of_flags_and_the_limits_too() {
         let settings = parse(
             "interval: 30s\nproxy-mode: ipvs\nnode-port-range: 20000-21000\ncpu-percent: 1\nlisten: '[::1]:9'\n\
-             limits: {band_warning_percent: 70}\n",
+             limits: {band_warning_percent: 70}\nnode-condition: true\n",
         )
         .expect("settings");
         let config = settings.into_config(&Environment::default());
@@ -291,6 +298,7 @@ mod tests {
         assert_eq!(config.overrides.proxy_mode.map(|mode| mode.value), Some(Mode::Ipvs));
         assert_eq!(config.limits, Limits { band_warning_percent: 70, ..Limits::default() });
         assert_eq!(config.listen.to_string(), "[::1]:9");
+        assert!(config.node_condition && !Settings::default().into_config(&Environment::default()).node_condition);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::{
@@ -48,7 +49,7 @@ const POD: &str = "
 /// An agent in the calling thread's namespace; it ends when this value is dropped.
 pub struct Agent {
     place: &'static str,
-    _process: Process,
+    process: Process,
     socket: PathBuf,
     _directory: Directory,
 }
@@ -127,7 +128,7 @@ impl Agent {
         let all: Vec<String> = all.into_iter().map(str::to_owned).collect();
         let mut process = Process::start(words[0], &all, directory.path());
         process.wait_for("first look", || http_get(place, "/readyz"));
-        Self { place, _process: process, socket, _directory: directory }
+        Self { place, process, socket, _directory: directory }
     }
 
     /// Whether kubelet's probes would succeed.
@@ -137,6 +138,19 @@ impl Agent {
         let lives =
             probe.args(["agent", "--probe", "--socket"]).arg(&self.socket).status().expect("portreeve runs").success();
         lives && http_get(self.place, "/readyz").is_some()
+    }
+
+    /// Its log so far.
+    #[track_caller]
+    pub fn log(&self) -> String {
+        self.process.log()
+    }
+
+    /// Ends it as kubelet does, and waits for its end.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.process.signal(Signal::SIGTERM);
+        until("end of the agent", || self.process.has_ended().then_some(()));
     }
 
     /// The NodePorts of open findings of a rule, in order.

@@ -1,8 +1,10 @@
-//! The chart's own roles, as `deploy/install.yaml` has them.
+//! The chart's own roles, as `deploy/install.yaml` has them, or with other values.
+
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{api::Api, control_plane::ControlPlane};
+use super::{api::Api, commands::run, control_plane::ControlPlane, programs};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
@@ -12,7 +14,20 @@ pub struct Role(Vec<Value>);
 impl Role {
     /// All that `kubectl apply -f deploy/install.yaml` grants.
     pub fn of_chart() -> Self {
-        let objects: Vec<Value> = serde_saphyr::from_multiple(MANIFEST).expect("deploy/install.yaml is YAML");
+        Self::of(MANIFEST)
+    }
+
+    /// All that the chart grants with this value.
+    #[track_caller]
+    pub fn of_chart_with(value: &str) -> Self {
+        let mut helm = Command::new(programs::find("helm"));
+        helm.args(["template", "portreeve", "deploy/chart", "--namespace=portreeve", "--set", value]);
+        helm.args(["--set", "image.repository=registry.example/portreeve"]).current_dir(env!("CARGO_MANIFEST_DIR"));
+        Self::of(&run(&mut helm).unwrap_or_else(|complaint| panic!("{value}: {complaint}")))
+    }
+
+    fn of(manifest: &str) -> Self {
+        let objects: Vec<Value> = serde_saphyr::from_multiple(manifest).expect("a manifest is YAML");
         let is_role = |object: &Value| object.get("rules").is_some() || object.get("roleRef").is_some();
         Self(objects.into_iter().filter(is_role).collect())
     }

@@ -50,6 +50,7 @@ fn config_of_interval(seconds: u64) -> Config {
         node_port_range: None,
         listen: "127.0.0.1:0".parse().expect("an address"),
         socket: None,
+        node_condition: false,
         interval: Duration::from_secs(seconds),
         cpu_percent: 0.2,
         log: LogStyle { format: LogFormat::Text, level: LogLevel::Info },

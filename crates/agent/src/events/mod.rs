@@ -22,3 +22,4 @@ pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;
 pub use recorder::{Recorder, VERBS};
+pub(crate) use spread::Spread;

@@ -13,13 +13,13 @@ const LONGEST: usize = 30_000;
 
 /// The number of Nodes, if it was ever known.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spread {
+pub(crate) struct Spread {
     nodes: Option<usize>,
 }
 
 impl Spread {
     /// Sets the number of Nodes. If they were not read, the last number stays.
-    pub(super) fn over(self, nodes: Option<usize>) -> Self {
+    pub(crate) fn over(self, nodes: Option<usize>) -> Self {
         Self { nodes: nodes.or(self.nodes) }
     }
 
@@ -29,7 +29,7 @@ impl Spread {
     }
 
     /// The wait of this node before a request about this incident. All affected nodes send this request.
-    pub(super) fn wait(self, node: &str, incident: &str) -> SignedDuration {
+    pub(crate) fn wait(self, node: &str, incident: &str) -> SignedDuration {
         let most = self.longest().as_millis().unsigned_abs();
         // The middle of the hash, because its end selects the slot.
         let milliseconds = (hash(&["wait", node, incident]) >> 40) % (most + 1);

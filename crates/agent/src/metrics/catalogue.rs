@@ -148,6 +148,11 @@ pub(super) static METRICS: &[Metric] = &[
         &["result"],
         "Events by result. written: created or counted up. deduplicated: existed already. dropped: too many or too late. failed: the request failed",
     ),
+    counter(
+        "portreeve_node_condition_writes",
+        &["result"],
+        "Writes of the Node condition PortConflict by result: written, failed",
+    ),
     gauge(
         "portreeve_watch_age_seconds",
         &["resource"],

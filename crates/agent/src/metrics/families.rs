@@ -13,7 +13,7 @@ use super::{
     catalogue::{Kind, METRICS, Metric, metric},
     sources::sources,
 };
-use crate::events::Counters;
+use crate::{events::Counters, node_condition::Writes};
 use portreeve_facts::{
     ClusterFacts, EphemeralUse, Family as IpFamily, KernelFacts, PortRange, PortSet, Protocol, Snapshot, Source,
     Unread, text,
@@ -224,7 +224,7 @@ impl Families {
     }
 
     fn work(&mut self, scrape: &Scrape) {
-        let Scrape { scan, work, views, events, process } = scrape;
+        let Scrape { scan, work, views, events, condition, process } = scrape;
         self.add("portreeve_scan_duration_seconds", []);
         self.one("portreeve_last_scan_timestamp_seconds", work.last.map(|at| at.as_duration().as_secs_f64()));
         let connections = scan.as_ref().map(|(snapshot, _)| snapshot.connections_at.unwrap_or(snapshot.at));
@@ -237,6 +237,10 @@ impl Families {
             [("written", written), ("deduplicated", deduplicated), ("dropped", dropped), ("failed", failed)]
         });
         self.add("portreeve_events", results.map(|(result, count)| (words([result]), large(*count))));
+        let results =
+            condition.iter().flat_map(|Writes { written, failed, .. }| [("written", written), ("failed", failed)]);
+        let results = results.map(|(result, count)| (words([result]), large(*count)));
+        self.add("portreeve_node_condition_writes", results);
         let ages = views.iter().filter_map(|view| Some((words([view.resource]), view.age?.as_secs_f64())));
         self.add("portreeve_watch_age_seconds", ages);
         let errors = views.iter().flat_map(|view| {

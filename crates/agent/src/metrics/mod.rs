@@ -21,7 +21,7 @@ use self::{
     catalogue::{Kind, METRICS},
     families::families,
 };
-use crate::{events::Counters, guard::GUARD_METRICS};
+use crate::{events::Counters, guard::GUARD_METRICS, node_condition::Writes};
 use portreeve_facts::{Snapshot, Source};
 use portreeve_rules::ledger::Board;
 
@@ -48,6 +48,8 @@ pub struct Scrape {
     pub views: Vec<ViewAge>,
     /// The results of requests about Events. None if the agent writes no Events.
     pub events: Option<Counters>,
+    /// The results of writes of the Node condition. None if the agent writes none.
+    pub condition: Option<Writes>,
     /// The resources of this process.
     pub process: ProcessUse,
 }

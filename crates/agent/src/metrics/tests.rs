@@ -3,7 +3,7 @@ mod strict;
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::*;
-use crate::events::Counters;
+use crate::{events::Counters, node_condition::Writes};
 use portreeve_facts::{
     DestinationUse, EphemeralUse, Protocol, Reading, Snapshot, Source, Why,
     healthy::{ip, squatter},
@@ -26,6 +26,7 @@ fn scrape(snapshot: Snapshot, board: Board) -> Scrape {
         work,
         views: vec![services],
         events: Some(Counters::default()),
+        condition: Some(Writes::default()),
         process,
     }
 }
@@ -71,6 +72,7 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert!(text.iter().any(|(series, _)| series.starts_with(single)), "{text:?}");
     assert_eq!(value(r#"portreeve_listeners_on_node_ports{protocol="tcp"}"#), Some(1.0));
     assert_eq!(value("portreeve_scans_total"), Some(1.0));
+    assert_eq!(value(r#"portreeve_node_condition_writes_total{result="failed"}"#), Some(0.0));
     assert_eq!(value("portreeve_config_last_reload_successful"), Some(0.0));
     assert!(value("portreeve_config_last_reload_success_timestamp_seconds").is_some_and(|at| at > 0.0));
     assert_eq!(value(r#"portreeve_scan_duration_seconds_bucket{le="+Inf"}"#), Some(1.0));
@@ -209,8 +211,8 @@ fn at_the_very_worst_there_are_300_series_and_the_worst_findings_are_among_them(
 
 #[test]
 fn every_rule_and_severity_is_there_from_the_start_and_a_look_adds_nothing_stale() {
-    let nothing =
-        Scrape { scan: None, work: Work::default(), views: Vec::new(), events: None, process: ProcessUse::default() };
+    let (work, process) = (Work::default(), ProcessUse::default());
+    let nothing = Scrape { scan: None, work, views: Vec::new(), events: None, condition: None, process };
     let zero = |rule: &str, variant: &str, severity: Severity| {
         (format!("portreeve_findings{{rule=\"{rule}\",variant=\"{variant}\",severity=\"{severity}\"}}"), 0.0)
     };

@@ -1,0 +1,307 @@
+//! The Node condition `PortConflict`: the result of the last scan, for programs that read conditions. It is off by default.
+//!
+//! A task writes it with a strategic merge patch of the own Node's status, so the conditions of other programs stay. After a start, and
+//! after a failure, the task sends an empty patch first. Its answer has the condition as it is, so the agent needs no right to read it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    error::Error,
+    time::Duration,
+};
+
+use http::{Request, header};
+use jiff::Timestamp;
+use k8s_openapi::{api::core::v1::NodeCondition as Condition, apimachinery::pkg::apis::meta::v1::Time};
+use kube::client::{Body, Client};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout, timeout_at},
+};
+use tracing::{info, warn};
+
+use crate::events::{NOTE, Spread};
+use portreeve_cluster::{answer::Answer, error, jitter};
+use portreeve_facts::{Snapshot, Unread, text::clean};
+use portreeve_report::{CheckResult, Open, Report};
+use portreeve_rules::{findings::Severity, ledger::Board};
+
+const TYPE: &str = "PortConflict";
+const TRUE: &str = "True";
+/// The longest answer that is read, in bytes. etcd stores no object larger than 1.5 MB.
+const NODE: usize = 8 << 20;
+/// The longest failure in a log line, in bytes.
+const FAILURE: usize = 256;
+
+/// When the condition is written.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionTiming {
+    /// The shortest time between two writes, and the first wait after a failure.
+    pub least: Duration,
+    /// The time between two writes of the same state, and the longest wait after a failure.
+    pub heartbeat: Duration,
+}
+
+impl ConditionTiming {
+    /// The timing of an agent.
+    pub const USUAL: Self = Self { least: Duration::from_secs(10), heartbeat: Duration::from_secs(300) };
+}
+
+/// The results of writes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writes {
+    /// Writes that the API server accepted.
+    pub written: u64,
+    /// Writes that failed.
+    pub failed: u64,
+    /// Whether the agent tried to write that it stopped.
+    tried_last: bool,
+}
+
+/// The condition as it should be, for the task that writes it.
+#[derive(Debug)]
+pub struct NodeCondition {
+    wanted: watch::Sender<Option<Wanted>>,
+    writes: watch::Receiver<Writes>,
+}
+
+impl NodeCondition {
+    /// The condition, and the task that writes it through `client`, with the time limit `limit` for each write.
+    pub fn new(
+        client: Client,
+        limit: Duration,
+        timing: ConditionTiming,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (wanted, receiver) = watch::channel(None);
+        let (sender, writes) = watch::channel(Writes::default());
+        let pace = Pace { timing, written: None, last: Instant::now(), wait: Duration::ZERO, failures: 0 };
+        let writer = Writer { client, limit, pace, before: None, failure: None, writes: sender };
+        (Self { wanted, writes }, writer.work(receiver))
+    }
+
+    /// Takes the result of a scan. Never waits for the API server. A rule may report a problem only in its second scan. So until the
+    /// agent is `settled`, only `True` is a result.
+    pub fn scanned(&self, snapshot: &Snapshot, board: &Board, settled: bool) {
+        let state = State::of(&Report { min_severity: Some(Severity::Warning), ..Report::of(snapshot, board) });
+        let Some(node) = snapshot.cluster.node_name.clone().filter(|_| settled || state.status == TRUE) else { return };
+        // All nodes may have the same change.
+        let nodes = snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len);
+        let spread = Spread::default().over(nodes).wait(&node, TYPE).unsigned_abs();
+        self.wanted.send_modify(|wanted| {
+            let same = wanted.take().filter(|before| before.state == state);
+            let from = same.map_or_else(|| Instant::now() + spread, |before| before.from);
+            *wanted = Some(Wanted { node, state, at: snapshot.at, from, is_last: false });
+        });
+    }
+
+    /// Replaces a result by `AgentStopped`, and waits for one attempt to write this.
+    pub async fn stop(&self, at: Timestamp) {
+        let has_result = self.wanted.send_if_modified(|wanted| {
+            let Some(wanted) = wanted else { return false };
+            wanted.state = State::new("Unknown", "AgentStopped", "the agent on this node stopped");
+            (wanted.at, wanted.is_last) = (at, true);
+            true
+        });
+        if has_result {
+            // Without the task, nothing is written any more.
+            self.writes.clone().wait_for(|writes| writes.tried_last).await.ok();
+        }
+    }
+
+    /// The results of writes since the start.
+    pub fn writes(&self) -> Writes {
+        *self.writes.borrow()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Wanted {
+    node: String,
+    state: State,
+    /// The time of the scan.
+    at: Timestamp,
+    /// The state is not written earlier.
+    from: Instant,
+    /// Whether the agent stops.
+    is_last: bool,
+}
+
+/// The part of the condition that two scans may have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct State {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl State {
+    fn new(status: &'static str, reason: &'static str, message: &str) -> Self {
+        Self { status, reason, message: clean(message, NOTE) }
+    }
+
+    /// The result of a scan. Its message has no text from outside of the program.
+    fn of(report: &Report<'_>) -> Self {
+        match report.result() {
+            CheckResult::Findings => {
+                let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+                report.findings().for_each(|it| *counts.entry(it.key.name()).or_default() += 1);
+                let counts: Vec<String> = counts.iter().map(|(rule, count)| format!("{rule}: {count}")).collect();
+                Self::new(TRUE, "PortsInConflict", &counts.join(", "))
+            }
+            CheckResult::Clear => Self::new("False", "NoPortConflict", "no port conflicts found"),
+            CheckResult::NotChecked => {
+                let unread = report.failures().into_iter().map(|it| Open { claims: 0, ..it.open() }.in_words());
+                let unread: Vec<String> = unread.collect::<BTreeSet<_>>().into_iter().collect();
+                Self::new("Unknown", "NotChecked", &format!("not checked: {}", unread.join("; ")))
+            }
+        }
+    }
+}
+
+/// Decides when the next write is due.
+#[derive(Debug)]
+struct Pace {
+    timing: ConditionTiming,
+    /// The state of the last write, if that succeeded.
+    written: Option<State>,
+    /// The end of the last write, and the wait before another state.
+    last: Instant,
+    wait: Duration,
+    /// The number of failures in a row.
+    failures: u32,
+}
+
+impl Pace {
+    fn due(&self, wanted: &Wanted) -> Instant {
+        match &self.written {
+            Some(written) if *written == wanted.state => self.last + self.timing.heartbeat,
+            _ => wanted.from.max(self.last + self.wait),
+        }
+    }
+
+    fn succeeded(&mut self, state: &State, now: Instant) {
+        let timing = self.timing;
+        *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
+    }
+
+    /// The wait doubles with each failure, and is not shorter than the server wants. It is by chance up to twice as long, so that agents
+    /// that failed together come back at different times.
+    fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
+        let ConditionTiming { least, heartbeat } = self.timing;
+        let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);
+        let wait = wanted.map_or(own, |wanted| wanted.clamp(own, heartbeat)).mul_f64(1.0 + chance);
+        *self = Self { timing: self.timing, written: None, last: now, wait, failures: self.failures.saturating_add(1) };
+    }
+}
+
+/// Sends patches of the Node's status, one at a time.
+struct Writer {
+    client: Client,
+    limit: Duration,
+    pace: Pace,
+    /// The condition of the Node, if it is known. If the Node has no such condition, all its fields are empty.
+    before: Option<Condition>,
+    /// The last logged failure. A failure that lasts is logged once.
+    failure: Option<String>,
+    writes: watch::Sender<Writes>,
+}
+
+/// The part of a Node that is read.
+#[derive(Deserialize)]
+struct Node {
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    #[serde(default)]
+    conditions: Vec<Condition>,
+}
+
+type Failed = Box<dyn Error + Send + Sync>;
+
+impl Writer {
+    async fn work(mut self, mut wanted: watch::Receiver<Option<Wanted>>) {
+        loop {
+            let now = wanted.borrow_and_update().clone();
+            let due = match &now {
+                Some(now) if now.is_last && !self.writes.borrow().tried_last => Instant::now(),
+                Some(now) => self.pace.due(now),
+                None => Instant::now() + self.pace.timing.heartbeat,
+            };
+            match (timeout_at(due, wanted.changed()).await, now) {
+                (Err(_), Some(now)) => self.write(&now).await,
+                (Ok(Err(_)), _) => return,
+                _ => {}
+            }
+        }
+    }
+
+    async fn write(&mut self, wanted: &Wanted) {
+        let sent = timeout(self.limit, self.patch(wanted)).await;
+        let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {} s", self.limit.as_secs_f32()).into()));
+        let failure = sent.as_ref().err().map(|failed| clean(&error::causes(failed.as_ref()), FAILURE));
+        match sent {
+            Ok(()) => self.pace.succeeded(&wanted.state, Instant::now()),
+            Err(failed) => {
+                let wait = failed.downcast_ref::<error::Error>().and_then(error::Error::retry_after);
+                self.pace.failed(wait, jitter(), Instant::now());
+            }
+        }
+        self.writes.send_modify(|writes| {
+            match failure {
+                None => writes.written += 1,
+                Some(_) => writes.failed += 1,
+            }
+            writes.tried_last = wanted.is_last;
+        });
+        if failure != self.failure {
+            match &failure {
+                Some(failure) => warn!(%failure, "cannot write the Node condition"),
+                None => info!("the Node condition can be written again"),
+            }
+            self.failure = failure;
+        }
+    }
+
+    async fn patch(&mut self, wanted: &Wanted) -> Result<(), Failed> {
+        let Wanted { node, state, at, .. } = wanted;
+        // A failure leaves none, because the server may have written the condition.
+        let before = match self.before.take() {
+            Some(before) => before,
+            None => self.send(node, &json!({})).await?,
+        };
+        let since = before.last_transition_time.filter(|_| before.status == state.status);
+        let condition = Condition {
+            last_heartbeat_time: Some(Time(*at)),
+            last_transition_time: Some(since.unwrap_or(Time(*at))),
+            message: Some(state.message.clone()),
+            reason: Some(state.reason.to_owned()),
+            status: state.status.to_owned(),
+            type_: TYPE.to_owned(),
+        };
+        self.before = Some(self.send(node, &json!({"status": {"conditions": [condition]}})).await?);
+        Ok(())
+    }
+
+    /// Sends a patch, and returns the condition after it.
+    async fn send(&self, node: &str, patch: &Value) -> Result<Condition, Failed> {
+        let request = Request::patch(format!("/api/v1/nodes/{node}/status?fieldManager=portreeve"))
+            .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json")
+            .header(header::ACCEPT, "application/json")
+            .body(Body::from(serde_json::to_vec(patch)?))?;
+        let response = self.client.send(request).await?;
+        let is_success = response.status().is_success();
+        let mut answer = Answer::new(format!("PATCH nodes/{node}/status"), response, None);
+        if !is_success {
+            return Err(answer.into_refusal().await.into());
+        }
+        let node: Node = serde_json::from_slice(&answer.bytes(NODE).await?)?;
+        Ok(node.status.conditions.into_iter().find(|condition| condition.type_ == TYPE).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests;
