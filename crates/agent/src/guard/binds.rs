@@ -88,7 +88,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
         for ((of_port, number), services) in node_ports.ports() {
             let Some(protocol) = bound(of_port) else { continue };
             let id = id(number, protocol, false);
-            let served = services.iter().map(|(service, _)| (service, serves(round.now, service, Part::NodePorts)));
+            let served = services.iter().map(|(service, _)| (service, serves(round, service, Part::NodePorts)));
             let served: Vec<_> = served.filter(|(_, is_served)| *is_served != Ok(false)).collect();
             let own = served.iter().flat_map(|(service, _)| own_pods(round.now, service, of_port, number));
             let own: Vec<&Pod> = own.collect();
