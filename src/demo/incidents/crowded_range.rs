@@ -33,8 +33,10 @@ pub(super) static INCIDENT: Incident = Incident {
 
 const RANGE: Step =
     Step { name: "small-range", description: "kube-apiserver runs with --service-node-port-range=30000-30127" };
-const DYNAMIC_BAND: Step =
-    Step { name: "full-dynamic-band", description: "seven Services have automatic NodePorts, all of 30016-30127 but 30100" };
+const DYNAMIC_BAND: Step = Step {
+    name: "full-dynamic-band",
+    description: "seven Services have automatic NodePorts, all of 30016-30127 but 30100",
+};
 const STATIC_BAND: Step = Step {
     name: "spilled-static-band",
     description: "Service default/latecomer then took all 16 ports of the static band, 30000-30015",
