@@ -79,12 +79,53 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
 /// The checks for the node of each thread: order, failed inputs, `owner` and remedies.
 #[track_caller]
 pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
-    let (_, snapshot) = in_order((String::new(), snapshot.clone()));
-    let board = board(&snapshot);
-    let mut wrong = order::told_otherwise("in another order", &snapshot, &[1]);
-    unread::more_certain("the node", &snapshot, &mut wrong);
-    wrong.extend(agreement::disagreements(&snapshot, &board).0);
-    wrong.extend(effects::wrong_remedies(&snapshot, &board).0);
-    wrong.extend(effects::numbers_told_twice(&board));
+    let (name, snapshot) = in_order(("the node".to_owned(), snapshot.clone()));
+    let wrong = wrong_about(&name, &snapshot);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
+    let board = board(snapshot);
+    let mut wrong = order::told_otherwise(name, snapshot, &[1]);
+    unread::more_certain(name, snapshot, &mut wrong);
+    wrong.extend(agreement::disagreements(snapshot, &board).0);
+    wrong.extend(effects::wrong_remedies(snapshot, &board).0);
+    wrong.extend(effects::numbers_told_twice(&board));
+    wrong
+}
+
+/// The same checks for every node on which packets were recorded: minutes each, so only `tests/nightly` runs them.
+mod over_every_recording {
+    use super::*;
+
+    #[track_caller]
+    fn keeps_what_has_to_hold(data_plane: &str) {
+        let nodes: Vec<_> = of_cells().filter(|(name, _)| name.starts_with(data_plane)).collect();
+        assert!(nodes.len() > 1, "{} recordings", nodes.len());
+        let wrong_about = |(name, node): (String, Snapshot)| {
+            wrong_about(&name, &node).into_iter().map(move |wrong| format!("{name}: {wrong}"))
+        };
+        let wrong: Vec<String> = nodes.into_iter().flat_map(wrong_about).collect();
+        assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+    }
+
+    #[test]
+    fn of_iptables() {
+        keeps_what_has_to_hold("iptables");
+    }
+
+    #[test]
+    fn of_ipvs() {
+        keeps_what_has_to_hold("ipvs");
+    }
+
+    #[test]
+    fn of_nftables() {
+        keeps_what_has_to_hold("nftables");
+    }
+
+    #[test]
+    fn of_cilium() {
+        keeps_what_has_to_hold("cilium");
+    }
 }

@@ -99,7 +99,8 @@ const MOST_CASES: usize = 256;
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
 /// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is the
-/// reason for several assumptions.
+/// reason for several assumptions. Two comparisons have no cases and no loss, so they need no fold: `Assumptions::agree` compares one
+/// property of the assumptions, and `if_served` of the rules adds a doubt to a verdict that needs neither addresses nor assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,

@@ -370,7 +370,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> bool {
         let known = &self.contenders[index].serves;
         assumption.mode() != Mode::Cilium
-            || case.serves(known.get_or_init(|| serves(self.round.now, service, part)), service)
+            || case.serves(known.get_or_init(|| serves(self.round, service, part)), service)
     }
 
     /// The endpoints of a Service port in this case.
@@ -520,7 +520,7 @@ impl Case {
 
     /// Whether this node serves a part of a Service in this case.
     pub fn is_served(&mut self, round: &Round<'_>, assumption: &Assumption, (service, part): (&Service, Part)) -> bool {
-        assumption.mode() != Mode::Cilium || self.serves(&serves(round.now, service, part), service)
+        assumption.mode() != Mode::Cilium || self.serves(&serves(round, service, part), service)
     }
 }
 

@@ -2,27 +2,36 @@
 //! address.
 //! kube-proxy knows neither reason.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{
     cilium::serves_here,
     part::{Field, Part},
+    round::Round,
 };
-use portreeve_facts::{ForCilium, Gap, Service, ServiceKind, Snapshot, Source, Unread, Why};
+use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, Source, Unread, Why};
 
 /// Whether this node serves a part of a Service, according to its annotations and other Services.
 ///
 /// # Errors
 /// When the answer is not known: annotations name some nodes, Cilium may or may not run, or Cilium may have refused the Service.
-pub fn serves(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool, Gap> {
-    if !is_left(snapshot, service, part)? {
+pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
+    if !is_left(round.now, service, part)? {
         return Ok(false);
     }
-    let refused = || rival(snapshot, service).filter(|_| serves_here(snapshot) != Some(false));
     match part {
-        Part::NodePorts | Part::HealthCheck => refused().map_or(Ok(true), |rival| Err(refused_beside(service, rival))),
+        Part::NodePorts | Part::HealthCheck if serves_here(round.now) != Some(false) => {
+            match round.rivals().get(&name(service)) {
+                None => Ok(true),
+                Some(rival) => Err(refused_beside(service, *rival)),
+            }
+        }
         // If both Services claim one address, one of them has it.
-        Part::Address(_) => Ok(true),
+        _ => Ok(true),
     }
 }
 
@@ -40,32 +49,64 @@ pub fn is_left(snapshot: &Snapshot, service: &Service, part: Part) -> Result<boo
     }
 }
 
-/// Another Service with an address, a port and a protocol of this one. Cilium serves the first of the two, and no part of
-/// the second, not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
-fn rival<'a>(snapshot: &'a Snapshot, service: &Service) -> Option<&'a Service> {
-    let addresses =
-        |it: &Service| it.external_ips.iter().chain(&it.load_balancer_ips).copied().take(MOST_COMPARED).collect();
-    let own: Vec<IpAddr> = addresses(service);
-    if own.is_empty() {
-        return None;
-    }
-    let mut others =
-        snapshot.cluster.services.known_part(Unread::Reported("whoever has this one")).iter().map(Arc::as_ref);
-    let is_other = |it: &Service| (&it.namespace, &it.name) != (&service.namespace, &service.name);
-    let shares = |it: &Service| {
-        let theirs: Vec<IpAddr> = addresses(it);
-        let mut ports = it.ports.iter().take(MOST_COMPARED);
-        theirs.iter().any(|ip| own.contains(ip))
-            && ports.any(|its| service.ports.iter().any(|port| (port.port, port.protocol) == (its.port, its.protocol)))
-    };
-    others.find(|it| is_other(it) && it.proxy_name == service.proxy_name && shares(it))
+type Name<'a> = (&'a str, &'a str);
+
+fn name(service: &Service) -> Name<'_> {
+    (&service.namespace, &service.name)
 }
 
-/// The author of a Service chooses its number of addresses and ports.
-const MOST_COMPARED: usize = 16;
+/// The Services that have an address, a port and a protocol of another Service, with this other Service; none if there were too many
+/// ports to compare. Cilium serves the first of the two, and no part of the second, not even its NodePorts
+/// (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
-fn refused_beside(service: &Service, rival: &Service) -> Gap {
+/// The rivals of all Services: of several rivals of a Service, the first by name.
+pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
+    let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
+    let mut by_address: BTreeMap<(IpAddr, Option<&str>), BTreeMap<Name<'_>, &Service>> = BTreeMap::new();
+    for service in services.iter().map(Arc::as_ref) {
+        for ip in service.external_ips.iter().chain(&service.load_balancer_ips) {
+            by_address.entry((*ip, service.proxy_name.as_deref())).or_default().insert(name(service), service);
+        }
+    }
+    let (mut rivals, mut left) = (Rivals::new(), MOST_COMPARED);
+    let mut note = |service, rival: Option<_>| {
+        let known = rivals.entry(name(service)).or_insert(rival);
+        *known = [*known, rival].into_iter().flatten().min_by_key(|it| name(it));
+    };
+    for sharing in by_address.into_values().filter(|it| it.len() > 1) {
+        let Some(fewer) = left.checked_sub(sharing.values().map(|it| it.ports.len()).sum()) else {
+            sharing.into_values().for_each(|service| note(service, None));
+            continue;
+        };
+        left = fewer;
+        // The first Service by name with each port: a rival of all others, and the second one is its rival.
+        let mut first: HashMap<(u16, Protocol), &Service> = HashMap::new();
+        for service in sharing.into_values() {
+            for port in &service.ports {
+                let first = *first.entry((port.port, port.protocol)).or_insert(service);
+                if name(first) != name(service) {
+                    note(first, Some(service));
+                    note(service, Some(first));
+                }
+            }
+        }
+    }
+    rivals
+}
+
+/// The largest number of ports of common addresses to compare: the author of a Service chooses its number of addresses and ports.
+const MOST_COMPARED: usize = 1 << 19;
+
+fn refused_beside(service: &Service, rival: Option<&Service>) -> Gap {
     let title = |it: &Service| format!("{}/{}", it.namespace, it.name);
+    let Some(rival) = rival else {
+        let detail = format!(
+            "too many Services have an address of Service {}: Portreeve cannot compare all ports, and Cilium serves no port of a Service that has a port of another one",
+            title(service)
+        );
+        return Gap::new(Source::Services, Why::TooMuch, detail);
+    };
     let detail = format!(
         "Services {} and {} have the same address and port: Cilium serves no port of the later Service, not even its NodePorts",
         title(service),
@@ -101,9 +142,13 @@ fn kept_off(service: &Service) -> Gap {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        CiliumConfig, Mode,
-        healthy::{World, ip},
+        CiliumConfig, Mode, ServicePort,
+        healthy::{World, ip, objects},
     };
+
+    fn first_serves(world: &Snapshot, part: Part) -> Result<bool, Gap> {
+        serves(&Round::of(world, None, 60), &world.cluster.services.seen().expect("services")[0], part)
+    }
 
     #[test]
     fn behind_cilium_the_type_of_an_annotation_is_served_alone_and_external_ips_always() {
@@ -126,7 +171,8 @@ mod tests {
                 None => world.without_proxy().address("cilium_host", "10.244.0.1"),
             };
             let service = &world.cluster.services.seen().expect("services")[0];
-            parts.map(|part| serves(&world, service, part).ok())
+            let round = Round::of(&world, None, 60);
+            parts.map(|part| serves(&round, service, part).ok())
         };
         let only = |kind| ForCilium { only: Some(kind), ..ForCilium::default() };
         let [yes, no, unknown] = [Some(true), Some(false), None];
@@ -156,7 +202,7 @@ mod tests {
             let other = |it: World| balanced(it).with(|service| service.ports[0].port = port);
             Snapshot::healthy().service("first", |it| balanced(it.node_port(30080))).service("second", other)
         };
-        let served = |world: &Snapshot, part| serves(world, &world.cluster.services.seen().expect("services")[0], part);
+        let served = |world: &Snapshot, part| first_serves(world, part);
         let behind = world(80).with_mode(Mode::Cilium);
         let refused = served(&behind, Part::NodePorts).expect_err("either came first");
         assert!(refused.detail.contains("default/first and default/second"), "{refused:?}");
@@ -166,12 +212,39 @@ mod tests {
     }
 
     #[test]
+    fn the_last_of_many_addresses_and_ports_is_compared_too_and_what_is_not_compared_is_not_known() {
+        let many = |it: World, last: u8, ports: u16| {
+            it.with(|service| {
+                service.load_balancer_ips = (1..100).chain([last]).map(|n| ip(&format!("198.51.{last}.{n}"))).collect();
+                service.load_balancer_ips.push(ip("203.0.113.9"));
+                let port = service.ports[0].clone();
+                service.ports =
+                    (0..ports).map(|n| ServicePort { port: u16::from(last) * 4000 + n, ..port.clone() }).collect();
+                service.ports.push(ServicePort { port: 443, ..port });
+            })
+        };
+        let world = |last: u8, ports| {
+            let first = Snapshot::healthy().service("first", |it| many(it.node_port(30080), 1, ports));
+            first.service("second", |it| many(it, last, ports)).with_mode(Mode::Cilium)
+        };
+        let refused = first_serves(&world(2, 2000), Part::NodePorts).expect_err("either came first");
+        assert_eq!(refused.why, Why::Ambiguous, "{refused:?}");
+        let mut apart = world(2, 2000);
+        objects(&mut apart.cluster.services)[1].ports.pop();
+        assert_eq!(first_serves(&apart, Part::NodePorts), Ok(true));
+        let mut too_many = world(1, 4000);
+        objects(&mut too_many.cluster.services)[1].ports.iter_mut().for_each(|it| it.protocol = Protocol::Udp);
+        let refused = first_serves(&too_many, Part::NodePorts).expect_err("not compared");
+        assert_eq!(refused.why, Why::TooMuch, "{refused:?}");
+    }
+
+    #[test]
     fn with_a_service_proxy_name_cilium_serves_no_service_without_it() {
         let world = |name: Option<&str>| {
             let config = CiliumConfig { proxy_name: name.map(str::to_owned), ..CiliumConfig::default() };
             let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(Mode::Cilium);
             let world = world.with_config(|it| it.cilium = Some(config));
-            serves(&world, &world.cluster.services.seen().expect("services")[0], Part::NodePorts)
+            first_serves(&world, Part::NodePorts)
         };
         assert_eq!((world(None), world(Some("cilium"))), (Ok(true), Ok(false)));
     }

@@ -63,9 +63,10 @@ impl<'a> Need<'a> {
     ///
     /// When this is unknown. For a health check, it may be unknown which part Cilium serves on this node. For kube-proxy, it may be unknown
     /// whether it runs, and whether its health port is the default.
-    pub fn is_there(self, snapshot: &Snapshot) -> Result<bool, Gap> {
+    pub fn is_there(self, round: &Round<'_>) -> Result<bool, Gap> {
+        let snapshot = round.now;
         match self {
-            Self::HealthCheck(service) => serves(snapshot, service, Part::HealthCheck),
+            Self::HealthCheck(service) => serves(round, service, Part::HealthCheck),
             Self::ProxyMetrics => snapshot.proxy_mode().map(|_| true),
             Self::ProxyHealth(_) => {
                 snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true)
@@ -409,6 +410,7 @@ mod tests {
         let health = Need::ProxyHealth(SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), PROXY_HEALTH));
         for (why, is_there) in [(Why::TimedOut, Err(Source::ProxyConfig)), (Why::NotRequested, Ok(true))] {
             unread.kernel.proxy.config = gap(Source::ProxyConfig, why);
+            let unread = Round::of(&unread, None, 60);
             assert_eq!(health.is_there(&unread).map_err(|gap| gap.source), is_there, "it may be told another port");
             assert_eq!(Need::ProxyMetrics.is_there(&unread), Ok(true));
         }

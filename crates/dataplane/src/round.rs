@@ -7,6 +7,7 @@ use super::{
     by_port::{ByPort, by_port},
     endpoints::Endpoints,
     external_address::ExternalAddress,
+    kept_off::{Rivals, rivals},
     local_address::{LocalAddress, local_addresses},
     need::Needs,
     proxy_sockets::Proxy,
@@ -33,6 +34,7 @@ pub struct Round<'a> {
     allocated: OnceCell<BTreeMap<u16, Allocated<'a>>>,
     needs: OnceCell<Needs<'a>>,
     redirections: OnceCell<Result<Redirections<'a>, Gap>>,
+    rivals: OnceCell<Rivals<'a>>,
 }
 
 /// The Service with a number, and its port; without a port, the number is its healthCheckNodePort.
@@ -53,7 +55,7 @@ impl<'a> Round<'a> {
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
-        let (allocated, needs, redirections) = Default::default();
+        let (allocated, needs, redirections, rivals) = Default::default();
         Self {
             now,
             before,
@@ -68,6 +70,7 @@ impl<'a> Round<'a> {
             allocated,
             needs,
             redirections,
+            rivals,
         }
     }
 
@@ -173,6 +176,11 @@ impl<'a> Round<'a> {
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         self.redirections().err().filter(|gap| has_any && gap.why != Why::NotRequested)
+    }
+
+    /// The Services that Cilium may refuse, because another Service has an address and a port of them.
+    pub(super) fn rivals(&self) -> &Rivals<'a> {
+        self.rivals.get_or_init(|| rivals(self.now))
     }
 
     /// The servers that need to listen on a port of this node.

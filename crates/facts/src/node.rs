@@ -392,6 +392,7 @@ fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
     ))
 }
 
+#[cfg(any(test, feature = "testing"))]
 impl Default for Netfilter {
     /// A read result without rules.
     fn default() -> Self {

@@ -70,7 +70,7 @@ pub struct Pod {
     pub containers: Vec<ContainerPorts>,
     /// For a pod on the host's network that is [`failing`](Self::failing): at most four addresses that the last words of a
     /// container call *in use*. The text comes from the tenant: it is a hint, not a claim.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
     /// Whether the pod has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that are not in its status.
     #[serde(default)]

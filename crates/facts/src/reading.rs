@@ -208,6 +208,7 @@ pub enum Why {
     /// The fact was not read yet.
     NotYet,
     /// Not requested: no cluster was given, or no rule needs it.
+    #[serde(alias = "not-asked")]
     NotRequested,
     /// No answer from the expected address.
     Unreachable,

@@ -27,13 +27,14 @@ pub struct Snapshot {
     pub at: Timestamp,
     /// The beginning of the last scan that read connections; absent if this scan did. Facts that take long with many
     /// connections have this age.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
     /// The last time at which the API server confirmed exactly these Pods of this node. Absent if they were read from
     /// files, or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
+    #[serde(alias = "said")]
     pub overrides: Overrides,
     /// The facts of the node.
     pub kernel: KernelFacts,

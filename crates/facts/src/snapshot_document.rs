@@ -77,12 +77,35 @@ fn shown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ContainerPort, Owner, Protocol, Source, Why, healthy::gap};
 
     #[test]
     fn a_snapshot_survives_the_way_through_a_file() {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080");
         let bytes = serde_json::to_vec(&world).expect("a snapshot is JSON");
         assert_eq!(Snapshot::from_json(&bytes).expect("it parses"), world);
+    }
+
+    #[test]
+    fn keys_and_words_of_earlier_versions_are_read() {
+        let mut world = Snapshot::healthy().listens_as("0.0.0.0:30080", Owner::NotRead);
+        world.connections_at = Some(world.at);
+        world.cluster.services = gap(Source::Services, Why::NotRequested);
+        let port = ContainerPort { port: 80, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+        let world = world.pod("edge", |pod| pod.reported_in_use = vec![port]);
+        let mut text = serde_json::to_string(&world).expect("a snapshot is JSON");
+        for (is, was) in [
+            ("overrides", "said"),
+            ("connections_at", "whole_at"),
+            ("reported_in_use", "said_in_use"),
+            ("not-requested", "not-asked"),
+            ("not-read", "not-asked"),
+        ] {
+            let (is, was) = (format!("\"{is}\""), format!("\"{was}\""));
+            assert!(text.contains(&is), "{is}");
+            text = text.replace(&is, &was);
+        }
+        assert_eq!(Snapshot::from_json(text.as_bytes()).expect("it parses"), world);
     }
 
     #[test]

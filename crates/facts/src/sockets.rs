@@ -124,6 +124,7 @@ impl State {
 #[serde(rename_all = "kebab-case")]
 pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
+    #[serde(alias = "not-asked")]
     NotRead,
     /// TIME_WAIT: the kernel keeps the tuple for 60 s without its owner.
     TimeWait,

@@ -87,7 +87,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             return None;
         }
         let either = !sockets.iter().any(|socket| self.opener(socket, ephemeral) == Opener::Here);
-        let verdict = match self.need.is_there(self.round.now) {
+        let verdict = match self.need.is_there(self.round) {
             Ok(false) => return None,
             Ok(true) if either => {
                 let unread = || sockets.iter().find_map(|it| leads_to_service(self.round.now, it).err());

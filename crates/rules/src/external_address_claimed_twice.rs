@@ -47,7 +47,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             break;
         };
         left = fewer;
-        judge(round.now, ip, &claims, &mut capped);
+        judge(round, ip, &claims, &mut capped);
     }
     judge_cluster_ips(snapshot, services, &mut capped);
     Ok(capped.all())
@@ -131,7 +131,7 @@ fn common_addresses<'a>(
 }
 
 /// Reports for each Service the other Services with the same port at this address.
-fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
+fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
         for port in &claim.service.ports {
@@ -139,7 +139,7 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped
         }
     }
     for ((port, protocol), mut claims) in by_port {
-        claims.retain(|it| is_left(snapshot, it.service, it.part()) != Ok(false));
+        claims.retain(|it| is_left(round.now, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
         // An invalid Service may have one port twice.
         claims.dedup_by_key(|claim| title(claim));
@@ -150,8 +150,7 @@ fn judge(snapshot: &Snapshot, ip: IpAddr, claims: &[ExternalAddress<'_>], capped
                 continue;
             }
             let verdict = Verdict::Problem(evidence((ip, port, protocol), claim, &claims));
-            let verdict =
-                claims.iter().fold(verdict, |verdict, it| if_served(snapshot, it.service, it.part(), verdict));
+            let verdict = claims.iter().fold(verdict, |verdict, it| if_served(round, it.service, it.part(), verdict));
             capped.push(Judgement::on_port(subject, (protocol, port), verdict));
         }
     }

@@ -104,7 +104,7 @@ impl Here<'_, '_> {
             subject: Subject::service(claim.service),
             port: port.map(|port| port.port),
             protocol: port.map(|port| port.protocol),
-            verdict: if_served(self.snapshot, claim.service, claim.part(), verdict),
+            verdict: if_served(self.round, claim.service, claim.part(), verdict),
         };
         // An address on a link is local for all ports, in every mode.
         let whole = match (&self.mode, self.held(claim.ip)) {

@@ -1,10 +1,11 @@
 //! An external address of one Service gets the connections to the NodePort of another Service.
 
-use std::{cmp::Reverse, collections::BTreeMap, net::IpAddr};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
+    capped::Capped,
     free_ports::Alternatives,
     ids,
     remedies::{move_service, release},
@@ -16,9 +17,6 @@ use portreeve_dataplane::{
     service_port, vantage_points,
 };
 use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
-
-/// The largest number of compared Services on one address and port: more Services do not change the finding.
-const MOST_CLAIMS: usize = 4;
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
@@ -46,22 +44,14 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
         return Ok(Vec::new());
     }
     let node = Node { round, addressed, alternatives: Alternatives::of(round) };
-    let judge = |(services, takers): (&[(&Service, &ServicePort)], Vec<Taker<'_>>)| {
-        let of = |(service, port): &(&Service, &ServicePort)| {
-            let other = |taker: &&Taker<'_>| !std::ptr::eq(taker.port, *port);
-            let mut worst: Vec<Judgement> = Vec::new();
-            for taker in takers.iter().filter(other) {
-                worst.extend(node.judge(service, port, taker));
-                if worst.len() > MOST_CLAIMS {
-                    worst.sort_by_key(|judgement| Reverse(judgement.verdict.severity()));
-                    worst.truncate(MOST_CLAIMS);
-                }
-            }
-            worst
-        };
-        services.iter().flat_map(of).collect::<Vec<_>>()
-    };
-    Ok(met.flat_map(judge).collect())
+    let mut capped = Capped::of(round.now, Source::Services);
+    for (services, takers) in met {
+        for (service, port) in services {
+            let others = takers.iter().filter(|taker| !std::ptr::eq(taker.port, *port));
+            others.flat_map(|taker| node.judge(service, port, taker)).for_each(|judgement| capped.push(judgement));
+        }
+    }
+    Ok(capped.all())
 }
 
 /// A Service port on one address of this node.
@@ -170,6 +160,7 @@ fn severity(affected: &Affected) -> Severity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capped::OF_SUBJECT;
     use crate::expectations::{expect_certain, expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
         Mode, ServiceKind, Snapshot, Why,
@@ -212,15 +203,16 @@ mod tests {
 
     /// A user cannot hide a Service behind other Services that get no connections.
     #[test]
-    fn of_many_takers_the_worst_are_told() {
+    fn of_many_takers_the_worst_are_told_and_that_there_are_more() {
         let trap =
             |it: World| it.external_ip(PRIMARY[0]).without_endpoints().with(|service| service.ports[0].port = 30080);
-        let many = (0..2 * MOST_CLAIMS).fold(Snapshot::healthy(), |world, n| world.service(&format!("a{n}"), trap));
+        let many = (0..2 * OF_SUBJECT).fold(Snapshot::healthy(), |world, n| world.service(&format!("a{n}"), trap));
         let many = many.service("loser", |it| it.node_port(30080));
         let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
         assert_eq!(expect_problem(&RULE, &many, &loser()).severity, Severity::Warning);
         let judged = check(&Round::of(&many, None, 60), &Limits::default()).expect("judged");
-        assert_eq!(judged.len(), MOST_CLAIMS);
+        assert_eq!(judged.len(), OF_SUBJECT + 1);
+        assert!(matches!(&judged[OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
         assert_eq!(expect_problem(&RULE, &many.service("zzz", taker), &loser()).severity, Severity::Critical);
     }
 

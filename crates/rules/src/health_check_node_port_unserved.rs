@@ -75,7 +75,7 @@ impl<'a> Node<'_, 'a> {
             },
             Err(gap) => Verdict::Unknown(gap),
         };
-        let verdict = if_served(self.snapshot, service, Part::HealthCheck, verdict);
+        let verdict = if_served(self.round, service, Part::HealthCheck, verdict);
         Some(Judgement::on_port(Subject::service(service), (Protocol::Tcp, port), verdict))
     }
 

@@ -145,7 +145,7 @@ impl Blocked<'_, '_> {
         };
         let Some((service, entry)) = node_ports.at((protocol, port)).first() else { return Ok(None) };
         mode?;
-        if !serves(self.snapshot, service, Part::NodePorts)? {
+        if !serves(self.round, service, Part::NodePorts)? {
             return Ok(None);
         }
         let is_refused = !self.refused_families(service).is_empty();

@@ -80,7 +80,7 @@ impl<'a> Node<'_, 'a> {
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Never => {
                 let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;
-                if_served(self.snapshot, service, Part::NodePorts, Verdict::Problem(latent))
+                if_served(self.round, service, Part::NodePorts, Verdict::Problem(latent))
             }
         };
         Some(Judgement {

@@ -27,8 +27,8 @@ pub(super) static RULE: Rule =
     Rule::of(&ids::NODE_PORT_CLAIMED_TWICE, &["lost", "refused", "anew", "pods", "own"], &[Source::Services], check)
         .uses(&[Source::Pods]);
 
-/// The largest number of claims to compare with one claim: a file may hold one number a hundred thousand times.
-const MOST_COMPARED: usize = 256;
+/// The largest number of claims of one kind to compare with one claim: a file may hold one number a hundred thousand times.
+const MOST_COMPARED: usize = 64;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
@@ -59,8 +59,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
     for (number, claims) in by_number {
+        let compared = some_of_each_kind(snapshot, &claims);
         for claim in &claims {
-            let others = claims.iter().take(MOST_COMPARED);
+            let others = compared.iter();
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
             // This node does not serve the nodePort of another proxy's Service.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
@@ -68,6 +69,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
+            // Of the claims that are compared, the claim itself is no other one.
+            let found = others.iter().filter(|(other, _)| matches!(other, Other::Claim(_))).count();
+            let all = others.len() - found + claims.len() - (compared.len() - found).max(1);
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
                 let subject = Subject::service(claim.service);
@@ -81,7 +85,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
                     Verdict::Problem(evidence(
                         number,
                         claim,
-                        &others,
+                        (&others, all),
                         worst,
                         alternatives.for_port(claim.service, claim.port),
                     )),
@@ -92,6 +96,19 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let unread = unread.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap)));
     unread.into_iter().for_each(|judgement| capped.push(judgement));
     Ok(capped.all())
+}
+
+/// The claims of one number that are compared. Claims of one kind clash alike: the protocol, whether the Service exists, and whether
+/// this node serves it.
+fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
+    let mut of_kind: HashMap<_, usize> = HashMap::new();
+    let is_compared = |it: &&Claim<'_>| {
+        let kind = (it.protocol(), it.service.uid.is_some(), snapshot.proxy_serves(it.service));
+        let kept = of_kind.entry(kind).or_default();
+        *kept += 1;
+        *kept <= MOST_COMPARED
+    };
+    claims.iter().filter(is_compared).copied().collect()
 }
 
 /// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes.
@@ -283,13 +300,16 @@ impl Other<'_> {
 fn evidence(
     number: u16,
     claim: &Claim<'_>,
-    others: &[(Other<'_>, Clash)],
+    (others, all): (&[(Other<'_>, Clash)], usize),
     worst: Clash,
     alternative: Option<u16>,
 ) -> Evidence {
     let what = format!("{} {number}/{}", claim.field(), claim.protocol());
     let name = claim.name();
-    let also = listed(others.iter().map(|(other, _)| other.words()));
+    let mut also = listed(others.iter().map(|(other, _)| other.words()));
+    if all > others.len() {
+        also.push_str(&format!(" and {} more", all - others.len()));
+    }
     let end = match (worst, others) {
         (Clash::Pods, [(Other::Pod(..), _), ..]) => "on that node one of the two gets no connections",
         _ => worst.words(),
@@ -305,6 +325,7 @@ fn evidence(
         .value("service", format!("{name} type {}, {what}", claim.service.kind.name()))
         .affects(lost.into_iter().filter(|_| worst == Clash::Lost))
         .each("also claimed by", others.iter().map(words))
+        .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
     // If there are several claims, a move of one of them does not end the problem.
     match others {

@@ -62,8 +62,8 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
 }
 
 /// A verdict about a part of a Service, if this node serves the part.
-pub(super) fn if_served(snapshot: &Snapshot, service: &Service, part: Part, verdict: Verdict) -> Verdict {
-    match (verdict, serves(snapshot, service, part)) {
+pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
+    match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
         (_, Ok(false)) => Verdict::Healthy,
         (verdict, _) => verdict,

@@ -5,8 +5,8 @@ use std::{
     net::IpAddr,
 };
 
-use super::node_ports::bands_here;
-use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot};
+use super::{node_ports::bands_here, wording::listed};
+use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, Source, Why};
 
 /// The largest number of addresses from one node: a node may invent addresses.
 const MOST_ADDRESSES: usize = 16;
@@ -45,15 +45,21 @@ impl PolicyParameters {
             Ok(nodes) => {
                 let own = nodes.iter().filter(|node| node.name == name).flat_map(|node| &node.addresses);
                 let own = own.filter(|address| address.kind != NodeAddressKind::Hostname);
-                self.addresses.extend(own.map(|address| address.ip).take(MOST_ADDRESSES));
+                let mut own = own.map(|address| address.ip);
+                self.addresses.extend(own.by_ref().take(MOST_ADDRESSES));
+                let more = own.count();
+                if more > 0 {
+                    let detail =
+                        format!("the Node has more than {MOST_ADDRESSES} addresses: {more} are not in the policies");
+                    self.unread.push((name.to_owned(), Gap::new(Source::Nodes, Why::TooMuch, detail)));
+                }
             }
         }
     }
 
     /// The ranges, if agents disagree.
     pub fn disagreement(&self) -> Option<String> {
-        let ranges: Vec<String> = self.ranges.iter().take(MOST_ADDRESSES).map(ToString::to_string).collect();
-        (ranges.len() > 1).then(|| ranges.join(", "))
+        (self.ranges.len() > 1).then(|| listed(&self.ranges))
     }
 
     /// How many addresses of nodes there are, if they are too many to list.
@@ -90,8 +96,8 @@ impl PolicyParameters {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Source, Why,
-        healthy::{PEER, PRIMARY, gap},
+        NodeAddress,
+        healthy::{PEER, PRIMARY, gap, objects},
     };
 
     fn of(nodes: &[Snapshot]) -> PolicyParameters {
@@ -126,6 +132,17 @@ mod tests {
             (0..4000).map(|it| IpAddr::from([192, 168, (it / 250) as u8, (it % 250) as u8])).collect();
         assert_eq!(parameters.too_many_addresses(), Some(4000));
         assert!(!parameters.data().contains_key("nodeAddresses"));
+    }
+
+    #[test]
+    fn more_addresses_of_one_node_than_are_used_are_counted() {
+        let mut world = Snapshot::healthy();
+        let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
+        let first = addresses[0].clone();
+        addresses.clear();
+        addresses.extend((1..=20).map(|n| NodeAddress { ip: IpAddr::from([192, 0, 2, n]), ..first.clone() }));
+        let unread = of(&[world]).unread;
+        assert!(unread[0].1.detail.contains("more than 16 addresses: 4 are not"), "{unread:?}");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Which binds the hook reports, and what a reported bind means: pure functions of a snapshot.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,9 +19,10 @@ use portreeve_facts::{
 use portreeve_guard::hides_ports;
 use portreeve_rules::{
     Limits, RULES,
-    findings::{Evidence, Key, Severity, Step, Subject},
+    findings::{Evidence, Key, Severity, Step, Subject, Verdict},
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
+use tracing::warn;
 
 /// The most addresses of a family that are claimed for a port. A `bind` of every address meets any of them.
 const ADDRESSES: usize = 64;
@@ -88,7 +93,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
         for ((of_port, number), services) in node_ports.ports() {
             let Some(protocol) = bound(of_port) else { continue };
             let id = id(number, protocol, false);
-            let served = services.iter().map(|(service, _)| (service, serves(round.now, service, Part::NodePorts)));
+            let served = services.iter().map(|(service, _)| (service, serves(round, service, Part::NodePorts)));
             let served: Vec<_> = served.filter(|(_, is_served)| *is_served != Ok(false)).collect();
             let own = served.iter().flat_map(|(service, _)| own_pods(round.now, service, of_port, number));
             let own: Vec<&Pod> = own.collect();
@@ -167,7 +172,7 @@ pub(super) fn conflict(
     stale: Duration,
 ) -> Option<Conflict> {
     let socket = socket_of(bind, cgroup);
-    let judged = judge(snapshot, &socket);
+    let (judged, unread) = judge(snapshot, &socket);
     let (key, claim) = match &judged {
         Some((key, _)) => (key.clone(), in_words(snapshot, key)?),
         None if bind.answer == Answer::Refused => {
@@ -175,7 +180,10 @@ pub(super) fn conflict(
             let claim = in_words(snapshot, &key)?;
             (key, claim)
         }
-        None => return None,
+        None => {
+            unread.into_iter().for_each(|gap| not_judged(&gap));
+            return None;
+        }
     };
     let pod = pod_of(snapshot, &socket.owner);
     let who = match pod {
@@ -207,6 +215,19 @@ pub(super) fn conflict(
     note.push_str(&format!(" Remedy: {step}"));
     let maker = pod.map_or_else(|| Subject::this_node(snapshot), Subject::pod);
     Some(Conflict { key, maker, note })
+}
+
+/// The number of binds that no rule could judge, because an input was not read.
+pub(super) static NOT_JUDGED: AtomicU64 = AtomicU64::new(0);
+
+/// Counts such a bind, and logs each reason once.
+fn not_judged(gap: &Gap) {
+    static LOGGED: Mutex<BTreeSet<(Source, Why)>> = Mutex::new(BTreeSet::new());
+    NOT_JUDGED.fetch_add(1, Ordering::Relaxed);
+    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+    if logged.insert((gap.source, gap.why)) {
+        warn!(reason = gap.detail, "a bind of a claimed port has no Event, because an input was not read");
+    }
 }
 
 fn command(bind: &Bind) -> String {
@@ -244,8 +265,9 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding of a scan that sees this listener beside the others of the node, if it is worth an Event.
-fn judge(snapshot: &Snapshot, socket: &Socket) -> Option<(Key, Evidence)> {
+/// The finding of a scan that sees this listener beside the others of the node, if it is worth an Event, and the unread input of a
+/// rule that could not judge the listener.
+fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();
     let mut listeners: Vec<Socket> =
@@ -259,17 +281,37 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> Option<(Key, Evidence)> {
     let rules = rules.into_iter().filter_map(|(id, variant)| {
         RULES.iter().find(|rule| rule.id.name == id.name && rule.variants.contains(&variant))
     });
-    let judged = rules.flat_map(|rule| {
-        let judgements = rule.judge(&round, &limits).unwrap_or_default();
-        judgements.into_iter().map(move |judgement| (rule.name(), judgement))
-    });
-    let here = judged.filter(|(_, it)| (it.protocol, it.port) == (Some(port.0), Some(port.1)));
-    let problems = here.filter_map(|(rule, it)| {
-        let evidence = it.verdict.into_problem()?;
-        let key = Key { rule, variant: evidence.variant, subject: it.subject, port: it.port, protocol: it.protocol };
-        (evidence.severity > Severity::Info).then_some((key, evidence))
-    });
-    problems.max_by_key(|(_, evidence)| evidence.severity)
+    let (mut worst, mut unread): (Option<(Key, Evidence)>, _) = (None, None);
+    for rule in rules {
+        let judgements = match rule.judge(&round, &limits) {
+            Ok(judgements) => judgements,
+            Err(gap) => {
+                unread = unread.or(Some(gap));
+                continue;
+            }
+        };
+        for it in judgements.into_iter().filter(|it| (it.protocol, it.port) == (Some(port.0), Some(port.1))) {
+            let evidence = match it.verdict {
+                Verdict::Problem(evidence) if evidence.severity > Severity::Info => evidence,
+                Verdict::Unknown(gap) => {
+                    unread = unread.or(Some(gap));
+                    continue;
+                }
+                _ => continue,
+            };
+            let key = Key {
+                rule: rule.name(),
+                variant: evidence.variant,
+                subject: it.subject,
+                port: it.port,
+                protocol: it.protocol,
+            };
+            if worst.as_ref().is_none_or(|(_, worst)| worst.severity <= evidence.severity) {
+                worst = Some((key, evidence));
+            }
+        }
+    }
+    (worst, unread)
 }
 
 /// The key of a refused bind. The guard refuses only binds of NodePorts.
@@ -337,6 +379,18 @@ mod tests {
 
     fn conflict_of(world: &Snapshot, bind: &Bind) -> Option<Conflict> {
         conflict(world, bind, group(UNIT, None), Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_bind_that_no_rule_can_judge_is_counted() {
+        let bind = bind("0.0.0.0:30080", Answer::Allowed);
+        let before = NOT_JUDGED.load(Ordering::Relaxed);
+        assert!(conflict_of(&world(), &bind).is_some());
+        assert_eq!(NOT_JUDGED.load(Ordering::Relaxed), before);
+        let mut world = world();
+        world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
+        assert_eq!(conflict_of(&world, &bind), None);
+        assert_eq!(NOT_JUDGED.load(Ordering::Relaxed), before + 1);
     }
 
     #[test]

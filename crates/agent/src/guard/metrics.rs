@@ -1,18 +1,19 @@
 //! The guard's metrics.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::atomic::Ordering, time::Duration};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::{
     GuardState,
+    binds::NOT_JUDGED,
     hook::{ANSWERS, HookState, mode_in_words},
 };
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
 /// Every metric of the guard.
 pub(crate) static GUARD_METRICS: [Metric; 11] = [
-    gauge("portreeve_guard_reserved_ports", &["reason"], "Ports that this node needs and that are reserved"),
+    gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
     gauge(
         "portreeve_guard_left_out_ports",
         &[],
@@ -34,7 +35,7 @@ pub(crate) static GUARD_METRICS: [Metric; 11] = [
     gauge(
         "portreeve_guard_cluster_view_age_seconds",
         &[],
-        "Since when the API server has not confirmed the Services and the Pods of this node; at first, since the start",
+        "Since when the API server has not confirmed Services and Pods of this node; at first, since the start",
     ),
     gauge(
         "portreeve_guard_bind_hook",
@@ -45,7 +46,7 @@ pub(crate) static GUARD_METRICS: [Metric; 11] = [
     counter(
         "portreeve_guard_unreported_binds",
         &["reason"],
-        "Binds of claimed ports without an Event: too many for the kernel (`lost`), or in a minute (`limit`)",
+        "Binds of claimed ports without an Event: too many for the kernel (`lost`) or in a minute (`limit`), or not judged (`unread`)",
     ),
 ];
 
@@ -81,7 +82,10 @@ impl Collector for Exported {
                 vec![(mode_in_words(hook.mode), u64::from(hook.is_attached && !hook.is_behind))]
             }),
             of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
-            of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported)]),
+            of_hook(state.hook, |hook| {
+                let unread = NOT_JUDGED.load(Ordering::Relaxed);
+                vec![("lost", hook.lost), ("limit", hook.unreported), ("unread", unread)]
+            }),
         ];
         for (metric, samples) in GUARD_METRICS.iter().zip(samples) {
             Family { metric, samples }.encode(&mut encoder)?;
@@ -138,6 +142,7 @@ mod tests {
             "portreeve_guard_binds_total{answer=\"refused\"} 2",
             "portreeve_guard_unreported_binds_total{reason=\"lost\"} 5",
             "portreeve_guard_unreported_binds_total{reason=\"limit\"} 6",
+            "portreeve_guard_unreported_binds_total{reason=\"unread\"} ",
         ] {
             assert!(text.lines().any(|it| it.starts_with(line)), "{line} in {text}");
         }

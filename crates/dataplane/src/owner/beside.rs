@@ -65,7 +65,8 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     let connection = |it: &&Socket| connection(&owner_name(snapshot, &it.owner), it);
-    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(unread).collect();
+    let more = more(BesideKind::Connection, clients.len());
+    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(more).chain(unread).collect();
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
@@ -85,8 +86,21 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
         name: format!("Service {}/{} at its cluster IP", it.namespace, it.name),
         detail: format!("{}, which is another address: no conflict", it.cluster_ips[0]),
     };
-    all.extend(services.filter(is_beside).take(MOST).map(cluster_ip));
+    let services: Vec<&Service> = services.filter(is_beside).collect();
+    all.extend(
+        services.iter().take(MOST).copied().map(cluster_ip).chain(self::more(BesideKind::ClusterIp, services.len())),
+    );
     all
+}
+
+/// The users of one kind that are not listed, if there are any.
+fn more(kind: BesideKind, all: usize) -> Option<Beside> {
+    let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
+    let (name, detail) = match kind {
+        BesideKind::ClusterIp => (format!("{more} more Services"), "at their cluster IPs: no conflict"),
+        _ => (format!("{more} more connections"), "of the same port"),
+    };
+    Some(Beside { kind, name, detail: detail.to_owned() })
 }
 
 /// A connection with this local port, on a port without a listener.

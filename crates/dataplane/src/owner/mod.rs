@@ -29,8 +29,7 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 /// The addresses of load balancers that Services have.
 fn balanced(round: &Round<'_>) -> BTreeSet<IpAddr> {
     let all = round.external().into_iter().flat_map(ByPort::iter).map(|(address, _)| address);
-    let served =
-        all.filter(|it| it.field == Field::LoadBalancer && serves(round.now, it.service, it.part()) != Ok(false));
+    let served = all.filter(|it| it.field == Field::LoadBalancer && serves(round, it.service, it.part()) != Ok(false));
     served.map(|it| it.ip).collect()
 }
 

@@ -63,6 +63,16 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
 }
 
 #[test]
+fn more_users_of_a_number_than_are_listed_are_counted() {
+    let world = (1..=6).fold(Snapshot::healthy(), |world, n| {
+        let world = world.service(&format!("s{n}"), |it| it.with(|service| service.ports[0].port = 30080));
+        world.connects(State::Established, "192.0.2.1:30080", &format!("198.51.100.{n}:8443"))
+    });
+    let names: Vec<String> = beside(&world).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!((names.len(), &*names[4], &*names[9]), (10, "2 more connections", "2 more Services"), "{names:?}");
+}
+
+#[test]
 fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
     let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
     let world = clustered(30080);

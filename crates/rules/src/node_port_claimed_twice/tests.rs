@@ -135,6 +135,21 @@ fn of_many_clashes_the_worst_decides_wherever_it_is_in_a_file() {
 }
 
 #[test]
+fn of_more_clashes_than_are_compared_the_worst_is_found_and_the_rest_is_counted() {
+    let of_another_proxy = |world: Snapshot, n: usize| {
+        let other = |it: World| it.node_port(30777).with(|service| service.proxy_name = Some("other".to_owned()));
+        world.service(&format!("a{n}"), other)
+    };
+    let world = (0..2 * MOST_COMPARED).fold(Snapshot::healthy(), of_another_proxy);
+    let world = ["twin", "web"].iter().fold(world, |world, name| world.service(name, |it| it.node_port(30777)));
+    let evidence = expect_problem(&RULE, &world, &subject("web"));
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "lost"));
+    let more = format!("and {} more", 2 * MOST_COMPARED + 1 - MOST_LISTED);
+    assert!(evidence.summary.contains(&more), "{}", evidence.summary);
+    assert!(evidence.values.contains(&("also claimed by", more)), "{:?}", evidence.values);
+}
+
+#[test]
 fn a_workload_loses_nothing_to_a_service_of_another_proxy() {
     let other = |it: World| it.node_port(30777).with(|service| service.proxy_name = Some("other".to_owned()));
     expect_healthy(&RULE, &with_workload(Snapshot::healthy().service("web", other), |_| ()), &subject("web"));
