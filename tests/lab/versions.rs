@@ -126,7 +126,7 @@ fn two_incidents_outlast(programs: [&Program; 3]) {
         let agent = running.insert(Agent::of_program(&program.path, &cluster, &Trouble::MODE));
         until("Events", || (sorted().into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
         let found_written = if number == 0 { 0.0 } else { 2.0 };
-        until("both incidents", || (found(&agent.metrics()) == found_written).then_some(()));
+        until("two Events found written", || (found(&agent.metrics()) == found_written).then_some(()));
         let document = agent.findings_after(5);
         assert_eq!(document["nodes"][0]["version"], program.version);
         assert_eq!(sorted(), Vec::from_iter(both.clone()), "nothing twice, and nothing resolved: {}", program.version);
