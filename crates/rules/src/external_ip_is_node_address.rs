@@ -22,7 +22,7 @@ use portreeve_dataplane::{
     Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
 };
 use portreeve_facts::{
-    Family, Gap, Learned, Mode, Node, NodeAddressKind, Service, ServicePort, Snapshot, Socket, Source, Why,
+    Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
 };
 
 pub(super) static RULE: Rule =
@@ -211,7 +211,10 @@ impl Here<'_, '_> {
             }
             return Ok(Some(socket));
         }
-        Ok(None)
+        match &self.snapshot.kernel.no_udp {
+            Some(gap) if port.protocol == Protocol::Udp => Err(gap.clone()),
+            _ => Ok(None),
+        }
     }
 
     /// Whether the address is on this node because of the Service, and is not the node's own.

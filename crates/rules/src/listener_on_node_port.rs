@@ -72,9 +72,18 @@ impl<'a> Node<'_, 'a> {
         socket: &'a Socket,
         workers: usize,
     ) -> Option<Judgement> {
-        let is_endpoint = self.round.is_endpoint(self.addressed, (service, port), socket) == Ok(true);
+        let endpoint = self.round.is_endpoint(self.addressed, (service, port), socket);
+        let is_endpoint = endpoint == Ok(true);
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
-        let (lost, stratum) = self.lost((service, port), (socket, is_endpoint), &excuse);
+        let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
+        let (lost, stratum) = match (endpoint, lost(is_endpoint)) {
+            // If the listener may be an endpoint, only the loss of an endpoint is certain.
+            (Err(on), (Judged::Certain(..), stratum)) => match lost(true) {
+                certain @ (Judged::Certain(..), _) => certain,
+                _ => (Judged::Depends { on, ever: None }, stratum),
+            },
+            (_, lost) => lost,
+        };
         let verdict = match lost {
             Judged::Certain(lost, _) => Verdict::Problem(self.evidence(service, port, socket, workers, &lost)),
             Judged::Depends { on, .. } => Verdict::Unknown(on),

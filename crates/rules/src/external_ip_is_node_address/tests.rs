@@ -302,6 +302,13 @@ fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() 
 }
 
 #[test]
+fn without_udp_listeners_a_udp_port_is_unknown() {
+    let mut world = own(30000, Protocol::Udp);
+    world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::TooMuch, "so the test says"));
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
+}
+
+#[test]
 fn an_address_that_nobody_else_could_lose_is_told_as_such() {
     let mut alone = trap(PRIMARY[0]).with_mode(Mode::Ipvs);
     let summary = |world: &Snapshot| expect_problem(&RULE, world, &subject()).summary;
