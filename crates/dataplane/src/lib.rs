@@ -75,7 +75,7 @@ pub use owners::{
     unit_of,
 };
 pub use part::{Field, Part};
-pub use proxy_sockets::{Group, Own, Proxy, group, share_owner};
+pub use proxy_sockets::{Group, Own, Proxy, group};
 pub use redirections::{Redirections, meet, share_table};
 pub use round::{Addressed, Allocated, Round};
 pub use served::{covers, host_ports, may_have, own_network_pods, served_node_ports, service_port};

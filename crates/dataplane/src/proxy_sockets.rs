@@ -183,12 +183,6 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two sockets belong to one process, or to processes of one control group, if both are known.
-pub fn share_owner(one: &Socket, other: &Socket) -> bool {
-    let (Owner::Held(one), Owner::Held(other)) = (&one.owner, &other.owner) else { return false };
-    same_owner(one, &other.cgroup, &other.process)
-}
-
 /// Whether two owners are the same: the same process, or the same cgroup other than the root.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (&holder.process, process) {
