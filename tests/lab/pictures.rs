@@ -94,7 +94,9 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
             .iter()
             .chain(&EMPTY_WHEN_NEW)
             .chain([&EMPTY_WHEN_SMALL])
-            .any(|title| *title == it.title);
+            .any(|title| *title == it.title)
+            // By default no guard runs.
+            || it.query.contains("portreeve_guard_");
         assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
         answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);
     }
