@@ -25,24 +25,27 @@ HELPER(int, set_retval, int value);
 struct map { __u32 type, key_size, value_size, max_entries, map_flags; };
 // One u64 each: a reader never sees half of a value.
 enum { NAMESPACE, NONCE, FRESH_UNTIL, REFUSES, GENERATION, LOST, STATES };
-struct claim_key { __u32 generation; __u16 port; __u8 protocol, is_some; __u32 address[4]; };
-struct exempt_key { __u64 id; __u32 kind, claim; };
+// A key gets to the stack in whole words. A store of a number can spill its register, and without the capability PERFMON the verifier
+// of Linux 6.1 refuses shorter stores to a word with a spilled register: check_stack_write_fixed_off in kernel/bpf/verifier.c.
+union claim_key { struct { __u32 generation; __u16 port; __u8 protocol, is_some; __u32 address[4]; }; __u64 words[3]; };
+union exempt_key { struct { __u64 id; __u32 kind, claim; }; __u64 words[2]; };
 enum { CGROUP, PROCESS };
 enum { ALLOWED, REFUSED, TOO_OLD, FAMILY_UNKNOWN };
 struct record { __u64 cgroup; __u32 pid, uid, claim; __u16 port; __u8 protocol, answer; __u32 address[4]; char name[16]; };
 
 SEC("maps") struct map STATE = {BPF_MAP_TYPE_ARRAY, 4, 8, STATES, 0};
 // Two generations of every claim, while one replaces the other.
-SEC("maps") struct map CLAIMS = {BPF_MAP_TYPE_HASH, sizeof(struct claim_key), 4, 1 << 17, BPF_F_NO_PREALLOC};
-SEC("maps") struct map EXEMPT = {BPF_MAP_TYPE_HASH, sizeof(struct exempt_key), 4, 1 << 14, BPF_F_NO_PREALLOC};
+SEC("maps") struct map CLAIMS = {BPF_MAP_TYPE_HASH, sizeof(union claim_key), 4, 1 << 17, BPF_F_NO_PREALLOC};
+SEC("maps") struct map EXEMPT = {BPF_MAP_TYPE_HASH, sizeof(union exempt_key), 4, 1 << 14, BPF_F_NO_PREALLOC};
 SEC("maps") struct map BINDS = {BPF_MAP_TYPE_RINGBUF, 0, 0, 1 << 16, 0};
 
 INLINE __u64 *state(__u32 of) { return bpf_map_lookup_elem(&STATE, &of); }
 
 INLINE int is_in(__u64 id, __u32 kind, __u32 claim)
 {
-	struct exempt_key of_claim = {id, kind, claim}, of_all = {id, kind, 0};
-	return bpf_map_lookup_elem(&EXEMPT, &of_claim) || bpf_map_lookup_elem(&EXEMPT, &of_all);
+	union exempt_key of_claim = {{id, kind, claim}}, of_all = {{id, kind, 0}};
+	__u64 first[] = {id, of_claim.words[1]}, second[] = {id, of_all.words[1]};
+	return bpf_map_lookup_elem(&EXEMPT, first) || bpf_map_lookup_elem(&EXEMPT, second);
 }
 
 // A group is exempt with the groups below it: a container is one below its pod.
@@ -61,25 +64,26 @@ INLINE int is_exempt(__u32 claim)
 	return 0;
 }
 
-INLINE __u32 claim_of(struct claim_key *key)
+INLINE __u32 claim_of(union claim_key *key)
 {
-	__u32 *claim = bpf_map_lookup_elem(&CLAIMS, key);
+	__u64 words[] = {key->words[0], key->words[1], key->words[2]};
+	__u32 *claim = bpf_map_lookup_elem(&CLAIMS, words);
 	return claim ? *claim : 0;
 }
 
 // The claim that this address meets, or 0: a wildcard meets any claim of its family, an address its own and those of the wildcard.
-INLINE __u32 met(struct claim_key *key, int is_ipv6)
+INLINE __u32 met(union claim_key *key, int is_ipv6)
 {
 	key->is_some = !(key->address[0] | key->address[1] | key->address[3]) && (is_ipv6 ? !key->address[2] : 1);
 	__u32 claim = claim_of(key);
 	if (claim || key->is_some)
 		return claim;
-	struct claim_key wildcard = {key->generation, key->port, key->protocol, 0, {0, 0, is_ipv6 ? 0 : key->address[2], 0}};
+	union claim_key wildcard = {{key->generation, key->port, key->protocol, 0, {0, 0, is_ipv6 ? 0 : key->address[2], 0}}};
 	return claim_of(&wildcard);
 }
 
 // A bind of :: takes the port of IPv4, too, unless IPV6_V6ONLY is set, which no hook can read.
-INLINE __u32 claimed(struct claim_key *key, int is_ipv6, int *answer)
+INLINE __u32 claimed(union claim_key *key, int is_ipv6, int *answer)
 {
 	__u32 claim = met(key, is_ipv6);
 	*answer = ALLOWED;
@@ -99,7 +103,7 @@ INLINE int hook(struct bpf_sock_addr *bind, __u32 a, __u32 b, __u32 c, __u32 d, 
 	if (!namespace || !nonce || !until || !refuses || !generation || !lost)
 		return 1;
 	// In eight bits MPTCP (262) is TCP (6), which its sockets listen for.
-	struct claim_key key = {*generation, __builtin_bswap16(bind->user_port), bind->protocol, 0, {a, b, c, d}};
+	union claim_key key = {{*generation, __builtin_bswap16(bind->user_port), bind->protocol, 0, {a, b, c, d}}};
 	// The kernel chooses a port that is free.
 	if (!key.port)
 		return 1;
