@@ -5,7 +5,7 @@ import { fieldMatchers, Registry, standardTransformers, standardTransformersRegi
 const STANDARD = ['unit', 'min', 'max', 'decimals', 'displayName', 'color', 'thresholds', 'mappings', 'noValue', 'links'];
 const CUSTOM = [
   'align', 'axisLabel', 'cellOptions', 'drawStyle', 'fillBelowTo', 'fillOpacity', 'filterable', 'lineStyle', 'lineWidth', 'minWidth',
-  'showPoints', 'stacking', 'thresholdsStyle', 'width',
+  'showPoints', 'stacking', 'thresholdsStyle', 'width', 'wrapText',
 ];
 const PALETTE = { mode: 'palette-classic' };
 const BY_VALUE = { mode: 'thresholds' };
