@@ -13,14 +13,14 @@ use super::{
     part::{Field, Part},
     round::Round,
 };
-use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, Source, Unread, Why};
+use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, Source, Unread, Why, if_requested};
 
 /// Whether this node serves a part of a Service, according to its annotations and other Services.
 ///
 /// # Errors
 /// When the answer is not known: annotations name some nodes, Cilium may or may not run, or Cilium may have refused the Service.
 pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
-    if !is_left(round.now, service, part)? {
+    if !is_left(round, service, part)? {
         return Ok(false);
     }
     match part {
@@ -38,15 +38,30 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
 /// Whether annotations let this node serve a part of a Service, and Cilium serves such Services (`k8s-service-proxy-name`).
 ///
 /// # Errors
-/// When annotations name some nodes, or Cilium may or may not run.
-pub fn is_left(snapshot: &Snapshot, service: &Service, part: Part) -> Result<bool, Gap> {
-    match (serves_here(snapshot), by_cilium(service, part)) {
+/// When annotations name some nodes, Cilium may or may not run, or its `k8s-service-proxy-name` was not read.
+pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
+    match (serves_here(round.now), by_cilium(service, part)) {
         (Some(false), _) => Ok(true),
-        (Some(true), _) if !snapshot.proxy_serves(service) => Ok(false),
-        (_, Some(true)) => Ok(true),
-        (Some(true), Some(served)) => Ok(served),
+        (Some(true), _) if !round.now.proxy_serves(service) => Ok(false),
+        (Some(true), Some(false)) => Ok(false),
+        (_, Some(true)) => round.unread_proxy_name().map_or(Ok(true), Err),
         _ => Err(kept_off(service)),
     }
+}
+
+/// The reason why the name of the Services that Cilium serves is not known. If no Service has a name, Cilium has no name either:
+/// otherwise Cilium serves nothing. A mode of the user has its defaults.
+pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
+    let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
+    let unread = unread.filter(|_| snapshot.overrides.proxy_mode.is_none())?;
+    let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
+    let is_named = |it: &Arc<Service>| it.proxy_name.as_deref().is_some_and(|name| name != Service::OF_NO_PROXY);
+    let named = services.iter().find(|it| is_named(it))?;
+    let detail = format!(
+        "Service {}/{} has the label service.kubernetes.io/service-proxy-name, and it is not known whether Cilium serves only Services with a label: {}",
+        named.namespace, named.name, unread.detail
+    );
+    Some(Gap::new(unread.source, unread.why, detail))
 }
 
 type Name<'a> = (&'a str, &'a str);
@@ -143,7 +158,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{
         CiliumConfig, Mode, ServicePort,
-        healthy::{World, ip, objects},
+        healthy::{World, gap, ip, objects},
     };
 
     fn first_serves(world: &Snapshot, part: Part) -> Result<bool, Gap> {
@@ -247,5 +262,20 @@ mod tests {
             first_serves(&world, Part::NodePorts)
         };
         assert_eq!((world(None), world(Some("cilium"))), (Ok(true), Ok(false)));
+    }
+
+    #[test]
+    fn without_the_settings_of_cilium_a_label_on_some_service_is_a_doubt_about_all() {
+        let served = |label: Option<&str>, why: Why| {
+            let other = |it: World| it.with(|service| service.proxy_name = label.map(str::to_owned));
+            let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).service("other", other);
+            let mut world = world.without_proxy().address("cilium_host", "10.244.0.1");
+            world.cluster.proxy_config = gap(Source::ConfigMaps, why);
+            first_serves(&world, Part::NodePorts).map_err(|it| it.source)
+        };
+        assert_eq!(served(Some("cilium"), Why::Unreachable), Err(Source::ConfigMaps));
+        assert_eq!(served(Some("cilium"), Why::NotRequested), Ok(true));
+        assert_eq!(served(Some(Service::OF_NO_PROXY), Why::Unreachable), Ok(true));
+        assert_eq!(served(None, Why::Unreachable), Ok(true));
     }
 }

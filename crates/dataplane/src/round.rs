@@ -7,7 +7,7 @@ use super::{
     by_port::{ByPort, by_port},
     endpoints::Endpoints,
     external_address::ExternalAddress,
-    kept_off::{Rivals, rivals},
+    kept_off::{Rivals, rivals, unread_proxy_name},
     local_address::{LocalAddress, local_addresses},
     need::Needs,
     proxy_sockets::Proxy,
@@ -35,6 +35,7 @@ pub struct Round<'a> {
     needs: OnceCell<Needs<'a>>,
     redirections: OnceCell<Result<Redirections<'a>, Gap>>,
     rivals: OnceCell<Rivals<'a>>,
+    unread_proxy_name: OnceCell<Option<Gap>>,
 }
 
 /// The Service with a number, and its port; without a port, the number is its healthCheckNodePort.
@@ -55,7 +56,7 @@ impl<'a> Round<'a> {
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
-        let (allocated, needs, redirections, rivals) = Default::default();
+        let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
         Self {
             now,
             before,
@@ -71,6 +72,7 @@ impl<'a> Round<'a> {
             needs,
             redirections,
             rivals,
+            unread_proxy_name,
         }
     }
 
@@ -181,6 +183,11 @@ impl<'a> Round<'a> {
     /// The Services that Cilium may refuse, because another Service has an address and a port of them.
     pub(super) fn rivals(&self) -> &Rivals<'a> {
         self.rivals.get_or_init(|| rivals(self.now))
+    }
+
+    /// The reason why the name of the Services that Cilium serves is not known.
+    pub(super) fn unread_proxy_name(&self) -> Option<Gap> {
+        self.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
     }
 
     /// The servers that need to listen on a port of this node.

@@ -1,7 +1,8 @@
 //! The assumptions of a verdict if the proxy's settings were not read.
 
-use crate::findings::{Severity, Verdict};
+use crate::findings::{Evidence, Severity, Vantage, Verdict};
 use portreeve_dataplane::Stratum;
+use portreeve_facts::Gap;
 
 /// A verdict with its assumptions. If settings are assumed, a verdict about only some addresses is at most a warning: possibly
 /// the real settings do not serve these addresses. A verdict about all addresses is true for every setting.
@@ -16,4 +17,11 @@ pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> 
         }
         (verdict, _) => verdict,
     }
+}
+
+/// Evidence of a loss that is certain, with the input without which a larger loss is possible. A loss of connections from outside is the
+/// largest.
+pub(super) fn at_least(evidence: Evidence, more: Option<&Gap>) -> Evidence {
+    let more = more.filter(|_| !evidence.affects.contains(&Vantage::Remote));
+    evidence.each("other connections", more.map(|gap| format!("unknown: {}", gap.detail)))
 }

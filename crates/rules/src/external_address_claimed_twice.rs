@@ -139,7 +139,7 @@ fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: 
         }
     }
     for ((port, protocol), mut claims) in by_port {
-        claims.retain(|it| is_left(round.now, it.service, it.part()) != Ok(false));
+        claims.retain(|it| is_left(round, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
         // An invalid Service may have one port twice.
         claims.dedup_by_key(|claim| title(claim));

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     Limits, Round, Rule,
-    assumed::assuming,
+    assumed::{assuming, at_least},
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
     ids,
@@ -304,9 +304,9 @@ impl Here<'_, '_> {
         match judged {
             Judged::Never => Ok(None),
             Judged::Depends { on, .. } => Err(on),
-            Judged::Certain(lost, _) => {
-                let verdict = Verdict::Problem(self.takes(claim, owners, port, (socket, lost.affected())));
-                Ok(assuming(stratum, false, verdict).into_problem())
+            Judged::Certain(lost, more) => {
+                let takes = at_least(self.takes(claim, owners, port, (socket, lost.affected())), more.as_ref());
+                Ok(assuming(stratum, false, Verdict::Problem(takes)).into_problem())
             }
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::{
     Limits, Round, Rule,
-    assumed::assuming,
+    assumed::{assuming, at_least},
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
     ids,
@@ -85,7 +85,9 @@ impl<'a> Node<'_, 'a> {
             (_, lost) => lost,
         };
         let verdict = match lost {
-            Judged::Certain(lost, _) => Verdict::Problem(self.evidence(service, port, socket, workers, &lost)),
+            Judged::Certain(lost, more) => {
+                Verdict::Problem(at_least(self.evidence(service, port, socket, workers, &lost), more.as_ref()))
+            }
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Never => {
                 let latent = self.latent((service, port), socket, (is_endpoint, excuse == Ok(false)))?;

@@ -403,3 +403,20 @@ fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     expect_healthy(&RULE, &with(&[Family::V4], Some(true)), &subject());
     expect_problem(&RULE, &with(&Family::BOTH, None), &subject());
 }
+
+/// Without the Nodes, each address of a device may be the address that Cilium serves for remote clients.
+#[test]
+fn without_nodes_what_remote_clients_lose_behind_cilium_is_told_as_unknown() {
+    let world = web(30080).address("eth0", "192.0.2.77").listens("0.0.0.0:30080").with_mode(Mode::Cilium);
+    let of_one = CiliumConfig { devices: vec!["eth0".to_owned()], ..CiliumConfig::default() };
+    let mut world = world.with_config(|it| it.cilium = Some(of_one));
+    let unknown = |world: &Snapshot| {
+        let evidence = expect_problem(&RULE, world, &subject());
+        let values = evidence.values.into_iter().filter(|(name, _)| *name == "other connections");
+        (evidence.severity, values.map(|(_, words)| words).collect::<Vec<_>>())
+    };
+    assert_eq!(unknown(&world), (Severity::Critical, Vec::new()));
+    let unread = Gap::new(Source::Nodes, Why::Torn, "changed");
+    world.cluster.nodes = Reading::Gap(unread);
+    assert_eq!(unknown(&world), (Severity::Warning, vec!["unknown: changed".to_owned()]));
+}
