@@ -140,7 +140,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 	$(NEXTEST) --profile nightly --test lab -E 'test(/^pictures::/)'
 	cd tests/pictures && npm ci
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
-	pngquant --force --ext .png --strip 64 docs/pictures/*.png
+	pngquant --force --ext .png --strip 32 docs/pictures/*.png
 
 # The static binary that tests make an image of.
 static:
