@@ -114,7 +114,13 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             }
         }
     }
-    // Services were asked for: no reason excuses them.
+    // A pod that was not read may have the hostPort: no reason excuses it.
+    for why in ["not-permitted", "not-requested"] {
+        let file = without(&world, "/cluster/pods", "pods", why);
+        let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
+        assert_eq!(code, 2, "suggest --host without pods, {why}: {text}{notes}");
+    }
+    // Each answer is about Services: no reason excuses them.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {

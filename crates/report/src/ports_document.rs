@@ -20,7 +20,7 @@ use super::{
     terminal::tidy,
     what_if::WhatIfDocument,
 };
-use portreeve_facts::{Gap, PortRange, Snapshot, VERSION};
+use portreeve_facts::{Gap, PortRange, Snapshot, Source, VERSION};
 use portreeve_rules::{FreePorts, PortUsage};
 
 /// Ports of nodes: their use, free ports, reserved ports, or predicted changes, depending on the `verb`.
@@ -154,9 +154,9 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
 /// Whether these free ports are all of the wanted ones, and no unread input may use one of them. A port for a server on a node needs the
 /// pods' hostPorts, requested or not.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
-    let open =
-        |(_, gap): &(String, Gap)| if free.is_of_hosts() { Open::of_answer(gap) } else { Open::beside_answer(gap) };
-    answer_outcome(lacks || !free.is_known(), free.unread.iter().map(open))
+    let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
+    let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));
+    answer_outcome(lacks || hides_host_ports || !free.is_known(), open)
 }
 
 /// Writes free ports, the nodes, of which `judged` were judged, and the unread input of each node.
