@@ -69,9 +69,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
-            // Of the claims that are compared, the claim itself is no other one.
+            // The claim itself is no other one, compared or not.
             let found = others.iter().filter(|(other, _)| matches!(other, Other::Claim(_))).count();
-            let all = others.len() - found + claims.len() - (compared.len() - found).max(1);
+            let itself = usize::from(found == compared.len());
+            let all = others.len() + claims.len() - compared.len() - itself;
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
                 let subject = Subject::service(claim.service);

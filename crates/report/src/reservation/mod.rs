@@ -130,7 +130,7 @@ pub fn write_reservation_json(
     write_indented_json(&PortsDocument::new(result, report.fleet.nodes.len(), Part::Reserve(reserve)), out)
 }
 
-/// Writes the nodes and their cases as text, nodes with unreserved ports first.
+/// Writes the nodes and their cases as text, nodes that are not covered first.
 ///
 /// # Errors
 /// When the writer fails.
@@ -159,7 +159,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether no scanned node may give a NodePort or the port of a server to outgoing connections.
+    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }
@@ -168,8 +168,8 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// The result. With `check`, a node that does not reserve all ports of the list is a finding. Otherwise clear if every node was scanned,
-    /// and no other port can be missing.
+    /// The result. With `check`, a node that is not covered is a finding. Otherwise clear if every node was scanned, and no other port
+    /// can be missing.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.list.ranges_differ;
@@ -178,7 +178,7 @@ impl<'a> ReservationReport<'a> {
         outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
     }
 
-    /// Groups of equal nodes, nodes with unreserved ports first.
+    /// Groups of equal nodes, nodes that are not covered first.
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {
