@@ -145,7 +145,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 # The static binary that tests make an image of.
 static:
 	@grep -qx $(MUSL) <(rustup target list --installed) || rustup target add $(MUSL)
-	$(CARGO) build --locked --target $(MUSL) --bin portreeve
+	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 
 image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
 	@VERSION='$(RELEASE)' tools/image docker-archive:$(IMAGE):portreeve:$(RELEASE) "$$(case "$$(uname -m)" in aarch64) echo arm64 ;; *) echo amd64 ;; esac)=target/$(MUSL)/release/portreeve"
