@@ -114,7 +114,7 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             }
         }
     }
-    // Services were asked for: no reason excuses them.
+    // Each of these answers needs Services: no reason excuses their absence.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {
