@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use crate::{
     agent::Trouble,
-    chart::{INSTALL, INSTALL_BEFORE, PLACE, UPGRADE, prepare, roll_out, served, told},
+    chart::{INSTALL_BEFORE, PLACE, UPGRADE, an_incident_on_each_node, prepare, roll_out, served, told},
     parts::{
         Agent, Directory, Machine, Plugin, Role, SecondNode, WholeNode, http_get, image_of, named::is_of, programs,
         reasons, until,
     },
-    plugin::{READER, two_findings},
+    plugin::two_findings,
 };
 
 const SCRIPT: &str = include_str!("before");
@@ -171,24 +171,14 @@ fn each_plugin_shows_the_findings_of_each_agent_and_the_versions_of_all() {
     let programs = Program::both();
     let [before, now] = &programs;
     import(before, &[&second.machine]);
-    for name in ["shop", "office"] {
-        node.namespace(name);
-    }
-    let person = node.person();
-    prepare(&person);
-    person.types(&format!("{INSTALL} {READER}"));
-    roll_out(&person);
-    let (_, port) = served(&node);
-    for (name, place) in [("printer", "n1"), ("scanner", "n2")] {
-        let more = json!({"hostNetwork": true, "nodeName": place});
-        node.stranger("office", name, &[&format!("0.0.0.0:{port}"), "process"], &more);
-    }
+    an_incident_on_each_node(&node);
     // An update that is between two nodes.
     let container = json!({"name": "portreeve", "image": IMAGE_BEFORE});
     let patch = json!({"spec": {
         "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
         "template": {"spec": {"containers": [container]}},
     }});
+    let person = node.person();
     person.types(&format!("kubectl -n portreeve patch daemonset portreeve -p {patch}"));
     let of_n2 = "-l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=n2";
     person.types(&format!("kubectl -n portreeve delete pod {of_n2}"));
