@@ -120,7 +120,7 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
         let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
         assert_eq!(code, 2, "suggest --host without pods, {why}: {text}{notes}");
     }
-    // Each answer is about Services: no reason excuses them.
+    // Each of these answers needs Services: no reason excuses their absence.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {

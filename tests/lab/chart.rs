@@ -19,6 +19,9 @@ const PREPARE: [&str; 2] = [
 ];
 pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
+/// Grants `observer` what `kubectl portreeve` needs, and nothing else.
+const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
+                      --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
 /// An old release, with the values of its values.yaml.
@@ -75,6 +78,23 @@ pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     node.stranger("shop", "web", &["0.0.0.0:8080", "pod"], &json!({"nodeName": "n1"}));
     let port = service["spec"]["ports"][0]["nodePort"].as_u64().expect("a nodePort");
     (service, port)
+}
+
+/// Installs the chart with a reader. Then a pod on each of two nodes listens on the nodePort of a Service. Returns the port.
+pub(crate) fn an_incident_on_each_node(node: &WholeNode) -> u64 {
+    for name in ["shop", "office"] {
+        node.namespace(name);
+    }
+    let person = node.person();
+    prepare(&person);
+    person.types(&format!("{INSTALL} {READER}"));
+    roll_out(&person);
+    let (_, port) = served(node);
+    for (name, place) in [("printer", "n1"), ("scanner", "n2")] {
+        let more = json!({"hostNetwork": true, "nodeName": place});
+        node.stranger("office", name, &[&format!("0.0.0.0:{port}"), "process"], &more);
+    }
+    port
 }
 
 #[test]

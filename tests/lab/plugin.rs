@@ -6,13 +6,9 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use serde_json::{Value, json};
 
 use crate::{
-    chart::{INSTALL, prepare, roll_out, served},
+    chart::an_incident_on_each_node,
     parts::{Plugin, SecondNode, WholeNode, find, until},
 };
-
-/// Grants `observer` what `kubectl portreeve` needs, and nothing else.
-pub const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
-                      --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 
 /// The document that `kubectl portreeve check -o json` prints, once it has findings on both nodes.
 pub fn two_findings(observer: &Plugin) -> Value {
@@ -29,18 +25,7 @@ pub fn two_findings(observer: &Plugin) -> Value {
 fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_and_no_others() {
     let node = WholeNode::start();
     let second = SecondNode::join(&node);
-    for name in ["shop", "office"] {
-        node.namespace(name);
-    }
-    let person = node.person();
-    prepare(&person);
-    person.types(&format!("{INSTALL} {READER}"));
-    roll_out(&person);
-    let (_, port) = served(&node);
-    for (name, place) in [("printer", "n1"), ("scanner", "n2")] {
-        let more = json!({"hostNetwork": true, "nodeName": place});
-        node.stranger("office", name, &[&format!("0.0.0.0:{port}"), "process"], &more);
-    }
+    let port = an_incident_on_each_node(&node);
 
     let observer = Plugin::of(&node.cluster.kubeconfig("observer"));
     let document = two_findings(&observer);

@@ -201,16 +201,18 @@ impl Agent {
             // Without this task the agent would continue to report that nothing is wrong.
             ended = tasks.ended() => bail!("{ended}"),
         }
-        // The agent still writes the last Events and its condition, if the API server answers in time.
-        let last_writes = async {
+        // The agent still writes the last Events and its condition, if the API server answers in time. Neither waits for the other.
+        let condition = async {
             if let Some(condition) = &self.condition {
                 condition.stop(now()).await;
             }
+        };
+        let events = async {
             if let Some(recorder) = &self.recorder {
                 recorder.idle().await;
             }
         };
-        drop(timeout(LAST_WRITES_TIMEOUT, last_writes).await);
+        drop(timeout(LAST_WRITES_TIMEOUT, async { tokio::join!(condition, events) }).await);
         info!("stopped");
         Ok(())
     }

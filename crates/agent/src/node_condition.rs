@@ -34,12 +34,14 @@ const NODE: usize = 8 << 20;
 /// The longest failure in a log line, in bytes.
 const FAILURE: usize = 256;
 
-/// When the condition is written.
+/// When the condition is written. With many nodes, a new state waits for this node's turn, too. The last write, at the stop, waits for
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTiming {
-    /// The shortest time between two writes, and the first wait after a failure.
+    /// The shortest time between two writes. The wait after a failure begins with this time, and doubles with each failure.
     pub least: Duration,
-    /// The time between two writes of the same state, and the longest wait after a failure.
+    /// The time between two writes of the same state. The wait after a failure doubles up to this time, and is by chance up to twice as
+    /// long.
     pub heartbeat: Duration,
 }
 

@@ -88,7 +88,7 @@ pub(super) enum Part<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MapEntry<'a> {
-    /// The node's name.
+    /// The node's name, which `nodes` has, too.
     node: Arc<str>,
     /// The node and its scan.
     nodes: &'a [NodeScan],

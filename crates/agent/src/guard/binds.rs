@@ -1,12 +1,8 @@
 //! Which binds the hook reports, and what a reported bind means: pure functions of a snapshot.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering},
-    },
     time::Duration,
 };
 
@@ -22,7 +18,6 @@ use portreeve_rules::{
     findings::{Evidence, Key, Severity, Step, Subject, Verdict},
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
-use tracing::warn;
 
 /// The most addresses of a family that are claimed for a port. A `bind` of every address meets any of them.
 const ADDRESSES: usize = 64;
@@ -165,26 +160,24 @@ pub(super) struct Conflict {
 
 /// What a bind means. `None` is no conflict, or none for certain: for example the claim is gone, or a container runtime holds the
 /// hostPort for its pod.
+///
+/// # Errors
+/// If no rule could judge the bind, because an input was not read.
 pub(super) fn conflict(
     snapshot: &Snapshot,
     bind: &Bind,
     cgroup: Result<Cgroup, Gap>,
     stale: Duration,
-) -> Option<Conflict> {
+) -> Result<Option<Conflict>, Gap> {
     let socket = socket_of(bind, cgroup);
     let (judged, unread) = judge(snapshot, &socket);
-    let (key, claim) = match &judged {
-        Some((key, _)) => (key.clone(), in_words(snapshot, key)?),
-        None if bind.answer == Answer::Refused => {
-            let key = refused_key(snapshot, &socket)?;
-            let claim = in_words(snapshot, &key)?;
-            (key, claim)
-        }
-        None => {
-            unread.into_iter().for_each(|gap| not_judged(&gap));
-            return None;
-        }
+    let key = match &judged {
+        Some((key, _)) => Some(key.clone()),
+        None if bind.answer == Answer::Refused => refused_key(snapshot, &socket),
+        None => return unread.map_or(Ok(None), Err),
     };
+    let named = key.and_then(|key| Some((in_words(snapshot, &key)?, key)));
+    let Some((claim, key)) = named else { return Ok(None) };
     let pod = pod_of(snapshot, &socket.owner);
     let who = match pod {
         Some(pod) if !bind.name.is_empty() => {
@@ -214,20 +207,7 @@ pub(super) fn conflict(
     let step = step.map_or_else(|| format!("give the process or {claim} another number"), str::to_owned);
     note.push_str(&format!(" Remedy: {step}"));
     let maker = pod.map_or_else(|| Subject::this_node(snapshot), Subject::pod);
-    Some(Conflict { key, maker, note })
-}
-
-/// The number of binds that no rule could judge, because an input was not read.
-pub(super) static NOT_JUDGED: AtomicU64 = AtomicU64::new(0);
-
-/// Counts such a bind, and logs each reason once.
-fn not_judged(gap: &Gap) {
-    static LOGGED: Mutex<BTreeSet<(Source, Why)>> = Mutex::new(BTreeSet::new());
-    NOT_JUDGED.fetch_add(1, Ordering::Relaxed);
-    let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
-    if logged.insert((gap.source, gap.why)) {
-        warn!(reason = gap.detail, "a bind of a claimed port has no Event, because an input was not read");
-    }
+    Ok(Some(Conflict { key, maker, note }))
 }
 
 fn command(bind: &Bind) -> String {
@@ -378,19 +358,15 @@ mod tests {
     }
 
     fn conflict_of(world: &Snapshot, bind: &Bind) -> Option<Conflict> {
-        conflict(world, bind, group(UNIT, None), Duration::from_secs(60))
+        conflict(world, bind, group(UNIT, None), Duration::from_secs(60)).expect("each input was read")
     }
 
     #[test]
-    fn a_bind_that_no_rule_can_judge_is_counted() {
-        let bind = bind("0.0.0.0:30080", Answer::Allowed);
-        let before = NOT_JUDGED.load(Ordering::Relaxed);
-        assert!(conflict_of(&world(), &bind).is_some());
-        assert_eq!(NOT_JUDGED.load(Ordering::Relaxed), before);
+    fn a_bind_that_no_rule_can_judge_names_the_unread_input() {
         let mut world = world();
         world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
-        assert_eq!(conflict_of(&world, &bind), None);
-        assert_eq!(NOT_JUDGED.load(Ordering::Relaxed), before + 1);
+        let unread = conflict(&world, &bind("0.0.0.0:30080", Answer::Allowed), group(UNIT, None), Duration::ZERO);
+        assert_eq!(unread.map_err(|gap| (gap.source, gap.why)), Err((Source::Addresses, Why::Torn)));
     }
 
     #[test]
@@ -551,7 +527,7 @@ mod tests {
         let world = world().pod("squatter", |pod| pod.host_network = true);
         let group = group("/kubepods/poduid-squatter/c1", Some("uid-squatter"));
         let conflict = conflict(&world, &bind("192.0.2.1:30080", Answer::Refused), group, Duration::ZERO);
-        let Conflict { maker, note, .. } = conflict.expect("a conflict");
+        let Ok(Some(Conflict { maker, note, .. })) = conflict else { panic!("no conflict: {conflict:?}") };
         assert_eq!((maker.kind.name(), maker.name.as_str()), ("Pod", "squatter"));
         assert!(note.contains("of pod default/squatter to 192.0.2.1:30080/tcp"), "{note}");
     }
@@ -560,7 +536,7 @@ mod tests {
     fn without_the_name_of_the_process_its_pod_or_unit_is_named() {
         let world = world().pod("squatter", |pod| pod.host_network = true);
         let bind = Bind { name: String::new(), ..bind("0.0.0.0:30080", Answer::Allowed) };
-        let of = |group| conflict(&world, &bind, group, Duration::ZERO).expect("a conflict").note;
+        let of = |group| conflict(&world, &bind, group, Duration::ZERO).ok().flatten().expect("a conflict").note;
         let pod = of(group("/kubepods/poduid-squatter/c1", Some("uid-squatter")));
         assert!(pod.contains("and pod default/squatter called bind for 0.0.0.0:30080/tcp"), "{pod}");
         let unit = of(group(UNIT, None));
@@ -571,7 +547,7 @@ mod tests {
     fn a_bind_that_is_no_conflict_is_none() {
         let proxy = group("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"));
         let bound = bind("0.0.0.0:30080", Answer::Allowed);
-        assert_eq!(conflict(&world(), &bound, proxy, Duration::ZERO), None, "it is the proxy's own");
+        assert_eq!(conflict(&world(), &bound, proxy, Duration::ZERO), Ok(None), "it is the proxy's own");
         assert_eq!(conflict_of(&Snapshot::healthy(), &bound), None, "the Service is gone");
         assert_eq!(conflict_of(&Snapshot::healthy(), &bind("0.0.0.0:30080", Answer::Refused)), None);
         let of_pod = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));

@@ -1,7 +1,7 @@
 //! The bind hook in a thread of its own: it keeps the claims in the kernel, and reports each bind of one.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     future::pending,
     os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
@@ -76,6 +76,8 @@ pub(super) struct HookState {
     pub(super) lost: u64,
     /// Binds without an Event, because there were too many of other kinds or of this control group.
     pub(super) unreported: u64,
+    /// Binds that no rule could judge, because an input was not read.
+    pub(super) unread: u64,
 }
 
 /// The hook's answers, with their names in metrics.
@@ -88,7 +90,15 @@ pub(super) const ANSWERS: [(Answer, &str); 4] = [
 
 impl HookState {
     pub(super) fn of(mode: Mode) -> Self {
-        Self { mode, is_attached: false, is_behind: false, binds: [0; ANSWERS.len()], lost: 0, unreported: 0 }
+        Self {
+            mode,
+            is_attached: false,
+            is_behind: false,
+            binds: [0; ANSWERS.len()],
+            lost: 0,
+            unreported: 0,
+            unread: 0,
+        }
     }
 }
 
@@ -195,6 +205,8 @@ struct Follower {
     own: HashMap<ClaimId, Instant>,
     /// The folders of `--allow` that are not there.
     absent: Vec<PathBuf>,
+    /// The unread inputs without which no rule could judge a bind. Each is logged once.
+    logged: BTreeSet<(Source, Why)>,
 }
 
 impl Follower {
@@ -219,6 +231,7 @@ impl Follower {
             proxy: None,
             own: HashMap::new(),
             absent: Vec::new(),
+            logged: BTreeSet::new(),
         };
         follower.change(|state| state.is_attached = true);
         Ok(follower)
@@ -346,9 +359,14 @@ impl Follower {
         // A pod that binds when it starts is newer than the snapshot.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
         snapshot.cluster.pods = self.cluster.facts().pods.clone();
-        let Some(conflict) = conflict(&snapshot, bind, cgroup, self.config.stale) else {
-            return self.limit.forget(bind);
-        };
+        let judged = conflict(&snapshot, bind, cgroup, self.config.stale);
+        if let Err(gap) = &judged {
+            self.change(|state| state.unread += 1);
+            if self.logged.insert((gap.source, gap.why)) {
+                warn!(reason = gap.detail, "a bind of a claimed port has no Event, because an input was not read");
+            }
+        }
+        let Ok(Some(conflict)) = judged else { return self.limit.forget(bind) };
         warn!(note = conflict.note, rule = conflict.key.name(), "a process called bind for a claimed port");
         if let Some(reporter) = &self.reporter {
             reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());

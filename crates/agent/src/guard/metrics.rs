@@ -1,12 +1,11 @@
 //! The guard's metrics.
 
-use std::{fmt, sync::atomic::Ordering, time::Duration};
+use std::{fmt, time::Duration};
 
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::{
     GuardState,
-    binds::NOT_JUDGED,
     hook::{ANSWERS, HookState, mode_in_words},
 };
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
@@ -82,10 +81,7 @@ impl Collector for Exported {
                 vec![(mode_in_words(hook.mode), u64::from(hook.is_attached && !hook.is_behind))]
             }),
             of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
-            of_hook(state.hook, |hook| {
-                let unread = NOT_JUDGED.load(Ordering::Relaxed);
-                vec![("lost", hook.lost), ("limit", hook.unreported), ("unread", unread)]
-            }),
+            of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported), ("unread", hook.unread)]),
         ];
         for (metric, samples) in GUARD_METRICS.iter().zip(samples) {
             Family { metric, samples }.encode(&mut encoder)?;
@@ -134,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_hook_that_is_not_attached_is_no_absent_series() {
-        let hook = HookState { binds: [1, 2, 3, 4], lost: 5, unreported: 6, ..HookState::of(BindMode::Refuse) };
+        let none_yet = HookState::of(BindMode::Refuse);
+        let hook = HookState { binds: [1, 2, 3, 4], lost: 5, unreported: 6, unread: 7, ..none_yet };
         let state = GuardState { hook: Some(hook), ..GuardState::default() };
         let text = metrics(Exported { state, view_age: Duration::ZERO }, Exposition::Text).expect("metrics");
         for line in [
@@ -142,7 +139,7 @@ mod tests {
             "portreeve_guard_binds_total{answer=\"refused\"} 2",
             "portreeve_guard_unreported_binds_total{reason=\"lost\"} 5",
             "portreeve_guard_unreported_binds_total{reason=\"limit\"} 6",
-            "portreeve_guard_unreported_binds_total{reason=\"unread\"} ",
+            "portreeve_guard_unreported_binds_total{reason=\"unread\"} 7",
         ] {
             assert!(text.lines().any(|it| it.starts_with(line)), "{line} in {text}");
         }
