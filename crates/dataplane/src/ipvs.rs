@@ -40,7 +40,11 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
-        // ipvs mode falls back to the endpoints of other nodes (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        // ipvs mode falls back to the endpoints of other nodes, without masquerading. A remote client gets the answer from the pod's address,
+        // and discards the answer (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        (Backing::Elsewhere | Backing::ElsewhereOutside, true) if connection.from == Vantage::Remote => {
+            Outcome::TimedOut
+        }
         (_, true) => Outcome::Pod,
     }
 }

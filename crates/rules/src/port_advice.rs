@@ -106,10 +106,7 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
 fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     let is_ipvs = snapshot.is_in(Mode::Ipvs);
-    let is_lost = |it: &&Answered| match (it.from, &it.outcome) {
-        (Vantage::Remote, Ok(outcome)) => *outcome == Outcome::TimedOut || is_ipvs && *outcome == Outcome::Pod,
-        _ => false,
-    };
+    let is_lost = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
     let by = answers.iter().filter(is_lost).find_map(|it| claimants.get(it.by?))?;
     let services = snapshot.cluster.services.known_part(Unread::Adds);
     let (service, entry, _) = served_node_ports(snapshot, services)

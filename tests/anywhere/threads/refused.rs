@@ -179,6 +179,7 @@ fn kubernetes_125167() -> Served {
     World::of(&[local + &slice])
         .mode(Mode::Ipvs)
         .owner("31444")
+        .says("remote clients to 192.0.2.1, 192.0.2.2: connections time out, because of Service shop/elsewhere")
         .says("if remote clients time out: Service shop/elsewhere")
         .names("node-port", "Service shop/elsewhere")
         .advises("connect to a node that has one of these pods")

@@ -1,8 +1,12 @@
 //! The node `n1`: the calling thread's network namespace, alone or between a client and pods.
 
-use std::net::{IpAddr, SocketAddr};
+use std::{
+    net::{IpAddr, SocketAddr},
+    process::Command,
+};
 
 use super::{
+    commands::run,
     namespace::{Namespace, enter, ip, sysctl},
     talk::{Answer, Server},
 };
@@ -71,6 +75,15 @@ impl Wired {
         ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
         client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
+        // A pod of another node answers the client by that node, with the pod's address: the client discards such an answer.
+        backend.run(|| {
+            for (family, from, to) in
+                [("-4", Self::ELSEWHERE[0], "192.0.2.100"), ("-6", Self::ELSEWHERE[1], "2001:db8::100")]
+            {
+                let rule = [family, "rule", "add", "from", from, "to", to, "blackhole"];
+                run(Command::new("ip").args(rule)).expect("a rule");
+            }
+        });
         let everywhere = SocketAddr::new(IpAddr::from([0; 16]), Self::PORT);
         let server = backend.run(move || Server::on(everywhere, Answer::Pod));
         Self { _server: server, client, pod, backend }
