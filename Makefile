@@ -37,11 +37,11 @@ test: root ## Install what is missing, lint, and run every test that needs no cl
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
-lab: root ## Run the tests that need the real parts, check the words, and that the plugin compiles for macOS; needs root
+lab: root ## Run the tests that need the real parts, and long ones; check the words, and that the plugin compiles for macOS; needs root
 	@tools/timed 'tools of lab' tools/install image lab helm
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
-	@tools/timed 'build lab' $(NEXTEST) --profile lab --test lab --test delivery --no-run
-	@tools/timed 'lab' $(NEXTEST) --profile lab --test lab --test delivery
+	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
+	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
 	@$(MAKE) --no-print-directory words
 	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings

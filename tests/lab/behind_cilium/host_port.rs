@@ -36,6 +36,6 @@ fn a_host_port_in_the_node_port_range_is_ignored_and_told_and_one_beside_it_is_s
 
     let look = Look::check_with(&["--rule", RULE], &node.cluster.kubeconfig("observer"));
     let [finding] = &look.findings(RULE)[..] else { panic!("{:#}", look.json) };
-    assert_eq!((&finding["port"], &finding["outcome"]), (&json!(30600), &json!("ignored")));
+    assert_eq!((&finding["port"], &finding["variant"]), (&json!(30600), &json!("ignored")));
     assert_eq!((&finding["severity"], &finding["subject"]["name"]), (&json!("warning"), &json!("edge-30600")));
 }
