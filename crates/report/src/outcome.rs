@@ -21,6 +21,9 @@ pub enum CheckResult {
     NotChecked = 2,
 }
 
+/// The end of the words about no findings, if an unread input left rules without an answer and the result is clear.
+pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
+
 /// An unjudged input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
