@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ContainerPort, ContainerPorts, Gap, Holder, Mode, Netfilter, Owner, PodNamespace,
-    PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why, Workload,
-    WorkloadKind,
+    CiliumConfig, Claimant, ContainerPort, ContainerPorts, EphemeralUse, Gap, Holder, Mode, Netfilter, Owner,
+    PodNamespace, PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why,
+    Workload, WorkloadKind,
     healthy::{daemon, held, objects, proxy_holder, seen},
 };
 use portreeve_report::{CheckResult, Report, npd_line};
@@ -127,6 +127,25 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
             assert_eq!(code, 2, "{verb:?} without services, {why}: {text}{notes}");
         }
+    }
+}
+
+#[test]
+fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
+    let mut world = cli::healthy();
+    world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 2323, busiest: Vec::new() });
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, &world).expect("a snapshot is JSON");
+    let none = "This node has no ephemeral port: new outgoing connections fail.";
+    for (setting, wanted, words) in [
+        ("ip_local_port_range=40000 42000", 2, "2323 sockets of this node may use the 2001 ephemeral ports"),
+        ("ip_local_port_range=40000 50000", 0, "nothing would change"),
+        ("ip_local_reserved_ports=32768-60999", 1, none),
+        ("ip_local_reserved_ports=0-65535", 1, none),
+    ] {
+        let (code, text, notes) = ended(binary().args(["what-if", "--set", setting, "--snapshot"]).arg(file.path()));
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code == wanted && text.contains(words), "{setting}: {code} {text}{notes}");
     }
 }
 
