@@ -131,6 +131,28 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
 }
 
 #[test]
+fn a_verb_with_a_clear_result_names_the_input_that_was_not_read() {
+    let world = serde_json::to_value(cli::healthy()).expect("JSON");
+    let what_if: &[&str] = &["what-if", "--set", "ip_local_port_range=32768-60999"];
+    for (verb, place, source, why, words) in [
+        (what_if, "/kernel/sysctls/ip_local_port_range", "sysctls", "not-permitted", "not permitted: kernel settings"),
+        (what_if, "/cluster/pods", "pods", "not-permitted", "not permitted: Pods"),
+        (what_if, "/cluster/pods", "pods", "not-requested", "not given: Pods\n"),
+        (what_if, "/cluster/nodes", "nodes", "not-permitted", "not permitted: Nodes"),
+    ] {
+        let file = without(&world, place, source, why);
+        let ask = |form: &[&str]| ended(binary().args(verb).args(form).arg("--snapshot").arg(file.path()));
+        let (code, text, notes) = ask(&[]);
+        assert!(code == 0 && text.contains(words), "{verb:?} without {source}: {code} {text}{notes}");
+        assert!(!text.contains("nothing would change\n"), "{verb:?} without {source}: {text}");
+        let (_, document, _) = ask(&["-o", "json"]);
+        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let mut named = document["unknown"].as_array().expect("a list").iter();
+        assert!(named.any(|it| it["detail"] == "it was taken away"), "{verb:?} without {source}: {document:#}");
+    }
+}
+
+#[test]
 fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
     let mut world = cli::healthy();
     world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 2323, busiest: Vec::new() });
