@@ -134,11 +134,14 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
 fn a_verb_with_a_clear_result_names_the_input_that_was_not_read() {
     let world = serde_json::to_value(cli::healthy()).expect("JSON");
     let what_if: &[&str] = &["what-if", "--set", "ip_local_port_range=32768-60999"];
+    let reserve: &[&str] = &["reserve", "--check"];
     for (verb, place, source, why, words) in [
         (what_if, "/kernel/sysctls/ip_local_port_range", "sysctls", "not-permitted", "not permitted: kernel settings"),
         (what_if, "/cluster/pods", "pods", "not-permitted", "not permitted: Pods"),
         (what_if, "/cluster/pods", "pods", "not-requested", "not given: Pods\n"),
         (what_if, "/cluster/nodes", "nodes", "not-permitted", "not permitted: Nodes"),
+        (reserve, "/cluster/pods", "pods", "not-permitted", "ports of servers: it was taken away\n"),
+        (reserve, "/cluster/pods", "pods", "not-requested", "ports of servers: it was taken away\n"),
     ] {
         let file = without(&world, place, source, why);
         let ask = |form: &[&str]| ended(binary().args(verb).args(form).arg("--snapshot").arg(file.path()));
@@ -147,7 +150,8 @@ fn a_verb_with_a_clear_result_names_the_input_that_was_not_read() {
         assert!(!text.contains("nothing would change\n"), "{verb:?} without {source}: {text}");
         let (_, document, _) = ask(&["-o", "json"]);
         let document: Value = serde_json::from_str(&document).expect("JSON");
-        let mut named = document["unknown"].as_array().expect("a list").iter();
+        let unknown = if verb == reserve { &document["nodes"][0]["unknown"] } else { &document["unknown"] };
+        let mut named = unknown.as_array().expect("a list").iter();
         assert!(named.any(|it| it["detail"] == "it was taken away"), "{verb:?} without {source}: {document:#}");
     }
 }
