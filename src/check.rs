@@ -2,7 +2,7 @@
 
 use std::{mem, process::ExitCode};
 
-use super::{console::Console, report::ReportFlags, sources::Sources};
+use super::{command_line::UsageError, console::Console, report::ReportFlags, sources::Sources};
 use portreeve_report::Setting;
 
 #[derive(Debug, clap::Args)]
@@ -23,7 +23,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, settings, report } = args;
     let is_live = sources.is_live();
     let mut snapshot = sources.one_snapshot(report.skipped(), true, console)?;
-    settings.iter().for_each(|setting| setting.apply(&mut snapshot));
+    Setting::apply_all(&settings, &mut snapshot).map_err(UsageError)?;
     let ended = report.print(&snapshot, is_live, console);
     // The memory is not freed, because the process ends.
     mem::forget(snapshot);

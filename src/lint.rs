@@ -181,10 +181,10 @@ impl Args {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
-        if source == Source::Cluster {
-            failures.extend(unread(&around).into_iter().map(|gap| (gap, None)));
-        }
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
+        if source == Source::Cluster {
+            failures.extend(unread(&around, named.as_ref()).into_iter().map(|gap| (gap, None)));
+        }
         let range = range(named, &around);
         let against = (source == Source::Cluster).then(|| match around.cluster.pods.gap() {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),

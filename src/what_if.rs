@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 use clap::ValueEnum;
 
 use super::{
+    command_line::UsageError,
     console::Console,
     scope::{Behind, NodeResult, NodeResults, Scope, Wanted},
 };
@@ -63,10 +64,13 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let Args { settings, scope, output } = args;
     let (settings, parsed): (Vec<String>, Vec<Setting>) =
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
-    let mut what_if = WhatIf::default();
+    let (mut what_if, mut refused) = (WhatIf::default(), None);
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
     let NodeResults { results, nodes, partial, scope, .. } =
-        scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if))?;
+        scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
+    if let Some(words) = refused {
+        return Err(UsageError(words).into());
+    }
     if let Some(partial) = partial {
         console.print_note(&partial);
     }
@@ -87,10 +91,19 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node with its current settings, and with the changed settings.
-fn compare(snapshot: &Snapshot, settings: &[Setting], what_if: &mut WhatIf) -> Result<(), Gap> {
+/// Judges a node with its current settings, and with the changed settings. `refused` gets the words if a kernel refuses
+/// them.
+fn compare(
+    snapshot: &Snapshot,
+    settings: &[Setting],
+    what_if: &mut WhatIf,
+    refused: &mut Option<String>,
+) -> Result<(), Gap> {
     let mut supposed = snapshot.clone();
-    settings.iter().for_each(|setting| setting.apply(&mut supposed));
+    if let Err(words) = Setting::apply_all(settings, &mut supposed) {
+        refused.get_or_insert(words);
+        return Ok(());
+    }
     let limits = Limits::default();
     let switches = settings.iter().any(|setting| matches!(setting, Setting::ProxyMode(_)));
     if switches {

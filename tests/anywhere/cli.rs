@@ -202,6 +202,11 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let path = file.path().to_str().expect("UTF-8");
     // A form that FORMS lacks would not be tested here.
     let forms = format!("[possible values: {}]", FORMS.join(", "));
+    let node = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&node, &healthy()).expect("a snapshot is JSON");
+    let node = node.path().to_str().expect("UTF-8");
+    let refused =
+        "refuses ip_local_port_range=80-5000 with ip_unprivileged_port_start=1024: wanted a range from 1024 on";
     for (arguments, wanted) in [
         (vec![], "Usage"),
         (vec!["chek"], "check"),
@@ -212,6 +217,11 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
         (vec!["check", "--request-timeout", "0s"], "from 1ms to 1h"),
         (vec!["check", "--services", "a", "--kubeconfig", "b"], "--kubeconfig"),
         (vec!["check", "--snapshot", path, "--set", "ip_local_portrange=1-2"], "ip_local_port_range"),
+        (vec!["what-if", "--set", "ip_local_port_range=0 0"], "ip_local_port_range=0 0"),
+        (vec!["what-if", "--set", "ip_local_port_range=0 0"], "wanted FIRST-LAST, each 1 to 65535"),
+        (vec!["what-if", "--set", "tcp_tw_reuse=9"], "wanted 0, 1 or 2"),
+        (vec!["what-if", "--snapshot", node, "--set", "ip_local_port_range=80 5000"], refused),
+        (vec!["check", "--snapshot", node, "--set", "ip_unprivileged_port_start=40000"], "refuses ip_local_port_range"),
         (vec!["explain", "listener-on-node-prot"], "listener-on-node-port"),
         (vec!["man", "chek"], "check"),
     ] {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ContainerPort, ContainerPorts, Gap, Holder, Mode, Netfilter, Owner, PodNamespace,
-    PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why, Workload,
-    WorkloadKind,
+    CiliumConfig, Claimant, ContainerPort, ContainerPorts, EphemeralUse, Gap, Holder, Mode, Netfilter, Owner,
+    PodNamespace, PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why,
+    Workload, WorkloadKind,
     healthy::{daemon, held, objects, proxy_holder, seen},
 };
 use portreeve_report::{CheckResult, Report, npd_line};
@@ -127,6 +127,51 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
             assert_eq!(code, 2, "{verb:?} without services, {why}: {text}{notes}");
         }
+    }
+}
+
+#[test]
+fn a_verb_with_a_clear_result_names_the_input_that_was_not_read() {
+    let world = serde_json::to_value(cli::healthy()).expect("JSON");
+    let what_if: &[&str] = &["what-if", "--set", "ip_local_port_range=32768-60999"];
+    let reserve: &[&str] = &["reserve", "--check"];
+    for (verb, place, source, why, words) in [
+        (what_if, "/kernel/sysctls/ip_local_port_range", "sysctls", "not-permitted", "not permitted: kernel settings"),
+        (what_if, "/cluster/pods", "pods", "not-permitted", "not permitted: Pods"),
+        (what_if, "/cluster/pods", "pods", "not-requested", "not given: Pods\n"),
+        (what_if, "/cluster/nodes", "nodes", "not-permitted", "not permitted: Nodes"),
+        (reserve, "/cluster/pods", "pods", "not-permitted", "ports of servers: it was taken away\n"),
+        (reserve, "/cluster/pods", "pods", "not-requested", "ports of servers: it was taken away\n"),
+    ] {
+        let file = without(&world, place, source, why);
+        let ask = |form: &[&str]| ended(binary().args(verb).args(form).arg("--snapshot").arg(file.path()));
+        let (code, text, notes) = ask(&[]);
+        assert!(code == 0 && text.contains(words), "{verb:?} without {source}: {code} {text}{notes}");
+        assert!(!text.contains("nothing would change\n"), "{verb:?} without {source}: {text}");
+        let (_, document, _) = ask(&["-o", "json"]);
+        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let unknown = if verb == reserve { &document["nodes"][0]["unknown"] } else { &document["unknown"] };
+        let mut named = unknown.as_array().expect("a list").iter();
+        assert!(named.any(|it| it["detail"] == "it was taken away"), "{verb:?} without {source}: {document:#}");
+    }
+}
+
+#[test]
+fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
+    let mut world = cli::healthy();
+    world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 2323, busiest: Vec::new() });
+    let file = NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&file, &world).expect("a snapshot is JSON");
+    let none = "This node has no ephemeral port: new outgoing connections fail.";
+    for (setting, wanted, words) in [
+        ("ip_local_port_range=40000 42000", 2, "2323 sockets of this node may use the 2001 ephemeral ports"),
+        ("ip_local_port_range=40000 50000", 0, "nothing would change"),
+        ("ip_local_reserved_ports=32768-60999", 1, none),
+        ("ip_local_reserved_ports=0-65535", 1, none),
+    ] {
+        let (code, text, notes) = ended(binary().args(["what-if", "--set", setting, "--snapshot"]).arg(file.path()));
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(code == wanted && text.contains(words), "{setting}: {code} {text}{notes}");
     }
 }
 

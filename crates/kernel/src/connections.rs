@@ -105,10 +105,9 @@ impl Sockets {
             }
             if let Some(counting) = counting
                 && counted.contains(record.local_port)
-                && counting.counts(record)
                 && !accepting.covers(record)
             {
-                found.tally.count(record);
+                found.tally.count(counting, record);
             }
         };
         let mut found = Found::default();
@@ -208,8 +207,8 @@ impl Sockets {
                 peers: None,
             };
             (recount, _) = self.walk(&request, recount, |tally, record| {
-                if counting.counts(record) && !accepting.covers(record) {
-                    tally.count(record);
+                if !accepting.covers(record) {
+                    tally.count(counting, record);
                 }
             })?;
         }

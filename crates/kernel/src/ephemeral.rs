@@ -42,13 +42,16 @@ pub struct Counted {
 impl Counting<'_> {
     /// The answer without a walk, if no destination can use enough ports to matter.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
-        let at_most = if self.ports.is_empty() { Some(0) } else { self.at_most };
-        let at_most = at_most.filter(|at_most| *at_most < self.worth_walking || *at_most == 0)?;
+        let is_idle = |at_most: &u32| *at_most < self.worth_walking || *at_most == 0;
+        let at_most = match self.ports.is_empty() {
+            true => self.at_most.unwrap_or(0),
+            false => self.at_most.filter(is_idle)?,
+        };
         Some(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() })
     }
 
     /// Whether other connections cannot use the port of this socket.
-    pub(super) fn counts(&self, record: &Record) -> bool {
+    fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
             Some(2) => record.remote.to_canonical().is_loopback(),
@@ -122,9 +125,12 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a socket.
-    pub(super) fn count(&mut self, record: &Record) {
+    /// Counts a socket. One whose port other connections can use adds only to the upper bound.
+    pub(super) fn count(&mut self, counting: &Counting<'_>, record: &Record) {
         self.walked += 1;
+        if !counting.counts(record) {
+            return;
+        }
         let destination = Destination::of(record);
         // The common case comes first, with one search: most of a million sockets have the destination of earlier
         // sockets.
@@ -192,7 +198,7 @@ impl Tally {
                 time_wait: count.time_wait,
                 owner: Owner::NotRead,
             };
-        let at_most = counting.at_most.unwrap_or_else(|| bound(self.walked));
+        let at_most = bound(self.walked);
         let busiest = busiest.into_iter().map(report).collect();
         Counted { ephemeral: EphemeralUse { at_most, busiest }, examples }
     }
@@ -217,13 +223,14 @@ mod tests {
 
     #[test]
     fn each_destination_is_counted_on_its_own_worst_first() {
-        let mut tally = Tally::default();
+        let (mut tally, ports) = (Tally::default(), all_ports());
+        let counting = counting(&ports);
         for local_port in 40000..40010 {
-            tally.count(&towards(443, local_port, State::TimeWait));
+            tally.count(&counting, &towards(443, local_port, State::TimeWait));
         }
-        tally.count(&towards(443, 40010, State::Established));
-        tally.count(&towards(80, 40000, State::Established));
-        let Counted { ephemeral, examples } = tally.finish(&counting(&all_ports()));
+        tally.count(&counting, &towards(443, 40010, State::Established));
+        tally.count(&counting, &towards(80, 40000, State::Established));
+        let Counted { ephemeral, examples } = tally.finish(&counting);
         let reported: Vec<_> = ephemeral.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
         assert_eq!(reported, [(443, 11, 10), (80, 1, 0)]);
         assert_eq!(examples[0].state, State::Established, "TIME_WAIT has no owner to name");
@@ -232,10 +239,14 @@ mod tests {
 
     #[test]
     fn ipv4_over_an_ipv6_socket_shares_ports_with_ipv4() {
-        let mut tally = Tally::default();
-        tally.count(&record(Protocol::Tcp, State::Established, "10.0.0.1:40000", "10.0.0.2:443"));
-        tally.count(&record(Protocol::Tcp, State::Established, "[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443"));
-        assert_eq!(tally.finish(&counting(&all_ports())).ephemeral.busiest[0].used, 2);
+        let (mut tally, ports) = (Tally::default(), all_ports());
+        let counting = counting(&ports);
+        for (local, remote) in
+            [("10.0.0.1:40000", "10.0.0.2:443"), ("[::ffff:10.0.0.1]:40001", "[::ffff:10.0.0.2]:443")]
+        {
+            tally.count(&counting, &record(Protocol::Tcp, State::Established, local, remote));
+        }
+        assert_eq!(tally.finish(&counting).ephemeral.busiest[0].used, 2);
     }
 
     #[test]
@@ -251,6 +262,17 @@ mod tests {
         }
         let established = Counting { ports: &ports, at_most: None, worth_walking: 0, tcp_tw_reuse: Some(1) };
         assert!(established.counts(&towards(443, 40000, State::Established)));
+    }
+
+    #[test]
+    fn the_bound_after_a_walk_has_every_socket_of_the_walk_and_no_other() {
+        let ports = all_ports();
+        let counting = Counting { at_most: Some(500), tcp_tw_reuse: Some(1), ..counting(&ports) };
+        assert_eq!(Tally::default().finish(&counting).ephemeral.at_most, 0, "no socket has one of the ports");
+        let mut tally = Tally::default();
+        tally.count(&counting, &towards(443, 40000, State::TimeWait));
+        let EphemeralUse { at_most, busiest } = tally.finish(&counting).ephemeral;
+        assert_eq!((at_most, busiest), (1, vec![]), "with another tcp_tw_reuse it counts");
     }
 
     #[test]
@@ -276,16 +298,12 @@ mod tests {
 
     #[test]
     fn one_walk_gives_an_upper_bound_if_no_destination_matters() {
-        let mut tally = Tally::default();
+        let (mut tally, ports) = (Tally::default(), all_ports());
         for index in 0..3 * u16::try_from(COUNTED).expect("few") {
-            tally.count(&record(
-                Protocol::Tcp,
-                State::Established,
-                "10.0.0.1:40000",
-                &format!("10.1.{}.{}:{}", index >> 8, index & 255, 1),
-            ));
+            let remote = format!("10.1.{}.{}:{}", index >> 8, index & 255, 1);
+            let record = record(Protocol::Tcp, State::Established, "10.0.0.1:40000", &remote);
+            tally.count(&counting(&ports), &record);
         }
-        let ports = all_ports();
         let counting = Counting { worth_walking: 100, at_most: Some(500_000), ..counting(&ports) };
         assert!(tally.recount(&counting).is_none());
         let Counted { ephemeral, examples } = tally.clone().finish(&counting);
@@ -308,6 +326,6 @@ mod tests {
         assert!(nowhere.ephemeral_use(&busy, &[]).is_err());
         let none = PortSet::default();
         let reserved = Counting { ports: &none, ..busy };
-        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 0);
+        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 100);
     }
 }

@@ -309,7 +309,7 @@ mod tests {
         assert_eq!(namespaces.len(), 1);
         let used = namespaces[0].ephemeral.seen().expect("read");
         let reported: Vec<_> = used.busiest.iter().map(|one| (one.port, one.used, one.time_wait)).collect();
-        assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, reported), (UID, 4, vec![(443, 2, 1)]));
+        assert_eq!((namespaces[0].pod_uid.as_str(), used.at_most, reported), (UID, 2, vec![(443, 2, 1)]));
         assert_eq!(namespaces[0].listening.as_ref().expect("walked").to_string(), "80");
     }
 

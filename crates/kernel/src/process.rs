@@ -325,10 +325,15 @@ pub fn booted() -> Option<Timestamp> {
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
-/// A command line with its arguments joined by spaces. Only the part that can be kept is processed.
+/// A command line with its arguments joined by spaces. Line breaks and tabs in an argument become one space, because
+/// `text::clean` would join the words around them. Only the part that can be kept is processed.
 pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
-    let arguments: Vec<_> = line.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+    let in_one_line = |argument: &[u8]| {
+        let text = String::from_utf8_lossy(argument);
+        text.split(['\n', '\r', '\t']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
+    };
+    let arguments: Vec<_> = line.split(|byte| *byte == 0).map(in_one_line).collect();
     arguments.join(" ").trim_end().to_owned()
 }
 

@@ -12,6 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{
     CheckResult, Report, ScanAge,
     map::{COLOURS, blocks, legend},
+    outcome::NOT_ALL_READ,
     remedies::lines,
     rule_pages::{Part, documentation, parts},
     table,
@@ -185,7 +186,7 @@ fn state(report: &Report<'_>) -> String {
         (false, _) => format!("{}; some ports or rules not judged", reported.join(", ")),
         (true, CheckResult::NotChecked) => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
-        (true, _) => "no port conflicts found, but some input was not read".to_owned(),
+        (true, _) => format!("no port conflicts found{NOT_ALL_READ}"),
     }
 }
 

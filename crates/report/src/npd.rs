@@ -1,7 +1,7 @@
 //! One line for node-problem-detector, whose custom plugins return 0, 1 or 2 and a message (its `max_output_length` is
 //! 80 bytes by default).
 
-use super::{CheckResult, Report};
+use super::{CheckResult, Report, outcome::NOT_ALL_READ};
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Finding;
 
@@ -27,7 +27,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
         }
         CheckResult::Clear if !report.board.unknown.is_empty() => {
             let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
-            format!("no port conflicts found{}", rules.as_deref().unwrap_or(", but some input was not read"))
+            format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
         }
         CheckResult::Clear => "no port conflicts".to_owned(),
     };

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
-use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, text};
+use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, Unread, text};
 
 /// One fact that the user changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,11 +51,11 @@ impl FromStr for Setting {
             return Err(format!("wanted KEY=VALUE, with one of the keys {}", KEYS.join(", ")));
         };
         Ok(match key.trim() {
-            "ip_local_port_range" => Self::IpLocalPortRange(parse(value)?),
+            "ip_local_port_range" => Self::IpLocalPortRange(ephemeral(value)?),
             "ip_local_reserved_ports" => Self::IpLocalReservedPorts(parse(value)?),
             "ip_unprivileged_port_start" => Self::IpUnprivilegedPortStart(parse(value)?),
             "route_localnet" => Self::RouteLocalnet(switch(value)?),
-            "tcp_tw_reuse" => Self::TcpTwReuse(parse(value)?),
+            "tcp_tw_reuse" => Self::TcpTwReuse(reuse(value)?),
             "proxy_mode" => Self::ProxyMode(parse(value)?),
             "node_port_range" => Self::NodePortRange(parse(value)?),
             "node_port_addresses" => Self::NodePortAddresses(addresses(value)?),
@@ -68,6 +68,25 @@ impl FromStr for Setting {
 }
 
 impl Setting {
+    /// Puts all changed facts into a snapshot.
+    ///
+    /// # Errors
+    /// If the kernel of this node refuses the values: no range begins below `ip_unprivileged_port_start`
+    /// (net/ipv4/sysctl_net_ipv4.c).
+    pub fn apply_all(settings: &[Self], snapshot: &mut Snapshot) -> Result<(), String> {
+        settings.iter().for_each(|setting| setting.apply(snapshot));
+        let changes = |it: &Self| matches!(it, Self::IpLocalPortRange(_) | Self::IpUnprivilegedPortStart(_));
+        let sysctls = &snapshot.kernel.sysctls;
+        let range = sysctls.ip_local_port_range.known(Unread::Doubted);
+        match range.zip(sysctls.ip_unprivileged_port_start.known(Unread::Doubted)) {
+            Some((range, start)) if range.first < *start && settings.iter().any(changes) => Err(format!(
+                "the kernel of {} refuses ip_local_port_range={range} with ip_unprivileged_port_start={start}: wanted a range from {start} on",
+                text::clean(snapshot.node_name(), text::NAME)
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Puts the changed fact into a snapshot, instead of the read fact.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         let sysctls = &mut snapshot.kernel.sysctls;
@@ -76,7 +95,17 @@ impl Setting {
             Self::IpLocalReservedPorts(ports) => sysctls.ip_local_reserved_ports = Reading::Seen(ports),
             Self::IpUnprivilegedPortStart(port) => sysctls.ip_unprivileged_port_start = Reading::Seen(port),
             Self::RouteLocalnet(on) => sysctls.route_localnet = Reading::Seen(on),
-            Self::TcpTwReuse(value) => sysctls.tcp_tw_reuse = Reading::Seen(value),
+            Self::TcpTwReuse(value) => {
+                let was = sysctls.tcp_tw_reuse.known(Unread::Doubted).copied();
+                sysctls.tcp_tw_reuse = Reading::Seen(value);
+                // The scan left out the connections in TIME_WAIT whose ports the old value lets reuse: only the upper
+                // bound has them.
+                if let (Some(1), 0 | 2) | (Some(2), 0) = (was, value)
+                    && let Reading::Seen(used) = &mut snapshot.kernel.ephemeral
+                {
+                    used.busiest.clear();
+                }
+            }
             Self::ProxyMode(mode) => snapshot.suppose_mode(mode, PLACE),
             Self::NodePortRange(range) => {
                 snapshot.cluster.node_port_range = Reading::Seen(NodePortRange::configured(range, PLACE));
@@ -101,6 +130,19 @@ fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
 
 fn parse<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|error: T::Err| error.to_string())
+}
+
+/// `ip_local_port_range`, as the kernel accepts it.
+fn ephemeral(value: &str) -> Result<PortRange, String> {
+    match parse::<PortRange>(value)? {
+        range if range.first > 0 => Ok(range),
+        _ => Err("wanted FIRST-LAST, each 1 to 65535".to_owned()),
+    }
+}
+
+/// `tcp_tw_reuse`, as the kernel accepts it.
+fn reuse(value: &str) -> Result<u8, String> {
+    parse(value).ok().filter(|value| *value <= 2).ok_or_else(|| "wanted 0, 1 or 2".to_owned())
 }
 
 fn switch(value: &str) -> Result<bool, String> {
@@ -129,6 +171,7 @@ fn addresses(value: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portreeve_facts::{DestinationUse, EphemeralUse, Owner, Protocol, healthy::ip};
 
     fn supposed(settings: &[&str]) -> Snapshot {
         let mut world = Snapshot::healthy();
@@ -170,9 +213,52 @@ mod tests {
             ("node_port_addresses=10.0.0.0", "CIDR"),
             ("route_localnet=maybe", "neither true nor false"),
             ("route_localnet", "KEY=VALUE"),
+            ("ip_local_port_range=0 0", "1 to 65535"),
+            ("tcp_tw_reuse=9", "0, 1 or 2"),
         ] {
             let error = setting.parse::<Setting>().expect_err(setting);
             assert!(error.contains(wanted), "{setting}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_values_of_a_node_fit_together_as_its_kernel_requires() {
+        let applied = |settings: &[&str]| {
+            let settings: Vec<Setting> = settings.iter().map(|it| it.parse().expect("a setting")).collect();
+            Setting::apply_all(&settings, &mut Snapshot::healthy())
+        };
+        for refused in ["ip_local_port_range=1023 5000", "ip_unprivileged_port_start=32769"] {
+            let words = applied(&[refused]).expect_err(refused);
+            assert!(words.contains("ip_local_port_range=") && words.contains("wanted a range from "), "{words}");
+        }
+        for taken in [
+            &["ip_local_port_range=1024 5000"][..],
+            &["ip_unprivileged_port_start=32768"],
+            &["ip_local_port_range=1 5", "ip_unprivileged_port_start=0"],
+            &["ip_local_reserved_ports=0-65535"],
+        ] {
+            assert_eq!(applied(taken), Ok(()), "{taken:?}");
+        }
+    }
+
+    #[test]
+    fn counts_without_connections_in_time_wait_do_not_last_if_these_count() {
+        for (was, value, lasts) in [(1, 2, false), (1, 0, false), (2, 0, false), (2, 1, true), (0, 2, true)] {
+            let mut world = Snapshot::healthy();
+            world.kernel.sysctls.tcp_tw_reuse = Reading::Seen(was);
+            let some = DestinationUse {
+                protocol: Protocol::Tcp,
+                source: ip("192.0.2.1"),
+                destination: ip("192.0.2.2"),
+                port: 443,
+                used: 9,
+                time_wait: 0,
+                owner: Owner::NotRead,
+            };
+            world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 99, busiest: vec![some] });
+            Setting::TcpTwReuse(value).apply(&mut world);
+            let used = world.kernel.ephemeral.seen().expect("a count");
+            assert_eq!((used.at_most, used.busiest.is_empty()), (99, !lasts), "{was} {value}");
         }
     }
 

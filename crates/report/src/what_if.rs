@@ -10,6 +10,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     io::{self, Write},
+    iter,
     net::IpAddr,
     sync::Arc,
 };
@@ -28,7 +29,7 @@ use self::{
 use super::{
     Report,
     findings_document::{Unknown, tidy_subject},
-    fleet::{MOST, Reasons, common_name},
+    fleet::{MOST, Reason, Reasons, common_name},
     indented_json::write_indented_json,
     outcome::{CheckResult, Open, outcome},
     ports_document::{NodeScan, Part, PortsDocument},
@@ -120,10 +121,14 @@ pub(crate) struct NotKnown {
     pub(crate) protocol: Option<Protocol>,
     /// The reason, as text.
     pub(crate) detail: String,
-    /// The input without which the answer on the port is not known.
+    /// The input without which the answer on the port is not known, or without which rules were not judged.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
+    /// Whether this makes the result unknown. A right that the profile lacks does not.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) decides: bool,
 }
 
 /// An unknown result with its nodes.
@@ -169,12 +174,7 @@ impl WhatIfDocument {
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
         let is_judged = self.claims.iter().flat_map(|it| &it.findings).all(FindingChange::is_judged);
         let lacks = self.agents == 0 || self.judged < self.agents || !is_judged;
-        // A reason without a port was kept because it decides.
-        let mut open = self.unknown.iter().map(|it| it.what.input);
-        let decides = |input: Option<(Source, Why)>| {
-            input.is_none_or(|(source, why)| Open::of_answer(&Gap::new(source, why, "")).decides(Severity::Warning))
-        };
-        outcome(worse.max(lost), Severity::Warning, || lacks || open.any(decides))
+        outcome(worse.max(lost), Severity::Warning, || lacks || self.unknown.iter().any(|it| it.what.decides))
     }
 
     /// Writes the document.
@@ -218,6 +218,8 @@ pub struct WhatIf {
     /// Ports whose answers are not known.
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
+    /// The inputs without which rules were not judged, and which do not make the result unknown.
+    excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }
 
@@ -242,7 +244,8 @@ impl WhatIf {
             let changed = changes(now, is, would_be, |from, gap| {
                 open.insert((port, protocol, from));
                 let (detail, input) = (tidy(&gap.detail), Some((gap.source, gap.why)));
-                let what = NotKnown { port, protocol, detail, input };
+                let decides = Open::of_answer(gap).decides(Severity::Warning);
+                let what = NotKnown { port, protocol, detail, input, decides };
                 self.ports.entry(what).or_default().insert(Arc::clone(&node));
             });
             if !changed.is_empty() {
@@ -271,9 +274,12 @@ impl WhatIf {
             self.rows.entry(key).or_default().add(&node, claim.subject, changed, answers);
         }
         for (snapshot, (board, _)) in snapshots.iter().zip(judged.iter()) {
-            for gap in Report::of(snapshot, board).gaps() {
-                if gap.open().decides(Severity::Warning) {
-                    self.reasons.take(&node, &Arc::default(), &Unknown::of(gap.gap), true);
+            for it in Report::of(snapshot, board).gaps() {
+                let unknown = Unknown::of(it.gap);
+                if it.open().decides(Severity::Warning) {
+                    self.reasons.take(&node, &Arc::default(), &unknown, true);
+                } else if it.rows.is_some() {
+                    self.excused.entry(it.gap.source).or_default().take(&node, &Arc::default(), &unknown, false);
                 }
             }
         }
@@ -313,13 +319,16 @@ impl WhatIf {
 
     /// The result. `supposed` has the changed settings, as typed, and `nodes` all nodes.
     pub fn finish(self, supposed: Vec<String>, nodes: Vec<NodeScan>) -> WhatIfDocument {
-        let Self { agents, judged, rows, ports, reasons, kept_by_addresses } = self;
+        let Self { agents, judged, rows, ports, reasons, excused, kept_by_addresses } = self;
         let mut claims: Vec<ClaimChange> = rows.into_iter().map(|(key, row)| row.finish(key)).collect();
         claims.sort_by_cached_key(|it| (!it.is_loss(), it.how, Reverse(it.worst()), it.claim.clone()));
         let of_ports = ports.into_iter().map(|(what, nodes)| NotKnownOn { what, nodes: nodes.into_iter().collect() });
-        let of_nodes = reasons.finish().into_iter().map(|reason| NotKnownOn {
-            what: NotKnown { port: None, protocol: None, detail: reason.detail, input: None },
-            nodes: reason.nodes,
+        let excused = excused.into_iter().map(|(source, reasons)| (Some(source), reasons));
+        let of_nodes = iter::once((None, reasons)).chain(excused).flat_map(|(source, reasons)| {
+            reasons.finish().into_iter().map(move |Reason { why, detail, nodes, is_failure: decides, .. }| {
+                let input = source.map(|source| (source, why));
+                NotKnownOn { what: NotKnown { port: None, protocol: None, detail, input, decides }, nodes }
+            })
         });
         let unknown = of_ports.chain(of_nodes).collect();
         let not_predicted = NOT_PREDICTED;

@@ -111,10 +111,30 @@ enum Whose<'a> {
     Pod(&'a Pod, &'a PodNamespace),
 }
 
+impl Ports {
+    /// An assumed range proves nothing critical.
+    fn proven(&self, severity: Severity) -> Severity {
+        if self.assumed { severity.min(Severity::Warning) } else { severity }
+    }
+}
+
+impl Whose<'_> {
+    /// The owner as the begin of a sentence, the clients that are affected, and the variant.
+    fn in_words(self) -> (String, Vantage, &'static str) {
+        match self {
+            Self::Node => ("This node".to_owned(), Vantage::Node, "node"),
+            Self::Pod(pod, _) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods, "pod"),
+        }
+    }
+}
+
 /// Every destination of a network namespace; the sentence is about the worst destination.
 fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
+    if ports.set.is_empty() {
+        return Verdict::Problem(none_left(ports, whose));
+    }
     let mut problem: Option<Evidence> = None;
-    let mut unknown = None;
+    let mut unknown = uncounted(limits, used, ports, whose);
     for destination in &used.busiest {
         match severity(limits, destination, ports) {
             Ok(None) => {}
@@ -135,17 +155,37 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
+/// Without counts of destinations, one of them may use all of `at_most`.
+fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
+    let EphemeralUse { at_most, busiest } = used;
+    let capacity = ports.set.len();
+    if !busiest.is_empty() || reached(limits, *at_most, capacity).is_none() {
+        return None;
+    }
+    let (source, who) = match whose {
+        Whose::Node => (Source::EphemeralUse, "this node".to_owned()),
+        Whose::Pod(pod, _) => (Source::PodNamespaces, format!("pod {}/{}", pod.namespace, pod.name)),
+    };
+    let detail = format!(
+        "{at_most} sockets of {who} may use the {capacity} ephemeral ports, and were not counted for each destination"
+    );
+    Some(Gap::new(source, Why::Ambiguous, detail))
+}
+
+/// The severity if connections to one destination use this part of the ports.
+fn reached(limits: &Limits, used: u32, capacity: u32) -> Option<Severity> {
+    let is_at = |percent: u32| u64::from(used) * 100 >= u64::from(percent) * u64::from(capacity);
+    let [critical, warning] = [limits.ephemeral_critical_percent, limits.ephemeral_warning_percent].map(is_at);
+    critical.then_some(Severity::Critical).or(warning.then_some(Severity::Warning))
+}
+
 fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Result<Option<Severity>, Gap> {
-    let capacity = u64::from(ports.set.len());
-    if ports.assumed && u64::from(destination.used) > capacity {
+    let capacity = ports.set.len();
+    if ports.assumed && destination.used > capacity {
         let detail = "a pod uses more ports than the default range has, so its range must be larger";
         return Err(Gap::new(Source::PodNamespaces, Why::Ambiguous, detail));
     }
-    let of = |used: u32| match u64::from(used) * 100 {
-        share if share >= u64::from(limits.ephemeral_critical_percent) * capacity => Some(Severity::Critical),
-        share if share >= u64::from(limits.ephemeral_warning_percent) * capacity => Some(Severity::Warning),
-        _ => None,
-    };
+    let of = |used| reached(limits, used, capacity);
     let (all, without_time_wait) = (of(destination.used), of(destination.used.saturating_sub(destination.time_wait)));
     let loopback = destination.destination.to_canonical().is_loopback();
     let severity = if all == without_time_wait {
@@ -160,7 +200,19 @@ fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Res
             },
         }
     };
-    Ok(severity.map(|severity| if ports.assumed { severity.min(Severity::Warning) } else { severity }))
+    Ok(severity.map(|severity| ports.proven(severity)))
+}
+
+/// Every port of the range is reserved.
+fn none_left(ports: &Ports, whose: Whose<'_>) -> Evidence {
+    let (who, vantage, variant) = whose.in_words();
+    let sentence = format!("{who} has no ephemeral port: new outgoing connections fail.");
+    Evidence::new(ports.proven(Severity::Critical), sentence)
+        .variant(variant)
+        .value("ip_local_port_range", &ports.range)
+        .value("ip_local_reserved_ports", &ports.reserved)
+        .affects([vantage])
+        .remedy(Step::advice("take ports of ip_local_port_range out of ip_local_reserved_ports"))
 }
 
 fn evidence(
@@ -172,10 +224,7 @@ fn evidence(
 ) -> Evidence {
     let DestinationUse { protocol, source, destination: to, port, used, time_wait, owner } = destination;
     let capacity = ports.set.len();
-    let (who, vantage, variant) = match whose {
-        Whose::Node => ("This node".to_owned(), Vantage::Node, "node"),
-        Whose::Pod(pod, _) => (format!("Pod {}/{}", pod.namespace, pod.name), Vantage::Pods, "pod"),
-    };
+    let (who, vantage, variant) = whose.in_words();
     let to = SocketAddr::new(*to, *port);
     let (share, will) = match severity {
         Severity::Critical => ("almost every local port", "new ones are about to fail"),
@@ -506,6 +555,39 @@ mod tests {
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods, "there may be one");
         world.cluster.pods = gap(Source::Pods, Why::NotRequested);
         expect_healthy(&RULE, &world, &node());
+    }
+
+    #[test]
+    fn a_range_without_a_port_that_is_not_reserved_is_critical() {
+        let evidence = expect_problem(&RULE, &host(0).ephemeral("32768 60999", "30000-60999"), &node());
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "node"));
+        assert_eq!(evidence.summary, "This node has no ephemeral port: new outgoing connections fail.");
+        assert!(evidence.affects.contains(&Vantage::Node));
+        let (mut world, subject) = pod(10, Some("40000 42999"));
+        objects(&mut world.cluster.pods)[0].ip_local_reserved_ports = "1-65535".parse().ok();
+        let evidence = expect_problem(&RULE, &world, &subject);
+        assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "pod"));
+    }
+
+    #[test]
+    fn sockets_that_were_not_counted_by_destination_are_unknown_from_the_share_that_warns() {
+        let uncounted = |at_most| EphemeralUse { at_most, busiest: Vec::new() };
+        let of_node = |at_most| {
+            let mut world = host(0).ephemeral("40000 42000", "");
+            world.kernel.ephemeral = Reading::Seen(uncounted(at_most));
+            world
+        };
+        expect_healthy(&RULE, &of_node(1600), &node());
+        let gap = expect_unknown(&RULE, &of_node(1601), &node());
+        assert_eq!((gap.source, gap.why), (Source::EphemeralUse, Why::Ambiguous));
+        let of_pod = |at_most| {
+            let (mut world, subject) = pod(0, Some("40000 42000"));
+            seen(&mut world.kernel.pod_namespaces)[0].ephemeral = Reading::Seen(uncounted(at_most));
+            (world, subject)
+        };
+        let (world, subject) = of_pod(1600);
+        expect_healthy(&RULE, &world, &subject);
+        assert_eq!(expect_unknown(&RULE, &of_pod(1601).0, &subject).source, Source::PodNamespaces);
     }
 
     #[test]

@@ -78,7 +78,8 @@ impl NodeReservation {
         // If the whole range is too much, the NodePorts of Services are reserved.
         let (_, is_whole) = its.own();
         let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| !is_whole);
-        its.unread = its.unread.or(unread);
+        // If Pods were not given, their servers may need more ports too.
+        its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
         Ok(its)
     }
 

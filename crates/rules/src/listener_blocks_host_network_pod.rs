@@ -286,7 +286,7 @@ impl Blocked<'_, '_> {
             ),
             (false, _) if protocol == Protocol::Udp => {
                 format!(
-                    "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT)"
+                    "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)"
                 )
             }
             (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),

@@ -186,6 +186,23 @@ fn whose_a_listener_is_nobody_knows_without_pods() {
 }
 
 #[test]
+fn a_range_that_could_not_be_read_is_no_clear_result() {
+    let lint_with = |why, arguments: &[&str]| {
+        let mut world = healthy();
+        world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, "the API server"));
+        let against = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
+        let service = service("api", "nodePort: 30001");
+        lint(&[("a.yaml", &service)], &[&["a.yaml", "--against", &against], arguments].concat())
+    };
+    let (code, stdout, stderr) = lint_with(Why::TimedOut, &[]);
+    let words = "the API server: the NodePort range is not known, so lint assumes the default";
+    assert!(code == 2 && stderr.contains(words), "{stdout}{stderr}");
+    assert_eq!(lint_with(Why::TimedOut, &["--node-port-range", "30000-32767"]).0, 0);
+    let (code, stdout, _) = lint_with(Why::NotPermitted, &[]);
+    assert!(code == 0 && stdout.contains("30000-32767 (assumed: the default of kube-apiserver)"), "{stdout}");
+}
+
+#[test]
 fn of_copies_of_a_service_the_first_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));

@@ -13,7 +13,7 @@ fn process(proc: &Path, pid: u32, started: u64, inode: u64) {
     let zeros = "0 ".repeat(18);
     fs::write(directory.join("stat"), format!("{pid} (a) b) S {zeros}{started} 0\n")).expect("written");
     fs::write(directory.join("comm"), "evil\u{1b}[31m\n").expect("written");
-    fs::write(directory.join("cmdline"), b"/bin/evil\0--name\0x\ny\0").expect("written");
+    fs::write(directory.join("cmdline"), b"/bin/evil\0--name\0x\r\n\ty\nz\n\0\0").expect("written");
 }
 
 fn owner(proc: &Path, pids: &[u32], inode: u64) -> Option<Process> {
@@ -51,7 +51,7 @@ fn names_and_command_lines_are_cleaned() {
     let proc = tempfile::tempdir().expect("a directory");
     process(proc.path(), 10, 900, 4711);
     let found = owner(proc.path(), &[10], 4711).expect("found");
-    assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name xy")));
+    assert_eq!((found.command.as_str(), found.command_line.as_deref()), ("evil[31m", Some("/bin/evil --name x y z")));
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub struct Reason {
     pub nodes: Vec<Arc<str>>,
     /// Whether this could hide a finding that sets the result.
     pub is_failure: bool,
+    /// Whether a rule was not judged for this reason.
+    pub of_rule: bool,
     /// How often this was reported.
     pub count: usize,
 }
@@ -26,19 +28,21 @@ pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
 impl Reasons {
     pub(crate) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown, is_failure: bool) {
-        let Unknown { why, detail, .. } = unknown;
+        let Unknown { rule, why, detail, .. } = unknown;
         let none = || Reason {
             why: *why,
             detail: detail.clone(),
             pod: Arc::clone(pod),
             nodes: Vec::new(),
             is_failure,
+            of_rule: false,
             count: 0,
         };
         // A pod whose name no controller generated keeps its own name.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;
+        reason.of_rule |= rule.is_some();
         if reason.nodes.last() == Some(node) {
             return;
         }

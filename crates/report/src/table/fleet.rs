@@ -10,6 +10,7 @@ use super::{
         Fleet, Style,
         fleet::{Reason, listed},
         names::first_names,
+        outcome::NOT_ALL_READ,
         terminal::Ink,
         topic::reason_words,
     },
@@ -167,6 +168,9 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             format!("not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {agents}"),
             Ink::Bad(Severity::Critical),
         ),
+        None if fleet.unseen.iter().any(|reason| reason.of_rule) => {
+            (format!("no port conflicts found{hidden}{NOT_ALL_READ}; {agents}"), Ink::Heading)
+        }
         None => (format!("no port conflicts{hidden}; {agents}"), Ink::Good),
     }
 }

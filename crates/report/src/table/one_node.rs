@@ -6,6 +6,7 @@ use super::{
     super::{
         CheckResult, Report, Style,
         findings_document::Problem,
+        outcome::NOT_ALL_READ,
         terminal::{Ink, tidy},
     },
     page::{ListedFinding, Page},
@@ -93,7 +94,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         _ if report.board.unknown.is_empty() => (format!("{node}: no port conflicts."), Ink::Good),
         _ => {
             let rules = rules.unwrap_or(".".to_owned());
-            (format!("{node}: no port conflicts found, but some input was not read{rules}"), Ink::Heading)
+            (format!("{node}: no port conflicts found{NOT_ALL_READ}{rules}"), Ink::Heading)
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     Style,
     names::{NAMED, first_names},
     terminal::{Ink, tidy},
-    topic::topic,
+    topic::{reason_words, topic},
     what_if::{
         Answer, AnswerOn, Claim, ClaimChange, FindingChange, How, NOT_PREDICTED, NotKnown, NotKnownOn, Place,
         WhatIfDocument,
@@ -167,7 +167,13 @@ impl Page<'_> {
         self.blank()?;
         self.line(0, Ink::Heading, "Not known")?;
         let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
-        for NotKnownOn { what: NotKnown { port, protocol, detail, input }, nodes } in unknown {
+        // Inputs that are not needed for the result are named in one line.
+        let mut excused: BTreeMap<(Why, &[Arc<str>]), BTreeSet<&str>> = BTreeMap::new();
+        for NotKnownOn { what: NotKnown { port, protocol, detail, input, decides }, nodes } in unknown {
+            if let (None, Some((source, why)), false) = (port, *input, decides) {
+                excused.entry((why, nodes)).or_default().insert(topic(source, why));
+                continue;
+            }
             let reason = reasons.entry(detail).or_default();
             reason.input = reason.input.or(*input);
             reason.ports.extend(port.zip(*protocol).map(|(port, protocol)| format!("{port}/{protocol}")));
@@ -192,6 +198,11 @@ impl Page<'_> {
             }
             let nodes: Vec<Arc<str>> = nodes.into_iter().collect();
             self.line(4, Ink::Faint, &on_nodes(&nodes, *agents))?;
+        }
+        for ((why, nodes), topics) in excused {
+            let topics: Vec<&str> = topics.into_iter().collect();
+            self.line(2, Ink::Plain, &format!("{}: {}", reason_words(why), topics.join("; ")))?;
+            self.line(4, Ink::Faint, &on_nodes(nodes, *agents))?;
         }
         Ok(())
     }

@@ -3,8 +3,8 @@
 use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
 /// The inputs that lint needed and could not read. A file may lack Pods and Nodes, and settings are not compared. If one failure
-/// leaves several facts unknown, it is reported once with their names.
-pub fn unread(around: &Snapshot) -> Vec<Gap> {
+/// leaves several facts unknown, it is reported once with their names. `range` is the user's: then no source is needed.
+pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);
     let nodes = cluster.nodes.gap().filter(|gap| gap.why != Why::NotRequested);
@@ -28,7 +28,13 @@ pub fn unread(around: &Snapshot) -> Vec<Gap> {
         }
         gap
     };
-    failures.into_iter().map(named).collect()
+    // Many accounts have no right to read the range: then the output reports the assumed range.
+    let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotPermitted);
+    let range = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
+        detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),
+        ..gap.clone()
+    });
+    failures.into_iter().map(named).chain(range).collect()
 }
 
 /// The NodePort range: from the user, otherwise from the cluster, otherwise the default.
@@ -49,16 +55,23 @@ mod tests {
     #[test]
     fn a_failure_is_reported_once_and_a_kind_that_a_file_lacks_is_no_failure() {
         let mut world = Snapshot::healthy();
-        assert_eq!(unread(&world), []);
+        assert_eq!(unread(&world, None), []);
         world.cluster.pods = gap(Source::Pods, Why::NotRequested);
-        assert_eq!(unread(&world), []);
+        assert_eq!(unread(&world, None), []);
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         world.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
-        let same = unread(&world);
+        let same = unread(&world, None);
         assert_eq!(same.len(), 1, "both have the same detail: {same:?}");
         let rejected = |source| Gap::new(source, Why::Malformed, format!("{source:?}"));
         world.cluster.rejected = [Source::Pods, Source::ConfigMaps].map(rejected).into();
-        assert_eq!(unread(&world).len(), 2, "settings are not compared");
+        assert_eq!(unread(&world, None).len(), 2, "settings are not compared");
+        world = Snapshot::healthy();
+        for (why, reported) in [(Why::TimedOut, 1), (Why::Ambiguous, 1), (Why::NotPermitted, 0), (Why::NotRequested, 0)]
+        {
+            world.cluster.node_port_range = gap(Source::NodePortRange, why);
+            assert_eq!(unread(&world, None).len(), reported, "{why:?}");
+            assert_eq!(unread(&world, Some(&NodePortRange::assumed())), [], "the user gave it");
+        }
     }
 
     #[test]

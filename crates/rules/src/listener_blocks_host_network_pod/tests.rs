@@ -263,7 +263,9 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
     };
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
     assert!(
-        summary.ends_with("of every address unless the process and the pod share the port (SO_REUSEPORT)."),
+        summary.ends_with(
+            "of every address unless the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)."
+        ),
         "{summary}"
     );
     assert_eq!((severity(&of_udp(false)), severity(&of_udp(true))), (Severity::Info, Severity::Warning));

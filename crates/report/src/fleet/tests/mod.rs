@@ -133,6 +133,26 @@ fn what_is_filtered_neither_counts_nor_is_forgotten() {
 }
 
 #[test]
+fn a_rule_that_was_not_judged_is_in_the_first_line() {
+    let first = |rule: Option<&str>| {
+        let mut answer = json!({
+            "schema": "portreeve.findings/v1", "findings": [], "nodes": [{"node": "n1", "lookedAt": "2026-11-21T12:00:00Z"}],
+            "unknown": [{"source": "pods", "why": "not-permitted", "detail": "forbidden", "variants": ["workload"]}],
+        });
+        if let Some(rule) = rule {
+            answer["unknown"][0]["rule"] = json!(rule);
+        }
+        let fleet = fleet(vec![answering("n1", &answer)]);
+        assert_eq!(fleet.result(), CheckResult::Clear, "a right that the profile lacks");
+        text(|out| write_fleet_table(&fleet, &style(), out)).lines().next().map(str::to_owned).expect("a line")
+    };
+    let unread = first(Some("host-network-port-taken"));
+    assert!(unread.starts_with("no port conflicts found, but some input was not read; 1 agent queried"), "{unread}");
+    let evidence = first(None);
+    assert!(evidence.starts_with("no port conflicts; 1 agent queried"), "{evidence}");
+}
+
+#[test]
 fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_words_of_the_worst() {
     let external = |severity: &str| {
         let mut finding = finding("external-ip-conflict/node-address", severity, &service("shop"));
