@@ -283,11 +283,29 @@ fn of_a_key_that_is_there_twice_the_last_counts() {
 }
 
 #[test]
-fn a_key_beside_a_merged_one_counts_whichever_comes_first() {
-    for spec in ["{<<: *b, type: NodePort}", "{type: NodePort, <<: *b}"] {
-        let facts =
-            facts_of(&[format!("b: &b {{type: ClusterIP}}\nkind: Service\nmetadata: {{name: a}}\nspec: {spec}\n")]);
-        assert_eq!(facts.services.get().expect("services")[0].kind, ServiceKind::NodePort, "{spec}");
+fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
+    const NAMED: &str = "b: &b {type: ClusterIP}\nl: &l {type: LoadBalancer}\nkind: Service\nmetadata: {name: a}\n";
+    for (spec, wanted) in [
+        ("spec: {<<: *b, type: NodePort}", ServiceKind::NodePort),
+        ("spec: {type: NodePort, <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, <<: *b, type: NodePort}", ServiceKind::NodePort),
+        ("spec: {type: NodePort, <<: {type: ClusterIP}}", ServiceKind::ClusterIp),
+        ("spec: {<<: [*l, *b]}", ServiceKind::LoadBalancer),
+        ("spec: {<<: *l, <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, !!merge <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, \"<<\": *b}", ServiceKind::NodePort),
+        ("spec: {type: NodePort}\n<<: {spec: *b}", ServiceKind::ClusterIp),
+        ("<<: {spec: *b}\nspec: {type: NodePort}", ServiceKind::NodePort),
+    ] {
+        let facts = facts_of(&[format!("{NAMED}{spec}\n")]);
+        assert_eq!(facts.services.get().expect("services")[0].kind, wanted, "{spec}");
+    }
+    let json =
+        r#"{"kind": "Service", "metadata": {"name": "a"}, "spec": {"type": "NodePort", "<<": {"type": "ClusterIP"}}}"#;
+    assert_eq!(facts_of(&[json]).services.get().expect("services")[0].kind, ServiceKind::NodePort);
+    for refused in ["spec: {<<: 5}", "spec: {<<: }", "spec: {<<: [[*b]]}", "<<: {items: [{}]}"] {
+        let facts = facts_of(&[format!("{NAMED}{refused}\n")]);
+        assert!(only(&facts).detail.contains("<<"), "{refused}: {}", only(&facts).detail);
     }
 }
 
