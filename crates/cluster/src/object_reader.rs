@@ -30,7 +30,7 @@ pub(super) struct DocumentSummary {
     pub(super) part: bool,
     /// The answer, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
     pub(super) cut: bool,
-    /// The kind of a List that is complete and empty: a valid answer, and not the end of a cut file.
+    /// The kind of a List that is complete and empty, and not the end of a cut file.
     pub(super) empty: Option<String>,
 }
 

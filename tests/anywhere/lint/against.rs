@@ -351,9 +351,11 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
 fn what_cannot_be_compared_with_is_no_silence() {
     let manifest = service("web", "nodePort: 30080");
     let files = [("a.yaml", manifest.as_str()), ("kubeconfig", "apiVersion: v1\nkind: Config\n"), ("empty.yaml", "")];
+    let files = [&files[..], &[("none.json", r#"{"kind":"List","apiVersion":"v1","items":[]}"#)]].concat();
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
         (&["--against", "empty.yaml"], "empty.yaml: is empty"),
+        (&["--against", "none.json"], "none.json: has no Service, wanted all Services of the cluster"),
         (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "nothing was compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {
