@@ -107,7 +107,7 @@ impl FreePorts {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
-        self.take(round.external().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         match if_requested(snapshot.cluster.waiting_pods.get()) {
             Err(gap) => self.lacks(node, gap),
             Ok(waiting) => {

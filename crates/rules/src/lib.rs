@@ -145,6 +145,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &host_port_claimed_twice::RULE,
     &pod_waits_for_host_port::RULE,
     &external_ip_is_node_address::RULE,
+    &external_ip_shadows_node_port::RULE,
     &external_address_claimed_twice::RULE,
     &listener_on_node_port::RULE,
     &health_check_node_port_unserved::RULE,

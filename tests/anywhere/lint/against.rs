@@ -348,6 +348,31 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
 }
 
 #[test]
+fn a_number_is_called_free_only_if_the_listeners_were_read() {
+    let says = |world: &Snapshot| {
+        let snapshot = serde_json::to_string(world).expect("JSON");
+        let files = [("a.yaml", service("api", "nodePort: 30080")), ("node.json", snapshot)];
+        let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+        lint(&files, &["a.yaml", "--against", "node.json"]).1
+    };
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
+    assert!(says(&world).contains("free  30001, 30002, 30003"), "{}", says(&world));
+    world.kernel.listeners = Reading::Gap(Gap::new(Source::Listeners, Why::TimedOut, "no answer"));
+    let unread = says(&world);
+    assert!(unread.contains("is also nodePort of default/web") && !unread.contains("30000, "), "{unread}");
+}
+
+#[test]
+fn a_node_port_whose_connections_an_external_ip_takes_is_told() {
+    let world = Snapshot::healthy()
+        .service("ext", |it| it.external_ip("192.0.2.1").with(|service| service.ports[0].port = 30001));
+    let around = write(&serde_json::to_string(&world).expect("JSON"));
+    let takes = "6:32 warning external-ip-conflict/takes-node-port Service default/api 30001/tcp";
+    assert_eq!(found(&service("api", "nodePort: 30001"), &["--against", &around]), [takes]);
+    assert_eq!(found(&service("api", "nodePort: 30002"), &["--against", &around]), [""; 0]);
+}
+
+#[test]
 fn what_cannot_be_compared_with_is_no_silence() {
     let manifest = service("web", "nodePort: 30080");
     let files = [("a.yaml", manifest.as_str()), ("kubeconfig", "apiVersion: v1\nkind: Config\n"), ("empty.yaml", "")];
