@@ -178,6 +178,11 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
 }
 
+/// The facts that need not be read to find the users of ports: redirections of hostPorts are users too.
+pub fn skipped_for_users() -> BTreeSet<Source> {
+    SELDOM.into_iter().filter(|source| *source != Source::Netfilter).collect()
+}
+
 /// The result of one rule in a round, or that the rule panicked.
 #[derive(Clone, Debug)]
 pub struct Opinion {
