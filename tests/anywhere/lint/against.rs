@@ -59,7 +59,7 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
     assert!(stdout.contains("a.yaml:6:32  WARNING  Service default/api, port 30080/tcp"), "{stdout}");
     assert!(stdout.contains("is also nodePort of shop/web: the API server refuses"), "{stdout}");
-    assert!(stdout.contains("free  30000, 30001, 30002"), "{stdout}");
+    assert!(stdout.contains("no Service has  30000, 30001, 30002"), "{stdout}");
     assert!(stdout.contains("compared with    cluster.yaml"), "{stdout}");
     assert_eq!(with_cluster(&service("api", "nodePort: 30079")), [""; 0]);
     // A problem in the cluster only is not about the manifests.
@@ -388,7 +388,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    // A number of an unread Service is not free either.
+    // A number of an unread Service is not offered either.
     let two = manifest.clone() + &service("api", "nodePort: 30080");
     let broken = CLUSTER.to_owned() + "---\na: [\n";
     let files = [
@@ -403,7 +403,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         (&["--against", "whole.yaml"], 2),
     ] {
         let (code, stdout, _) = lint(&files, &[&["a.yaml"], arguments].concat());
-        assert_eq!((code, stdout.matches("free  3").count()), (1, free), "{arguments:?}: {stdout}");
+        assert_eq!((code, stdout.matches("no Service has  3").count()), (1, free), "{arguments:?}: {stdout}");
     }
     for arguments in [
         &["--context", "x"][..],
