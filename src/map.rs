@@ -7,7 +7,7 @@ use clap::ValueEnum;
 
 use super::{console::Console, sources::Sources};
 use portreeve_report::{NodeScan, map_result, write_map, write_map_json, write_svg};
-use portreeve_rules::{PortUsage, port_usage, skipped};
+use portreeve_rules::{PortUsage, port_usage, skipped_for_users};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -20,7 +20,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { sources, output } = args;
-    let snapshot = sources.one_snapshot(skipped(&[]), false, console)?;
+    let snapshot = sources.one_snapshot(skipped_for_users(), false, console)?;
     let usage = match port_usage(&snapshot) {
         Ok(usage) => usage,
         Err(gap) => bail!("the NodePort range is not known: {}; set it with --node-port-range", gap.detail),

@@ -10,7 +10,7 @@ use super::{
     scope::{NodeResult, NodeResults, Scope, Wanted},
 };
 use portreeve_report::{NodeScan, free_ports_result, gaps_alike, write_free_ports_json};
-use portreeve_rules::{FreePorts, skipped};
+use portreeve_rules::{FreePorts, Hidden, skipped_for_users};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args<S: Scope> {
@@ -23,7 +23,7 @@ pub(super) struct Args<S: Scope> {
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { count, scope } = args;
     let mut free_ports = count.none();
-    let wanted = Wanted { skipped: skipped(&[]), ..Wanted::default() };
+    let wanted = Wanted { skipped: skipped_for_users(), ..Wanted::default() };
     let NodeResults { results, nodes, partial, scope, .. } = scope.judge(&wanted, console, |snapshot| {
         free_ports.absorb(snapshot);
         Ok(())
@@ -58,6 +58,18 @@ enum Form {
     Json,
 }
 
+/// What is known of the printed ports.
+fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
+    let all = [
+        (hidden.services, "no Service has these ports"),
+        (hidden.listeners, "no process listens on these ports"),
+        (hidden.ephemeral, "the kernel gives these ports to no outgoing connection"),
+    ];
+    let known: Vec<&str> = all.into_iter().filter(|(is_hidden, _)| !is_hidden).map(|(_, words)| words).collect();
+    let place = if are_some_silent { "on the nodes that were read: " } else { "" };
+    (!known.is_empty()).then(|| format!("{place}{}", known.join("; ")))
+}
+
 impl CountFlag {
     /// The wanted ports, before the first scan.
     fn none(&self) -> FreePorts {
@@ -77,15 +89,15 @@ impl CountFlag {
         console: &Console,
     ) -> anyhow::Result<ExitCode> {
         let wanted = usize::from(self.count.get());
-        let ports: Vec<u16> = free_ports.ports().take(wanted).collect();
+        let ports: Vec<u16> = free_ports.as_read().take(wanted).collect();
         let result = free_ports_result(free_ports, judged < nodes.len() || ports.len() < wanted);
         console.write(|out| match self.output {
             Form::Text => ports.iter().try_for_each(|port| writeln!(out, "{port}")),
             Form::Json => write_free_ports_json(result, ports.clone(), (nodes, judged), &free_ports.unread, out),
         })?;
-        console.print_note(
-            "no Service has these ports, no process listens on them, and the kernel gives them to no outgoing connection",
-        );
+        if !ports.is_empty() {
+            known(free_ports.hidden, judged < nodes.len()).iter().for_each(|known| console.print_note(known));
+        }
         console.print_note(&format!("scope: {scope}"));
         for (nodes, gap) in gaps_alike(&free_ports.unread) {
             console.print_note(&format!("not known of {nodes}: {}", gap.detail));

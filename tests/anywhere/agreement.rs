@@ -151,7 +151,7 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();
     claimed.extend(round.node_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
-    claimed.extend(round.external().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
+    claimed.extend(round.external_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
     claimed.extend(round.host_ports().iter().flat_map(|all| all.ports().map(|(port, _)| port)));
     let mut claimed: Vec<_> = claimed.into_iter().map(|(protocol, number)| (number, protocol)).collect();
     claimed.extend(ports(&board.findings));

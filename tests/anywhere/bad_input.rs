@@ -30,7 +30,7 @@ fn a_file_that_cannot_be_read_is_told_first_and_once() {
         (b"{\"kind\": \"Service\",}", "services.yaml:1:20: not JSON: trailing comma; wanted what kubectl get"),
         (b"kind: Service\nmetadata: {name: \xff\xfe}\n", "services.yaml:2:18: not YAML: not UTF-8 text; wanted what"),
         (b"", "services.yaml: is empty, wanted what kubectl get -o yaml or -o json prints"),
-        (b"kind: Pod\nmetadata: {name: a}\nspec: {}\n", "services.yaml: has no Service, wanted Services"),
+        (b"kind: Pod\nmetadata: {name: a}\nspec: {}\n", "services.yaml: has no Service, wanted all Services"),
     ] {
         let (code, stdout, stderr) = check(&directory, content, "table");
         assert_eq!(code, 2, "{stdout}{stderr}");

@@ -416,6 +416,7 @@ fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
     let (code, stdout, stderr) = ended(&mut suggest);
     assert_eq!((code, stdout.as_str()), (2, ""), "without Services nothing is known to be free");
     assert!(stderr.contains("no port can be suggested without the Services"), "{stderr}");
+    assert!(!stderr.contains("no Service has"), "nothing is known of no port: {stderr}");
     let services = root.path().join("services.json");
     let web = r#"{"kind":"Service","metadata":{"name":"web","namespace":"d"},"spec":{"type":"NodePort","clusterIP":"10.96.0.2","ports":[{"port":80,"nodePort":30000}]}}"#;
     fs::write(&services, web).expect("a file");
@@ -428,6 +429,33 @@ fn a_port_is_suggested_one_a_line_and_what_is_not_known_is_said_beside() {
     host.args(["suggest", "--host", "--services"]).arg(&services).arg("--host-root").arg(root.path());
     let (code, stdout, stderr) = ended(&mut host);
     assert_eq!((code, stdout.as_str()), (2, "10000\n"), "{stderr}");
+}
+
+#[test]
+fn suggest_says_only_what_was_read() {
+    const SERVICES: &str = "no Service has these ports";
+    const LISTENERS: &str = "no process listens on these ports";
+    const KERNEL: &str = "the kernel gives these ports to no outgoing connection";
+    let told = |world: &Snapshot| {
+        let file = NamedTempFile::new().expect("a file");
+        serde_json::to_writer(&file, world).expect("a snapshot is JSON");
+        let (_, _, stderr) = ended(binary().args(["suggest", "--snapshot"]).arg(file.path()));
+        [SERVICES, LISTENERS, KERNEL].map(|words| stderr.contains(words))
+    };
+    let lacks = |source, why| Gap::new(source, why, "it was taken away");
+    assert_eq!(told(&Snapshot::healthy()), [true, true, true]);
+    let mut torn = Snapshot::healthy();
+    torn.kernel.listeners = Reading::Gap(lacks(Source::Listeners, Why::Torn));
+    assert_eq!(told(&torn), [true, false, true]);
+    let mut range = Snapshot::healthy();
+    range.kernel.sysctls.ip_local_port_range = Reading::Gap(lacks(Source::Sysctls, Why::NotPermitted));
+    assert_eq!(told(&range), [true, true, false]);
+    let mut page = Snapshot::healthy();
+    page.cluster.rejected.push(lacks(Source::Services, Why::Malformed));
+    assert_eq!(told(&page), [false, true, true]);
+    let mut unread = Snapshot::healthy();
+    unread.cluster.services = Reading::Gap(lacks(Source::Services, Why::NotPermitted));
+    assert_eq!(told(&unread), [false, false, false], "no port is printed");
 }
 
 #[test]

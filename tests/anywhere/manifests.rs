@@ -296,8 +296,8 @@ spec: {nodeName: node-two}
 }
 
 #[test]
-fn what_the_input_does_not_hold_is_unknown_but_an_empty_list_of_services_is_an_answer() {
-    let facts = facts_of(&[r#"{"kind":"List","items":[]}"#]);
+fn what_the_input_does_not_hold_is_unknown() {
+    let facts = facts_of(&["kind: Service\nmetadata: {name: a}\nspec: {clusterIP: None}\n"]);
     assert_eq!(facts.services.get().expect("services").len(), 0);
     let gaps = [facts.endpoint_slices.gap(), facts.pods.gap(), facts.nodes.gap(), facts.proxy_config.gap()];
     for gap in gaps {

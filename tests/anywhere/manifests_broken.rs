@@ -283,11 +283,29 @@ fn of_a_key_that_is_there_twice_the_last_counts() {
 }
 
 #[test]
-fn a_key_beside_a_merged_one_counts_whichever_comes_first() {
-    for spec in ["{<<: *b, type: NodePort}", "{type: NodePort, <<: *b}"] {
-        let facts =
-            facts_of(&[format!("b: &b {{type: ClusterIP}}\nkind: Service\nmetadata: {{name: a}}\nspec: {spec}\n")]);
-        assert_eq!(facts.services.get().expect("services")[0].kind, ServiceKind::NodePort, "{spec}");
+fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
+    const NAMED: &str = "b: &b {type: ClusterIP}\nl: &l {type: LoadBalancer}\nkind: Service\nmetadata: {name: a}\n";
+    for (spec, wanted) in [
+        ("spec: {<<: *b, type: NodePort}", ServiceKind::NodePort),
+        ("spec: {type: NodePort, <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, <<: *b, type: NodePort}", ServiceKind::NodePort),
+        ("spec: {type: NodePort, <<: {type: ClusterIP}}", ServiceKind::ClusterIp),
+        ("spec: {<<: [*l, *b]}", ServiceKind::LoadBalancer),
+        ("spec: {<<: *l, <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, !!merge <<: *b}", ServiceKind::ClusterIp),
+        ("spec: {type: NodePort, \"<<\": *b}", ServiceKind::NodePort),
+        ("spec: {type: NodePort}\n<<: {spec: *b}", ServiceKind::ClusterIp),
+        ("<<: {spec: *b}\nspec: {type: NodePort}", ServiceKind::NodePort),
+    ] {
+        let facts = facts_of(&[format!("{NAMED}{spec}\n")]);
+        assert_eq!(facts.services.get().expect("services")[0].kind, wanted, "{spec}");
+    }
+    let json =
+        r#"{"kind": "Service", "metadata": {"name": "a"}, "spec": {"type": "NodePort", "<<": {"type": "ClusterIP"}}}"#;
+    assert_eq!(facts_of(&[json]).services.get().expect("services")[0].kind, ServiceKind::NodePort);
+    for refused in ["spec: {<<: 5}", "spec: {<<: }", "spec: {<<: [[*b]]}", "<<: {items: [{}]}"] {
+        let facts = facts_of(&[format!("{NAMED}{refused}\n")]);
+        assert!(only(&facts).detail.contains("<<"), "{refused}: {}", only(&facts).detail);
     }
 }
 
@@ -305,19 +323,16 @@ fn what_is_no_object_among_items_loses_nothing_else() {
 }
 
 #[test]
-fn only_a_whole_list_shows_that_there_are_no_services() {
-    let known = [
+fn without_any_service_the_services_are_unread_because_every_cluster_has_one() {
+    let headless = facts_of(&["kind: Service\nmetadata: {name: a}\nspec: {clusterIP: None}\n"]);
+    assert_eq!((headless.services.seen().map(Vec::len), headless.rejected.len()), (Some(0), 0));
+    let unknown = [
         "apiVersion: v1\nitems: []\nkind: List\nmetadata:\n  resourceVersion: \"\"\n",
         "kind: List\nitems: []\n",
         r#"{"kind":"List","items":[]}"#,
+        r#"{"kind":"List","items":null}"#,
         r#"{"kind":"ServiceList","items":null}"#,
-        "kind: Service\nmetadata: {name: a}\nspec: {clusterIP: None}\n",
-    ];
-    for text in known {
-        let facts = facts_of(&[text]);
-        assert_eq!((facts.services.seen().map(Vec::len), facts.rejected.len()), (Some(0), 0), "{text}");
-    }
-    let unknown = [
+        r#"{"kind":"ServiceList","items":[]}"#,
         "apiVersion: v1\nitems:\n",
         "kind: List\nitems:\n",
         r#"{"items":null}"#,
@@ -342,7 +357,7 @@ fn only_a_whole_list_shows_that_there_are_no_services() {
             .gap()
             .expect("a gap")
             .detail
-            .ends_with("has no Service but for example Deployment, wanted Services")
+            .contains("has no Service but for example Deployment, wanted all Services of the cluster")
     );
 }
 

@@ -134,7 +134,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     });
     part("suggest", &|out| {
         let free = FreePorts::of(snapshot);
-        write!(out, "{:?} {:?}", free.ports().take(50).collect::<Vec<_>>(), free.unread).expect("memory");
+        write!(out, "{:?} {:?}", free.as_read().take(50).collect::<Vec<_>>(), free.unread).expect("memory");
     });
     part("reserve", &|out| {
         let fleet = FleetReservation { nodes: NodeReservation::of(snapshot).into_iter().collect() };

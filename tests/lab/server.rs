@@ -90,6 +90,35 @@ fn of_a_key_that_is_there_twice_kubectl_sends_the_last_and_lint_judges_the_last(
     }
 }
 
+#[test]
+fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
+    let cluster = small_cluster();
+    let admin = Plugin::of(&cluster.kubeconfig("admin"));
+    let other = admin.write("other.yaml", &objects::service("other", &[objects::port(80, Some(30006))]).to_string());
+    for (name, port, number) in [
+        ("after", "{port: 80, nodePort: 30005, <<: *six}", 30006),
+        ("before", "{<<: *six, port: 80, nodePort: 30005}", 30005),
+        ("several", "{port: 80, <<: [*six, *seven]}", 30006),
+        ("again", "{port: 80, <<: *six, <<: *seven}", 30007),
+        ("quoted", "{port: 80, nodePort: 30005, \"<<\": *six}", 30005),
+    ] {
+        let file = admin.write(
+            &format!("{name}.yaml"),
+            &format!(
+                "six: &six {{nodePort: 30006}}\nseven: &seven {{nodePort: 30007}}\napiVersion: v1\nkind: Service\n\
+             metadata: {{name: {name}}}\nspec: {{type: NodePort, ports: [{port}]}}\n"
+            ),
+        );
+        // The API server would refuse the unknown fields of the file.
+        let words = format!("kubectl create --dry-run=server --validate=false -o json -f {file}");
+        let (_, made, refusal) = admin.types(&words);
+        let made: Value = serde_json::from_str(&made).unwrap_or_else(|_| panic!("{name}: {refusal}"));
+        assert_eq!(node_ports(&made), [number], "{name}");
+        let (code, said, error) = admin.types(&format!("kubectl portreeve lint {file} {other}"));
+        assert_eq!((code, error.as_str()), (i32::from(number == 30006), ""), "{name}: {said}");
+    }
+}
+
 /// The known facts of all Nodes: name, address, version.
 fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let access = Access {

@@ -38,8 +38,9 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        // A cluster without Services.
-        let manifest = "apiVersion: v1\nkind: ServiceList\nitems: []\n".to_owned();
+        // Nodes serve no port of a headless Service. A file without any Service would mean that Services are unread.
+        let manifest =
+            "apiVersion: v1\nkind: Service\nmetadata: {name: headless}\nspec: {clusterIP: None}\n".to_owned();
         let stage = Self { directory: TempDir::new().expect("a directory"), manifest };
         stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
     }

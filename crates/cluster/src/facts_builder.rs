@@ -34,7 +34,7 @@ pub struct FactsBuilder {
     pub(crate) workloads: Vec<Arc<Workload>>,
     /// The settings in the objects.
     pub settings: Settings,
-    /// A Service was found, or a complete List without Services. So the absence of other Services is known.
+    /// A Service was found. So the absence of other Services is known.
     pub services_known: bool,
     /// The first kind that no rule uses.
     pub unused: Option<String>,

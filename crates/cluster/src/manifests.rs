@@ -102,7 +102,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         },
         _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
-    // An empty List is a valid answer. A file without a List and without objects is an error.
+    // An empty List is no error of the file. A file without a List and without objects is one.
     if found == 0 && read.errors.is_empty() {
         let place = place.to_owned();
         match (read.lists, read.empty.is_empty()) {
@@ -111,11 +111,9 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    for kind in read.empty {
-        match kind.as_str() {
-            "List" | "ServiceList" => facts.services_known = true,
-            _ => drop(facts.unused.get_or_insert(kind)),
-        }
+    // kubectl prints an empty List for every kind, and a list of one namespace may have no Service.
+    for kind in read.empty.into_iter().filter(|kind| !["List", "ServiceList"].contains(&kind.as_str())) {
+        facts.unused.get_or_insert(kind);
     }
     read.errors
 }
@@ -269,8 +267,7 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// A fact that no object in the files has is unknown. There is one exception: a complete List without Services shows
-/// that there are none.
+/// A fact that no object in the files has is unknown. This is so for Services too: every cluster has `default/kubernetes`.
 fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
         // One unread file makes all facts incomplete, because it may have contained any of them: also the endpoints of
@@ -305,8 +302,11 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         } else if source == Source::Services {
             let places: Vec<String> = inputs.iter().map(ToString::to_string).collect();
             let instead = facts.unused.as_ref().map(|kind| format!(" but for example {kind}"));
-            let detail =
-                format!("{}: has no Service{}, wanted Services", places.join(", "), instead.unwrap_or_default());
+            let detail = format!(
+                "{}: has no Service{}, wanted all Services of the cluster: each cluster has default/kubernetes",
+                places.join(", "),
+                instead.unwrap_or_default()
+            );
             // A person who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {

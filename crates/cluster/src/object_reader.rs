@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{
     Deserializer,
-    de::{DeserializeSeed, MapAccess, SeqAccess, Visitor},
+    de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
 };
 
 use super::tree::{Key, Node, Value};
@@ -30,7 +30,7 @@ pub(super) struct DocumentSummary {
     pub(super) part: bool,
     /// The answer, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
     pub(super) cut: bool,
-    /// The kind of a List that is complete and empty: a valid answer, and not the end of a cut file.
+    /// The kind of a List that is complete and empty, and not the end of a cut file.
     pub(super) empty: Option<String>,
 }
 
@@ -66,7 +66,12 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         let mut object = Node::mapping(Vec::new());
         let mut items: Option<ItemsRead> = None;
         let mut items_twice = false;
-        while let Some(Key(key)) = map.next_key()? {
+        while let Some(key) = map.next_key()? {
+            let Key::Name(key) = key else {
+                let merged = map.next_value::<Node>()?.into_merged().map_err(A::Error::custom)?;
+                merged.into_iter().for_each(|(key, node)| object.put(key, node));
+                continue;
+            };
             if key == "items" {
                 items_twice |= items.is_some();
                 let kind = kind_of_items(&object, None);
@@ -77,6 +82,12 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
                     read.null = false;
                 }
                 object.put(key, map.next_value()?);
+            }
+        }
+        if object.field("items").is_some() {
+            sink(None, Err("a List has items in a mapping of <<, wanted the items in the List".to_owned()));
+            if items.is_none() {
+                return Ok(DocumentSummary::default());
             }
         }
         let Some(mut read) = items else {

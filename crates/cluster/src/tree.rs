@@ -20,6 +20,8 @@ use crate::objects::{quoted, whole};
 
 /// The longest value whose end is known, in characters.
 const LONGEST: u64 = 256;
+/// The key that adds the fields of other mappings (YAML 1.1).
+const MERGE: &str = "<<";
 
 /// A value of a document.
 #[derive(Clone, Debug)]
@@ -83,6 +85,28 @@ impl Node {
         if let Value::Mapping(fields) = &mut self.value {
             keep_last(fields);
         }
+    }
+
+    /// The fields that the key `<<` with this value adds at its place. As in kubectl (sigs.k8s.io/yaml/goyaml.v2 `decode.go`), they replace
+    /// earlier fields, later fields replace them, and the first of several mappings replaces the others.
+    ///
+    /// # Errors
+    /// When the value is no mapping, and no list of mappings.
+    pub(crate) fn into_merged(self) -> Result<Vec<(String, Self)>, String> {
+        let mappings = match self.value {
+            Value::List(items) => items.into_iter().map(|it| it.value).rev().collect(),
+            value => vec![value],
+        };
+        let mut merged = Vec::new();
+        for mapping in mappings {
+            match mapping {
+                Value::Mapping(fields) => merged.extend(fields),
+                other => {
+                    return Err(format!("{MERGE} has {}, wanted a mapping or a list of mappings", other.in_words()));
+                }
+            }
+        }
+        Ok(merged)
     }
 
     /// The items of a List.
@@ -203,8 +227,11 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut fields = Vec::new();
-        while let Some((Key(key), node)) = map.next_entry()? {
-            fields.push((key, node));
+        while let Some((key, node)) = map.next_entry::<Key, Node>()? {
+            match key {
+                Key::Name(key) => fields.push((key, node)),
+                Key::Merge => fields.extend(node.into_merged().map_err(A::Error::custom)?),
+            }
         }
         keep_last(&mut fields);
         Ok(Value::Mapping(fields))
@@ -220,12 +247,20 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
     }
 }
 
-/// A key as text. YAML has other keys, but no field of Kubernetes has them.
-pub(crate) struct Key(pub(crate) String);
+/// A key of a mapping.
+pub(crate) enum Key {
+    /// The key as text. YAML has other keys, but no field of Kubernetes has them.
+    Name(String),
+    /// `<<` without quotes in YAML: the fields of other mappings are added.
+    Merge,
+}
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self(match Value::deserialize(deserializer)? {
+        let Node { value, width, .. } = Node::deserialize(deserializer)?;
+        Ok(Self::Name(match value {
+            // With quotes, the key has four characters in its file. In JSON, the place is not known.
+            Value::Text(text) if text == MERGE && width == MERGE.len() as u64 => return Ok(Self::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
             Value::Number(number) => number.to_string(),

@@ -1,6 +1,9 @@
 //! The settings of the YAML parser: streamed, with limits on the size that a few lines can grow to.
 
-use serde_saphyr::{NonFiniteFloatPolicy, Options, options::DuplicateKeyPolicy};
+use serde_saphyr::{
+    NonFiniteFloatPolicy, Options,
+    options::{DuplicateKeyPolicy, MergeKeyPolicy},
+};
 
 /// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
@@ -42,7 +45,8 @@ fn options(most: usize) -> Options {
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // The tree keeps the last value of a repeated key.
+        // The tree keeps the last value of a repeated key, and merges `<<` at its place.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
+        merge_keys: MergeKeyPolicy::AsOrdinary,
     }
 }

@@ -42,7 +42,7 @@ impl<'a> Redirections<'a> {
 
     /// The redirections of one port without a living pod. None while a pod that wants the port has no address yet: each redirection may
     /// belong to it.
-    pub(super) fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
+    pub fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
         let is_awaited = self.is_awaited(port);
         let all = self.by_port.at(port).iter().copied();
         all.filter(move |it| !is_awaited && self.pod_of(it).is_none_or(|pod| pod.finished))

@@ -4,7 +4,7 @@ use std::{cell::OnceCell, collections::BTreeMap};
 
 use super::{
     assumptions::Assumptions,
-    by_port::{ByPort, by_port},
+    by_port::{ByPort, Port, by_port},
     endpoints::Endpoints,
     external_address::ExternalAddress,
     kept_off::{Rivals, rivals, unread_proxy_name},
@@ -26,7 +26,7 @@ pub struct Round<'a> {
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
-    external: OnceCell<ByPort<(ExternalAddress<'a>, &'a ServicePort)>>,
+    external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     host_ports: OnceCell<ByPort<(&'a Pod, &'a ContainerPort)>>,
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
@@ -54,7 +54,7 @@ pub struct Addressed<'a> {
 impl<'a> Round<'a> {
     /// A round of a snapshot, and perhaps the snapshot before it.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
-        let (listeners, node_ports, external, host_ports) = Default::default();
+        let (listeners, node_ports, external_ports, host_ports) = Default::default();
         let (addressed, endpoints, proxy) = Default::default();
         let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
         Self {
@@ -63,7 +63,7 @@ impl<'a> Round<'a> {
             lag_seconds,
             listeners,
             node_ports,
-            external,
+            external_ports,
             host_ports,
             addressed,
             endpoints,
@@ -98,17 +98,27 @@ impl<'a> Round<'a> {
         Ok(self.node_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// Every external address of such a Service, at the Service's own ports.
+    /// Every port of such a Service that has an external address. One Service may have a hundred thousand addresses and ten
+    /// thousand ports, so the index does not multiply them.
     ///
     /// # Errors
     /// When Services were not read.
-    pub fn external(&self) -> Result<&ByPort<(ExternalAddress<'a>, &'a ServicePort)>, Gap> {
+    pub fn external_ports(&self) -> Result<&ByPort<(&'a Service, &'a ServicePort)>, Gap> {
         let services = self.now.cluster.services.get()?;
-        let addresses = || services.iter().flat_map(|service| ExternalAddress::of(self.now, service));
-        let ports = |address: ExternalAddress<'a>| {
-            address.service.ports.iter().map(move |port| ((port.protocol, port.port), (address, port)))
+        let all = || {
+            let has_any = |service: &&'a Service| ExternalAddress::of(self.now, service).next().is_some();
+            let services = services.iter().map(|service| &**service).filter(has_any);
+            services.flat_map(|service| service.ports.iter().map(move |it| ((it.protocol, it.port), (service, it))))
         };
-        Ok(self.external.get_or_init(|| ByPort::of(addresses().flat_map(ports))))
+        Ok(self.external_ports.get_or_init(|| ByPort::of(all())))
+    }
+
+    /// Every external address of a Service with this port. If Services were not read, there is none.
+    pub fn external_at(&self, port: Port) -> impl Iterator<Item = (ExternalAddress<'a>, &'a ServicePort)> {
+        let ports = self.external_ports().into_iter().flat_map(move |all| all.at(port));
+        ports.flat_map(move |(service, port)| {
+            ExternalAddress::of(self.now, service).map(move |address| (address, *port))
+        })
     }
 
     /// Every hostPort of a pod that is on this node, or may be.

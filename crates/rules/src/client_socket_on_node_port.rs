@@ -17,8 +17,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, ByPort, ExternalAddress, Judged, LocalAddress, Loss, Part, Stratum, is_everywhere,
-    owner_name, place, service_port,
+    Addressed, Assumption, ByPort, Judged, LocalAddress, Loss, Part, Stratum, is_everywhere, owner_name, place,
+    service_port,
 };
 use portreeve_facts::{
     Family, Gap, Mode, Protocol, Reading, Service, ServicePort, Snapshot, Socket, Source, State, Unread, Why,
@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let clients = snapshot.kernel.clients.get()?;
     let listeners = snapshot.kernel.listeners.get()?;
-    let (node_ports, external) = (round.node_ports()?, round.external()?);
+    let node_ports = round.node_ports()?;
 
     let accepting = round.listeners()?;
     let mut sockets = Vec::new();
@@ -58,14 +58,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
-    let node = Node {
-        round,
-        snapshot,
-        node_ports,
-        external,
-        addressed: round.addressed()?,
-        virtual_servers: virtual_servers(snapshot),
-    };
+    let node =
+        Node { round, snapshot, node_ports, addressed: round.addressed()?, virtual_servers: virtual_servers(snapshot) };
     let mut judgements = node.judge(&sockets);
     if !all_outgoing_listed {
         let detail = "the list of connections on NodePorts is full; connections that hang are listed first";
@@ -106,7 +100,6 @@ struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
-    external: &'r ByPort<(ExternalAddress<'a>, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
     /// The virtual servers of IPVS, or the reason why they are predicted.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
@@ -178,7 +171,7 @@ impl<'a> Node<'_, 'a> {
             .iter()
             .filter(move |(service, _)| local.is_unspecified() || service.families.contains(&Family::of(local)));
         let by_node_port = by_node_port.map(|(service, port)| Claim { service, port, part: Part::NodePorts });
-        let external = self.external.at(port).iter().filter(move |(address, _)| address.ip == local);
+        let external = self.round.external_at(port).filter(move |(address, _)| address.ip == local);
         by_node_port.chain(external.map(|(address, port)| Claim {
             service: address.service,
             port,

@@ -1,11 +1,15 @@
 //! An external address of one Service gets the connections to the NodePort of another Service.
 
-use std::{collections::BTreeMap, net::IpAddr};
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+};
 
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
     capped::Capped,
+    external_address_claimed_twice::typed_in,
     free_ports::Alternatives,
     ids,
     remedies::{move_service, release},
@@ -16,29 +20,35 @@ use portreeve_dataplane::{
     Addressed, Assumption, Backing, Case, ClaimKind, ExternalAddress, Judged, LocalAddress, Outcome, Part,
     service_port, vantage_points,
 };
-use portreeve_facts::{Family, Protocol, Service, ServicePort, Source};
+use portreeve_facts::{ClaimOf, Family, Protocol, Service, ServicePort, Source};
 
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["takes-node-port"], &[Source::Services], check).at_once();
 
 fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
-    let (external, node_ports) = (round.external()?, round.node_ports()?);
-    if external.is_empty() {
+    let (external, node_ports) = (round.external_ports()?, round.node_ports()?);
+    let mut met = node_ports.ports().filter(|(port, _)| !external.at(*port).is_empty()).peekable();
+    if met.peek().is_none() {
         return Ok(Vec::new());
     }
     let addressed = round.addressed()?;
     let locals: BTreeMap<IpAddr, LocalAddress> = addressed.locals.iter().map(|local| (local.ip, *local)).collect();
-    let takers = |claims: &[(ExternalAddress<'a>, &'a ServicePort)]| -> Vec<Taker<'a>> {
-        let is_its = |claim: &ExternalAddress<'_>| claim.service.families.contains(&Family::of(claim.ip));
-        let of = |(claim, port): &(ExternalAddress<'a>, &'a ServicePort)| {
-            let local = *locals.get(&claim.ip).filter(|_| is_its(claim))?;
-            Some(Taker { claim: *claim, port, local })
-        };
-        let mut takers: Vec<_> = claims.iter().filter_map(of).collect();
+    let held = |service: &'a Service| -> Vec<(ExternalAddress<'a>, LocalAddress)> {
+        let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
+        all.filter_map(|claim| Some((claim, *locals.get(&claim.ip)?))).collect()
+    };
+    // A Service may have many ports and many addresses, so its addresses are compared once.
+    let mut known: HashMap<*const Service, Vec<(ExternalAddress<'a>, LocalAddress)>> = HashMap::new();
+    let mut takers = |claims: &[(&'a Service, &'a ServicePort)]| -> Vec<Taker<'a>> {
+        let mut takers = Vec::new();
+        for &(service, port) in claims {
+            let held = known.entry(std::ptr::from_ref(service)).or_insert_with(|| held(service));
+            takers.extend(held.iter().map(|&(claim, local)| Taker { claim, port, local }));
+        }
         takers.sort_by_key(|it| (&it.claim.service.namespace, &it.claim.service.name, it.local.ip));
         takers
     };
-    let met = node_ports.ports().map(|(port, services)| (services, takers(external.at(port))));
+    let met = met.map(|(port, services)| (services, takers(external.at(port))));
     let mut met = met.filter(|(_, takers)| !takers.is_empty()).peekable();
     if met.peek().is_none() {
         return Ok(Vec::new());
@@ -139,6 +149,8 @@ impl Node<'_, '_> {
             .value("proxy mode", self.addressed.assumptions.mode_in_words())
             .remedy(move_service(self.alternatives.for_port(service, Some(port)), service, port))
             .remedy(release(&taker.claim))
+            .about([ClaimOf::node_port(service, Some(port))])
+            .about(typed_in(&taker.claim))
     }
 }
 

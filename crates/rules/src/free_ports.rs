@@ -24,6 +24,19 @@ pub struct FreePorts {
     pub unread: Vec<(String, Gap)>,
     /// Whether any scan has the Services: without them no number is known to be free.
     allocations: bool,
+    /// The users that may be hidden in unread input.
+    pub hidden: Hidden,
+}
+
+/// Whether some users of ports were not read, or only in part, on one of the nodes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hidden {
+    /// The Services.
+    pub services: bool,
+    /// The processes that listen.
+    pub listeners: bool,
+    /// The ports that the kernel may give to outgoing connections.
+    pub ephemeral: bool,
 }
 
 impl FreePorts {
@@ -61,6 +74,7 @@ impl FreePorts {
                 }
             }
         }
+        self.hidden.services |= snapshot.cluster.services.gap().or(snapshot.cluster.unread_service()).is_some();
         match round.allocated() {
             Err(gap) => self.lacks(node, gap),
             Ok(allocated) => {
@@ -73,10 +87,20 @@ impl FreePorts {
         }
         self.take(round.listeners().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         if let Some(gap) = snapshot.kernel.unread_listeners() {
+            self.hidden.listeners = true;
             self.lacks(node, gap.clone());
         }
+        // On an address of a node, an external address of a Service or a redirection comes before a NodePort and before a server.
+        self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        if let Some(gap) = round.missed_redirections() {
+            self.lacks(node, gap);
+        }
         match effective_ephemeral(snapshot) {
-            Err(gap) => self.lacks(node, gap),
+            Err(gap) => {
+                self.hidden.ephemeral = true;
+                self.lacks(node, gap);
+            }
             Ok(ephemeral) => self.taken = self.taken.union(&ephemeral),
         }
         if self.of_hosts {
@@ -99,15 +123,13 @@ impl FreePorts {
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// Ports that only a server on a node cannot have: reserved ports, ports of Services at the node's addresses, and ports that
-    /// waiting pods want.
+    /// Ports that only a server on a node cannot have: reserved ports, and ports that waiting pods want.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
         }
-        self.take(round.external().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         match if_requested(snapshot.cluster.waiting_pods.get()) {
             Err(gap) => self.lacks(node, gap),
             Ok(waiting) => {
@@ -117,8 +139,19 @@ impl FreePorts {
         }
     }
 
-    /// The free numbers, lowest first: the static band comes before the band from which the API server chooses.
+    /// The free numbers, lowest first: the static band comes before the band from which the API server chooses. There is none while a
+    /// Service or a listener was not read: each number may be in use.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
+        self.of_no_service().filter(|_| !self.hidden.listeners)
+    }
+
+    /// The numbers that no Service has. A process may listen on one of them if the listeners of a node were not read.
+    pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
+        self.as_read().filter(|_| !self.hidden.services)
+    }
+
+    /// The numbers that are free according to the input that was read, for a verb that reports the other input beside them.
+    pub fn as_read(&self) -> impl Iterator<Item = u16> + '_ {
         let ranges = match self.of_hosts {
             true => OF_HOSTS.to_vec(),
             false => self.range.into_iter().collect(),
@@ -165,9 +198,7 @@ impl Alternatives {
         let wanted =
             services.iter().flat_map(|service| numbers(service).into_iter().map(|it| (Arc::as_ptr(service), it)));
         let mut free = FreePorts::default();
-        if is_known(snapshot) {
-            free.take_in(round);
-        }
+        free.take_in(round);
         Self { free: wanted.zip(free.ports()).collect() }
     }
 
@@ -188,26 +219,21 @@ fn numbers(service: &Service) -> BTreeSet<Number> {
     of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
 }
 
-/// Whether a number without a user is really free. If listeners or Services are unread, the number may be in use.
-fn is_known(snapshot: &Snapshot) -> bool {
-    snapshot.kernel.unread_listeners().is_none() && snapshot.cluster.unread_service().is_none()
-}
-
 /// A port that a Service could have instead, from the scan of one node.
 pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
-    is_known(snapshot).then(|| FreePorts::of(snapshot).ports().next()).flatten()
+    FreePorts::of(snapshot).ports().next()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Source, Why,
+        Netfilter, Protocol, Reading, Redirection, Source, Why,
         healthy::{gap, seen},
     };
 
     fn first(free: &FreePorts, count: usize) -> Vec<u16> {
-        free.ports().take(count).collect()
+        free.as_read().take(count).collect()
     }
 
     #[test]
@@ -259,6 +285,41 @@ mod tests {
         free.absorb(&Snapshot::healthy().listens("127.0.0.1:30002").ephemeral("30003 40000", "30005-40000"));
         assert_eq!(first(&free, 2), [30005, 30006]);
         assert!(free.unread.is_empty() && free.is_known());
+    }
+
+    #[test]
+    fn what_comes_before_a_node_port_or_a_server_takes_the_port() {
+        let redirection = |port| Redirection {
+            protocol: Protocol::Tcp,
+            port,
+            ip: None,
+            to: "10.1.0.7".parse().expect("an address"),
+            to_port: 80,
+            chain: "ip nat CNI-DN-1".to_owned(),
+            handle: 7,
+        };
+        let external = |port| {
+            let service = |service: &mut Service| {
+                (service.kind, service.ports[0].port) = (portreeve_facts::ServiceKind::ClusterIp, port);
+            };
+            Snapshot::healthy().service("ext", |it| it.external_ip("192.0.2.1").with(service))
+        };
+        let left = |port| {
+            let mut world = Snapshot::healthy();
+            let redirections = Reading::Seen(vec![redirection(port)]);
+            world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+            world
+        };
+        for world in [external(30000), left(30000)] {
+            assert_eq!((first(&FreePorts::of(&world), 1), free_port(&world)), (vec![30001], Some(30001)));
+        }
+        for world in [external(10_000), left(10_000)] {
+            assert_eq!(first(&of_hosts(&[&world]), 1), [10_001]);
+        }
+        let mut unread = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));
+        unread.kernel.netfilter = gap(Source::Netfilter, Why::TimedOut);
+        let lacks: Vec<Source> = FreePorts::of(&unread).unread.iter().map(|(_, gap)| gap.source).collect();
+        assert_eq!(lacks, [Source::Netfilter]);
     }
 
     #[test]
@@ -334,11 +395,12 @@ mod tests {
         let mut world = Snapshot::healthy();
         world.cluster.services = gap(Source::Services, Why::Unreachable);
         let free = FreePorts::of(&world);
-        assert!(!free.is_known() && free.ports().next().is_none());
+        assert!(!free.is_known() && free.as_read().next().is_none());
         let mut world = Snapshot::healthy();
         world.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
         let free = FreePorts::of(&world);
         assert_eq!(first(&free, 1), [30000]);
+        assert_eq!((free.of_no_service().next(), free.ports().next()), (Some(30000), None), "a process may listen");
         let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
         assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
     }
@@ -372,6 +434,7 @@ mod tests {
         let world = world.rejects(Source::Services);
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
+        assert_eq!((free.of_no_service().next(), free.ports().next()), (None, None));
         assert_eq!(free_port(&world), None);
         let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
         assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");

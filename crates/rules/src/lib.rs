@@ -81,7 +81,7 @@ use std::{
 
 pub use endpoints_needed::endpoints_needed;
 pub use fleet_reservation::{FleetReservation, NodeReservation, ReservedList};
-pub use free_ports::{FreePorts, free_port};
+pub use free_ports::{FreePorts, Hidden, free_port};
 pub use limits::Limits;
 pub use node_ports::ASSUMED_RANGE;
 pub use node_query::{limit_to_pod, node_query};
@@ -145,6 +145,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &host_port_claimed_twice::RULE,
     &pod_waits_for_host_port::RULE,
     &external_ip_is_node_address::RULE,
+    &external_ip_shadows_node_port::RULE,
     &external_address_claimed_twice::RULE,
     &listener_on_node_port::RULE,
     &health_check_node_port_unserved::RULE,
@@ -175,6 +176,11 @@ pub const SELDOM: [Source; 9] = [
 /// The facts that need not be read if only these rules run.
 pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
+}
+
+/// The facts that need not be read to find the users of ports: redirections of hostPorts are users too.
+pub fn skipped_for_users() -> BTreeSet<Source> {
+    SELDOM.into_iter().filter(|source| *source != Source::Netfilter).collect()
 }
 
 /// The result of one rule in a round, or that the rule panicked.

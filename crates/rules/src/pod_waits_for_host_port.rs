@@ -262,11 +262,17 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         evidence = evidence.in_cluster();
     }
     if holders.iter().all(|holder| is_sibling(holder, waiting)) {
-        // Other kinds of workloads have no maxSurge, or do not use it by default.
-        let rolls_out = waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet");
-        if rolls_out {
-            let replace = "set the update strategy to delete the old pod first: maxSurge 0, maxUnavailable 1";
-            evidence = evidence.remedy(Step::advice(replace));
+        // Other kinds of workloads have no maxSurge, or do not use it by default. Two ReplicaSets of one Deployment are its old and its new
+        // pods.
+        let is_older = |holder: &&Pod| holder.controller != waiting.controller;
+        if waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet") && holders.iter().any(is_older) {
+            return evidence
+                .remedy(Step::advice(
+                    "set the update strategy to delete the old pod first: maxSurge 0, maxUnavailable 1",
+                ))
+                .remedy(Step::advice(
+                    "give the pods more nodes than there are replicas: a roll-out then has a node without an old pod",
+                ));
         }
         return evidence
             .remedy(Step::advice("set at most as many replicas as there are nodes: each node has the port once"));

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
-use portreeve_dataplane::{ByPort, Own, owner_name};
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Snapshot, Source, Unread, Why};
+use portreeve_dataplane::{ByPort, Own, Port, owner_name};
+use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
 /// Every port of the NodePort range that is more than free.
 #[derive(Clone, Debug)]
@@ -28,7 +28,8 @@ pub struct PortUsage {
 pub struct PortUse {
     /// The Service that owns the number, and how it got it.
     pub allocated: Option<(String, Choice)>,
-    /// Another user of the port besides the proxy: `nginx listens`, or `pod shop/web has it as hostPort`.
+    /// Another user of the port besides the proxy: `nginx listens`, `pod shop/web has it as hostPort`, a redirection that a deleted pod
+    /// left, or another Service at an external address of this node.
     pub taken: Option<String>,
 }
 
@@ -102,6 +103,37 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         used.taken = used.taken.take().or(taken);
     }
 
+    let mut take = |number, taken: String| {
+        used.entry(number).or_default().taken.get_or_insert(taken);
+    };
+    unread.extend(round.missed_redirections());
+    let redirections = round.redirections().into_iter().flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
+    for (all, (protocol, number)) in redirections.filter(|(_, (_, number))| range.range.contains(*number)) {
+        if let Some(left) = all.left_behind((protocol, number)).next() {
+            take(number, format!("a leftover redirection of a hostPort leads to {}", left.to));
+        }
+    }
+
+    let external = round.external_ports().into_iter().flat_map(ByPort::ports);
+    let external: Vec<Port> = external.map(|(port, _)| port).filter(|(_, it)| range.range.contains(*it)).collect();
+    if !external.is_empty() {
+        match round.addressed() {
+            Err(gap) => unread.push(gap),
+            Ok(addressed) => {
+                for port in external {
+                    let is_local = |ip| addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok();
+                    // The Service's own number is no other user.
+                    let is_own = |it: &ServicePort| it.node_port == Some(port.1);
+                    let mut others = round.external_at(port).filter(|(at, it)| !is_own(it) && is_local(at.ip));
+                    if let Some((at, _)) = others.next() {
+                        let Service { namespace, name, .. } = at.service;
+                        take(port.1, format!("Service {namespace}/{name} has it at {}", at.ip));
+                    }
+                }
+            }
+        }
+    }
+
     Ok(PortUsage {
         static_band: bands_here(snapshot, range.range).fixed,
         ephemeral: ephemeral.ports().intersection(&within),
@@ -124,7 +156,7 @@ fn choice(fixed: Option<bool>) -> Choice {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Reading,
+        Netfilter, Protocol, Reading, Redirection,
         healthy::{gap, objects, proxy_holder},
     };
 
@@ -154,6 +186,34 @@ mod tests {
         world.cluster.pods = gap(Source::Pods, Why::TimedOut);
         let usage = port_usage(&world).expect("the range is known");
         assert_eq!((usage.used.len(), usage.unread[0].source), (0, Source::Pods));
+    }
+
+    #[test]
+    fn what_takes_the_connections_of_a_port_is_its_user() {
+        let mut world = Snapshot::healthy()
+            .service("web", |it| it.node_port(30080))
+            .service("ext", |it| it.external_ip("192.0.2.1").with(|service| service.ports[0].port = 30080))
+            .service("vip", |it| it.external_ip("203.0.113.7").with(|service| service.ports[0].port = 30001));
+        let to = "10.1.0.7".parse().expect("an address");
+        let chain = "ip nat CNI-DN-1".to_owned();
+        let left = Redirection { protocol: Protocol::Tcp, port: 30002, ip: None, to, to_port: 80, chain, handle: 7 };
+        world.kernel.netfilter =
+            Reading::Seen(Netfilter { redirections: Reading::Seen(vec![left]), ..Netfilter::default() });
+        let taken =
+            |world: &Snapshot, port| port_usage(world).expect("the range is known").used.get(&port)?.taken.clone();
+        assert_eq!(taken(&world, 30080).as_deref(), Some("Service default/ext has it at 192.0.2.1"));
+        assert_eq!(taken(&world, 30001), None, "the address is not of this node");
+        assert_eq!(taken(&world, 30002).as_deref(), Some("a leftover redirection of a hostPort leads to 10.1.0.7"));
+        world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
+        let unread = port_usage(&world).expect("the range is known").unread;
+        assert_eq!(unread.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::Addresses]);
+        let mut unread = Snapshot::healthy().pod("cache", |it| it.host_port(80, 8080));
+        unread.kernel.netfilter = gap(Source::Netfilter, Why::TimedOut);
+        assert_eq!(port_usage(&unread).expect("the range is known").unread[0].source, Source::Netfilter);
+        let own = |it: portreeve_facts::healthy::World| {
+            it.node_port(30080).external_ip("192.0.2.1").with(|service| service.ports[0].port = 30080)
+        };
+        assert_eq!(taken(&Snapshot::healthy().service("web", own), 30080), None, "one Service has both");
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
     assert!(stdout.contains("a.yaml:6:32  WARNING  Service default/api, port 30080/tcp"), "{stdout}");
     assert!(stdout.contains("is also nodePort of shop/web: the API server refuses"), "{stdout}");
-    assert!(stdout.contains("free  30000, 30001, 30002"), "{stdout}");
+    assert!(stdout.contains("no Service has  30000, 30001, 30002"), "{stdout}");
     assert!(stdout.contains("compared with    cluster.yaml"), "{stdout}");
     assert_eq!(with_cluster(&service("api", "nodePort: 30079")), [""; 0]);
     // A problem in the cluster only is not about the manifests.
@@ -365,12 +365,39 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
 }
 
 #[test]
+fn a_number_is_called_free_only_if_the_listeners_were_read() {
+    let says = |world: &Snapshot| {
+        let snapshot = serde_json::to_string(world).expect("JSON");
+        let files = [("a.yaml", service("api", "nodePort: 30080")), ("node.json", snapshot)];
+        let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+        lint(&files, &["a.yaml", "--against", "node.json"]).1
+    };
+    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
+    assert!(says(&world).contains("free  30001, 30002, 30003"), "{}", says(&world));
+    world.kernel.listeners = Reading::Gap(Gap::new(Source::Listeners, Why::TimedOut, "no answer"));
+    let unread = says(&world);
+    assert!(unread.contains("is also nodePort of default/web") && !unread.contains("30000, "), "{unread}");
+}
+
+#[test]
+fn a_node_port_whose_connections_an_external_ip_takes_is_told() {
+    let world = Snapshot::healthy()
+        .service("ext", |it| it.external_ip("192.0.2.1").with(|service| service.ports[0].port = 30001));
+    let around = write(&serde_json::to_string(&world).expect("JSON"));
+    let takes = "6:32 warning external-ip-conflict/takes-node-port Service default/api 30001/tcp";
+    assert_eq!(found(&service("api", "nodePort: 30001"), &["--against", &around]), [takes]);
+    assert_eq!(found(&service("api", "nodePort: 30002"), &["--against", &around]), [""; 0]);
+}
+
+#[test]
 fn what_cannot_be_compared_with_is_no_silence() {
     let manifest = service("web", "nodePort: 30080");
     let files = [("a.yaml", manifest.as_str()), ("kubeconfig", "apiVersion: v1\nkind: Config\n"), ("empty.yaml", "")];
+    let files = [&files[..], &[("none.json", r#"{"kind":"List","apiVersion":"v1","items":[]}"#)]].concat();
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
         (&["--against", "empty.yaml"], "empty.yaml: is empty"),
+        (&["--against", "none.json"], "none.json: has no Service, wanted all Services of the cluster"),
         (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "nothing was compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {
@@ -378,7 +405,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    // A number of an unread Service is not free either.
+    // A number of an unread Service is not offered either.
     let two = manifest.clone() + &service("api", "nodePort: 30080");
     let broken = CLUSTER.to_owned() + "---\na: [\n";
     let files = [
@@ -393,7 +420,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         (&["--against", "whole.yaml"], 2),
     ] {
         let (code, stdout, _) = lint(&files, &[&["a.yaml"], arguments].concat());
-        assert_eq!((code, stdout.matches("free  3").count()), (1, free), "{arguments:?}: {stdout}");
+        assert_eq!((code, stdout.matches("no Service has  3").count()), (1, free), "{arguments:?}: {stdout}");
     }
     for arguments in [
         &["--context", "x"][..],

@@ -25,8 +25,7 @@ use portreeve_facts::{Gap, Mode, Protocol, Redirection, Service, ServicePort, Sn
 /// # Errors
 /// When listeners were not read. Other unread inputs add no claims; the answer names them.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
-    let external = round.external().into_iter().flat_map(|it| it.at(port));
-    let external = external.map(|(address, port)| Claim::External(*address, port));
+    let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
     let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
     let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port));

@@ -15,9 +15,9 @@ pub use in_pod::{owner_in_pod, pod_of_name};
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
-    by_port::ByPort,
     cases::{Judged, Loss, Stratum},
     contest::{Contest, Undecided},
+    external_address::ExternalAddress,
     kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
@@ -28,7 +28,8 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 
 /// The addresses of load balancers that Services have.
 fn balanced(round: &Round<'_>) -> BTreeSet<IpAddr> {
-    let all = round.external().into_iter().flat_map(ByPort::iter).map(|(address, _)| address);
+    let services = round.now.cluster.services.get().into_iter().flatten();
+    let all = services.flat_map(|service| ExternalAddress::of(round.now, service));
     let served = all.filter(|it| it.field == Field::LoadBalancer && serves(round, it.service, it.part()) != Ok(false));
     served.map(|it| it.ip).collect()
 }

@@ -22,9 +22,9 @@ pub fn map_result(usage: &PortUsage) -> CheckResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum PortState {
-    /// Allocated, and another program listens on the port or a pod has it as hostPort.
+    /// Allocated, and another user has the port: a program that listens, a hostPort, or another Service at an external address.
     Contested,
-    /// Not allocated, and another program listens on the port or a pod has it as hostPort.
+    /// Not allocated, and another user has the port: a program that listens, a hostPort, or a Service at an external address.
     Listener,
     /// Allocated to a Service that names the port.
     Fixed,
@@ -74,8 +74,8 @@ impl PortState {
     /// The words for the legend.
     fn legend(self) -> &'static str {
         match self {
-            Self::Contested => "allocated, but a program listens on it or a pod has it as hostPort",
-            Self::Listener => "not allocated, but a program listens on it or a pod has it as hostPort",
+            Self::Contested => "allocated, but a listener, a hostPort or another Service has it",
+            Self::Listener => "not allocated, but a listener, a hostPort or another Service has it",
             Self::Fixed => "allocated, chosen by a person",
             Self::Automatic => "allocated, chosen by the API server",
             Self::Allocated => "allocated",

@@ -15,7 +15,7 @@ use portreeve_facts::{
     Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
-/// How many free numbers a finding suggests.
+/// How many numbers a finding suggests.
 const SUGGESTED: usize = 3;
 
 /// The source of the other objects.
@@ -36,8 +36,19 @@ pub struct Linted {
     pub(super) snapshot: Snapshot,
     /// The ports of nodes that updated Services have in the cluster, by namespace and name.
     held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
-    /// Free numbers, if a cluster shows them.
-    free: Vec<u16>,
+    /// Numbers for a Service with their words, if a cluster shows them.
+    free: Option<(&'static str, String)>,
+}
+
+/// Numbers for a Service. Only the listeners of a node show that a number is free: if no node was wanted, no Service has the numbers.
+fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
+    let free = FreePorts::of(around);
+    let (words, numbers): (_, Vec<u16>) = match around.kernel.listeners.gap() {
+        Some(gap) if gap.why == Why::NotRequested => ("no Service has", free.of_no_service().take(SUGGESTED).collect()),
+        _ => ("free", free.ports().take(SUGGESTED).collect()),
+    };
+    let numbers: Vec<String> = numbers.iter().map(u16::to_string).collect();
+    (!numbers.is_empty()).then(|| (words, numbers.join(", ")))
 }
 
 /// An update without a number keeps the present number. The API server matches ports by name (Kubernetes 1.36
@@ -113,8 +124,7 @@ impl Linted {
             manifests.iter().map(|it| (it.kind, &*it.namespace, &*it.name)).collect();
         let cluster = &mut around.cluster;
         let unread = Unread::Reported("LintReport::failures");
-        // A number is only known to be free if all Services were read.
-        let knows_numbers = cluster.services.gap().is_none() && cluster.unread_service().is_none();
+        let has_services = cluster.services.gap().is_none();
         let mut services: Vec<Arc<Service>> = cluster.services.known_part(unread).to_vec();
         let mut updated = BTreeMap::new();
         services.retain(|it| {
@@ -164,8 +174,8 @@ impl Linted {
             listeners.retain(|socket| !replaced.iter().any(|pod| ends_with(pod, socket)));
         }
         let free = match source {
-            Source::Cluster if knows_numbers => FreePorts::of(&around).ports().take(SUGGESTED).collect(),
-            _ => Vec::new(),
+            Source::Cluster if has_services => numbers(&around),
+            _ => None,
         };
         let held = updated.into_iter().map(|(name, service)| (name, node_ports(&service))).collect();
         Self { manifests, snapshot: around, held, free }
@@ -189,9 +199,8 @@ impl Linted {
         (manifest, claim): (&Manifest, &Claim),
         evidence: Evidence,
     ) -> PlacedFinding {
-        let is_node_port = claim.what.of_service().is_some() && !self.free.is_empty();
-        let free: Vec<String> = self.free.iter().map(u16::to_string).collect();
-        let evidence = if is_node_port { evidence.value("free", free.join(", ")) } else { evidence };
+        let free = self.free.iter().filter(|_| claim.what.of_service().is_some());
+        let evidence = free.fold(evidence, |evidence, (words, numbers)| evidence.value(words, numbers.clone()));
         placed(rule, (manifest, claim), evidence)
     }
 }

@@ -345,8 +345,15 @@ fn a_rollout_has_ten_minutes() {
     };
     silent(&world("web-7d9", Some(ROLLOUT - 1)));
     let evidence = expect_problem(&RULE, &world("web-7d9", Some(ROLLOUT)), &subject());
-    let [rollout, fewer] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
+    let [rollout, nodes] = &evidence.remedies[..] else { panic!("{evidence:#?}") };
     assert!(rollout.steps[0].text.contains("maxSurge 0"), "{rollout:?}");
+    assert!(
+        nodes.steps[0].text.contains("more nodes than there are replicas"),
+        "one replica is enough to wait: {nodes:?}"
+    );
+    let [fewer] = &expect_problem(&RULE, &world("web-5c4", None), &subject()).remedies[..] else {
+        panic!("no roll-out")
+    };
     assert!(fewer.steps[0].text.contains("at most as many replicas as there are nodes"), "{fewer:?}");
     expect_problem(&RULE, &world("web-7d9", None), &subject());
     expect_problem(&RULE, &world("api-7d9", Some(1)), &subject());
