@@ -131,7 +131,11 @@ impl<'a> Redirections<'a> {
 }
 
 /// All redirections of hostPorts.
-fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
+///
+/// # Errors
+///
+/// When the rules of netfilter were not read.
+pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
     let found = redirections.get()?;
     if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
