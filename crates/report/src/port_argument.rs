@@ -93,7 +93,7 @@ impl PortArgument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CheckResult, Style, write_owner};
+    use crate::{CheckResult, NodeOwner, Style, write_owner, write_owner_json};
     use portreeve_facts::{
         Netfilter, PodNamespace, Reading, Socket,
         healthy::{gap, seen},
@@ -119,17 +119,31 @@ mod tests {
     const PORT: PortArgument = PortArgument { number: 30080, protocol: None };
 
     #[test]
-    fn redirections_that_were_not_read_are_one_line_and_leave_the_result_clear() {
-        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
-        world.kernel.netfilter = Reading::Seen(Netfilter::default());
+    fn redirections_that_were_not_read_are_one_line_and_only_a_failure_makes_the_result_unknown() {
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
-            let lines = printed(&owner).lines().filter(|it| it.contains("assumes no leftover redirection")).count();
-            (lines, owner.result())
+            let text = printed(&owner);
+            let lines = text.lines().filter(|it| it.contains("assumes no leftover redirection")).count();
+            let result = owner.result();
+            let node = NodeOwner { node: "n1".to_owned(), owner: Ok(owner) };
+            let mut document = Vec::new();
+            write_owner_json(30080, &[node], &mut document).expect("memory");
+            let document = String::from_utf8(document).expect("UTF-8");
+            assert_eq!(document.contains(r#""source": "netfilter""#), lines == 1, "{document}");
+            (lines, text.contains("connections are refused"), result)
         };
-        assert_eq!(note(&world), (0, CheckResult::Clear));
-        world.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
-        assert_eq!(note(&world), (1, CheckResult::Clear));
+        for mut world in [Snapshot::healthy(), Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080))] {
+            world.kernel.netfilter = Reading::Seen(Netfilter::default());
+            assert_eq!(note(&world), (0, true, CheckResult::Clear));
+            for why in [Why::NotPermitted, Why::NotSupported] {
+                world.kernel.netfilter = gap(Source::Netfilter, why);
+                assert_eq!(note(&world), (1, true, CheckResult::Clear), "{why:?}");
+            }
+            for why in [Why::Unreachable, Why::TimedOut, Why::Torn, Why::Stale, Why::Malformed, Why::TooMuch] {
+                world.kernel.netfilter = gap(Source::Netfilter, why);
+                assert_eq!(note(&world), (1, false, CheckResult::NotChecked), "{why:?}");
+            }
+        }
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub struct Ownership {
     pub mode: String,
     /// Unread inputs that may also have a claim to the port: Services, Pods, or this Node's object.
     pub unread: Vec<Gap>,
-    /// If pods of this node have hostPorts: the reason why redirections were not read. No leftover redirection is assumed.
+    /// The reason why redirections of hostPorts were not read. No leftover redirection is assumed.
     pub redirections: Option<Gap>,
 }
 

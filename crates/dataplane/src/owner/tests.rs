@@ -409,7 +409,7 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
 }
 
 #[test]
-fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and_doubt_no_answer() {
+fn redirections_that_were_not_read_are_named_once_and_doubt_no_answer() {
     let closed = |mut world: Snapshot, why| {
         world.kernel.netfilter = gap(Source::Netfilter, why);
         world
@@ -418,6 +418,13 @@ fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and
     assert_eq!(found(&of_pod).redirections.map(|gap| gap.why), Some(Why::NotPermitted));
     assert_eq!(ask(&of_pod, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
     assert_eq!(found(&closed(redirected(&[]), Why::NotRequested)).redirections, None);
-    assert_eq!(found(&closed(web(), Why::NotPermitted)).redirections, None, "no pod has a hostPort");
+    for why in [Why::NotPermitted, Why::NotSupported, Why::TimedOut, Why::TooMuch] {
+        let after_the_last_host_port = found(&closed(web(), why));
+        assert_eq!(after_the_last_host_port.redirections.map(|gap| gap.why), Some(why));
+        assert_eq!(after_the_last_host_port.unread, []);
+    }
+    let mut of_no_pods = closed(web(), Why::TimedOut);
+    of_no_pods.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+    assert_eq!(found(&of_no_pods).redirections.map(|gap| gap.source), Some(Source::Netfilter), "beside the pods");
     assert_eq!(found(&redirected(&[ALIVE])).redirections, None);
 }
