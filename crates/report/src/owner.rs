@@ -333,6 +333,10 @@ pub fn write_owner(
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotRequested) => "no cluster was read: Services may have this port".to_owned(),
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
+            (Source::Listeners, _) => {
+                let port = owned.first().map_or_else(String::new, |it| it.port.to_string());
+                format!("UDP sockets were not read, so the owner of {port}/udp is not known: {}", tidy(&gap.detail))
+            }
             (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
             (_, Why::NotRequested) => "Pods were not read: a hostPort may be this port".to_owned(),
             _ => format!("an unread pod may have this port as hostPort: {}", tidy(&gap.detail)),

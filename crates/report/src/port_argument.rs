@@ -49,16 +49,23 @@ impl PortArgument {
     }
 
     /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`
-    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed.
+    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed. The input of a
+    /// protocol that has no answer is unread.
     ///
     /// # Errors
-    /// When a fact is missing on which the owner depends.
+    /// When a fact is missing on which the owner depends over each of the protocols.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
         let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
-        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        let (known, unknown): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
+        let mut all: Vec<Ownership> = known.into_iter().flatten().collect();
+        let unknown: Vec<Gap> = unknown.into_iter().filter_map(Result::err).collect();
+        if let (true, Some(gap)) = (all.is_empty(), unknown.first()) {
+            return Err(gap.clone());
+        }
+        all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
         let claimed: Vec<Ownership> =
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
@@ -144,6 +151,23 @@ mod tests {
                 assert_eq!(note(&world), (1, false, CheckResult::NotChecked), "{why:?}");
             }
         }
+    }
+
+    #[test]
+    fn without_the_sockets_of_udp_the_owner_over_tcp_is_known_and_udp_is_in_doubt() {
+        let owner = |mut world: Snapshot, port: &str| {
+            world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::Torn, "changed at every try"));
+            port.parse::<PortArgument>().expect("a port").owner(&world, false, None)
+        };
+        let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let known = owner(web(), "30080").expect("TCP is known");
+        let text = printed(&known);
+        assert!(text.contains("1  node-port, Service default/web"), "{text}");
+        assert!(text.contains("so the owner of 30080/udp is not known: changed at every try"), "{text}");
+        assert_eq!(known.result(), CheckResult::NotChecked);
+        assert!(!printed(&owner(Snapshot::healthy(), "30080").expect("TCP is known")).contains("are refused"));
+        assert_eq!(owner(web(), "30080/tcp").expect("it is known").result(), CheckResult::Clear);
+        assert_eq!(owner(web(), "30080/udp").map(|_| ()).map_err(|gap| gap.why), Err(Why::Torn));
     }
 
     #[test]
