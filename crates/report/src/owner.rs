@@ -136,8 +136,8 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, one
-    /// of its own servers wants the port.
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
+    /// of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
     kind: &'static str,
     /// The user of the number, as text.
     name: String,
@@ -354,13 +354,16 @@ pub fn write_owner(
         };
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         if claimants.is_empty() {
-            let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
+            let has = |kind| beside.iter().any(|it| it.kind == kind);
             let line = match () {
                 () if !unread.is_empty() || redirections.as_ref().is_some_and(may_change) => {
                     "no claim on this port was found, but some input was not read"
                 }
                 () if pod.is_some() => "no process listens on this port",
-                () if is_connected => "no server has it: new connections are refused",
+                () if has(BesideKind::NotServed) => {
+                    "no process, pod or Service of this node's proxy has it; another proxy may answer"
+                }
+                () if has(BesideKind::Connection) => "no server has it: new connections are refused",
                 () => "no Service, pod or process has it: connections are refused",
             };
             writeln!(out, "  {line}")?;

@@ -154,6 +154,18 @@ mod tests {
     }
 
     #[test]
+    fn a_service_of_another_proxy_has_the_port_and_is_not_served_here() {
+        let other = |service: &mut portreeve_facts::Service| service.proxy_name = Some("other".to_owned());
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080).with(other));
+        let text = printed(&PORT.owner(&world, false, None).expect("it is known"));
+        assert!(!text.contains("no Service, pod or process has it"), "{text}");
+        assert!(
+            text.contains("-  Service default/web at its nodePort") && text.contains("does not serve the Service"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn without_the_sockets_of_udp_the_owner_over_tcp_is_known_and_udp_is_in_doubt() {
         let owner = |mut world: Snapshot, port: &str| {
             world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::Torn, "changed at every try"));

@@ -73,6 +73,30 @@ fn more_users_of_a_number_than_are_listed_are_counted() {
 }
 
 #[test]
+fn a_service_of_another_proxy_is_named_as_not_served_here() {
+    let web = |label: Option<&str>| {
+        Snapshot::healthy()
+            .service("web", |it| it.node_port(30080).with(|web| web.proxy_name = label.map(str::to_owned)))
+    };
+    for label in ["other", Service::OF_NO_PROXY] {
+        let [(BesideKind::NotServed, name, detail)] = &beside(&web(Some(label)))[..] else { panic!("{label}") };
+        assert_eq!(name, "Service default/web at its nodePort");
+        assert!(detail.starts_with("this node's proxy does not serve the Service"), "{detail}");
+        assert_eq!(found(&web(Some(label))).claimants, []);
+    }
+    assert_eq!(beside(&web(None)), []);
+    let mut unread = web(Some("other")).with_mode(Mode::Cilium);
+    unread.cluster.proxy_config = gap(Source::ConfigMaps, Why::Unreachable);
+    assert!(beside(&unread)[0].2.contains("it is not known whether Cilium serves"), "{:?}", beside(&unread));
+    let many = (1..=6).fold(Snapshot::healthy(), |world, n| {
+        let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
+        world.service(&format!("s{n}"), other)
+    });
+    let names: Vec<String> = beside(&many).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!((names.len(), &*names[4]), (5, "2 more Services"), "{names:?}");
+}
+
+#[test]
 fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
     let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
     let world = clustered(30080);
