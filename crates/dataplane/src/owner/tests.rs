@@ -396,6 +396,28 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
 }
 
 #[test]
+fn thousands_of_pods_and_redirections_of_one_port_are_ordered_in_seconds() {
+    let address = |n: u32| std::net::Ipv4Addr::from(0x0a01_0000 + n).to_string();
+    let world = (0..2_000).fold(Snapshot::healthy(), |world, n| {
+        world.pod(&format!("p{n}"), |pod| {
+            pod.host_port(80, 30080);
+            pod.ips = vec![ip(&address(n))];
+        })
+    });
+    // Half of the redirections lead to a living pod; the first of them comes after one that was left behind.
+    let targets: Vec<String> = std::iter::once(9_000).chain(1_000..3_000).map(address).collect();
+    let targets: Vec<(&str, &str)> = targets.iter().map(|it| (it.as_str(), "ip nat")).collect();
+    let world = with_redirections(world, &targets);
+    let begun = std::time::Instant::now();
+    let claims: Vec<ClaimKind> = found(&world).claimants.into_iter().map(|it| it.claim).collect();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    let of = |kind, count| std::iter::repeat_n(kind, count);
+    let wanted =
+        of(ClaimKind::Redirection, 1).chain(of(ClaimKind::HostPort, 2_000)).chain(of(ClaimKind::Redirection, 1_000));
+    assert!(claims.into_iter().eq(wanted));
+}
+
+#[test]
 fn without_a_pod_that_wants_the_port_it_takes_what_a_listener_would_have_and_stands_where_a_host_port_stands() {
     let (left, listener) = (Some(ClaimKind::Redirection), Some(ClaimKind::Listener));
     let world = || with_redirections(Snapshot::healthy(), &[LEFT]);
