@@ -175,6 +175,32 @@ fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
     }
 }
 
+#[test]
+fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last_host_port() {
+    let world = serde_json::to_value(cli::healthy()).expect("JSON");
+    for (why, wanted) in [
+        ("not-permitted", 0),
+        ("not-supported", 0),
+        ("unreachable", 2),
+        ("timed-out", 2),
+        ("malformed", 2),
+        ("torn", 2),
+        ("stale", 2),
+        ("too-much", 2),
+    ] {
+        let file = without(&world, "/kernel/netfilter", "netfilter", why);
+        let ask = |words: &[&str]| ended(binary().args(words).arg("--snapshot").arg(file.path()));
+        for rules in [&["check"][..], &["check", "--rule", "stale-redirection/host-port"]] {
+            let (code, text, _) = ask(rules);
+            assert_eq!(code, wanted, "{rules:?} without netfilter, {why}: {text}");
+        }
+        let (code, text, _) = ask(&["owner", PORT]);
+        assert_eq!(code, wanted, "without netfilter, {why}: {text}");
+        assert!(text.contains("redirections of hostPorts were not read"), "{why}: {text}");
+        assert_eq!(text.contains("connections are refused"), wanted == 0, "{why}: {text}");
+    }
+}
+
 /// An input that can fail, with its reader. Removes it if it was read.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 

@@ -24,7 +24,7 @@ use tracing::{info, warn};
 use crate::events::{NOTE, Spread};
 use portreeve_cluster::{answer::Answer, error, jitter};
 use portreeve_facts::{Snapshot, Unread, text::clean};
-use portreeve_report::{CheckResult, Open, Report};
+use portreeve_report::{CheckResult, Open, Report, clear_in_words};
 use portreeve_rules::{findings::Severity, ledger::Board};
 
 const TYPE: &str = "PortConflict";
@@ -151,7 +151,7 @@ impl State {
                 let counts: Vec<String> = counts.iter().map(|(rule, count)| format!("{rule}: {count}")).collect();
                 Self::new(TRUE, "PortsInConflict", &counts.join(", "))
             }
-            CheckResult::Clear => Self::new("False", "NoPortConflict", "no port conflicts found"),
+            CheckResult::Clear => Self::new("False", "NoPortConflict", &clear_in_words(report)),
             CheckResult::NotChecked => {
                 let unread = report.failures().into_iter().map(|it| Open { claims: 0, ..it.open() }.in_words());
                 let unread: Vec<String> = unread.collect::<BTreeSet<_>>().into_iter().collect();

@@ -1,6 +1,6 @@
 //! The redirections of hostPorts: their targets, their pods, and the leftovers of deleted pods.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 
@@ -20,6 +20,7 @@ pub struct Redirections<'a> {
     snapshot: &'a Snapshot,
     /// The pods of this node with addresses of their own.
     pub pods: Vec<&'a Pod>,
+    by_ip: BTreeMap<IpAddr, Vec<&'a Pod>>,
     by_port: ByPort<&'a Redirection>,
 }
 
@@ -30,9 +31,11 @@ impl<'a> Redirections<'a> {
     ///
     /// When Pods, or the rules of netfilter, were not read.
     pub fn of(snapshot: &'a Snapshot) -> Result<Self, Gap> {
-        let pods = own_network_pods(snapshot, snapshot.cluster.pods.get()?).collect();
-        let all = listed(snapshot)?;
-        Ok(Self { snapshot, pods, by_port: ByPort::of(all.iter().map(|it| ((it.protocol, it.port), it))) })
+        let pods: Vec<&Pod> = own_network_pods(snapshot, snapshot.cluster.pods.get()?).collect();
+        let mut by_ip = BTreeMap::<IpAddr, Vec<&Pod>>::new();
+        pods.iter().for_each(|pod| pod.ips.iter().for_each(|ip| by_ip.entry(*ip).or_default().push(pod)));
+        let by_port = ByPort::of(listed(snapshot)?.iter().map(|it| ((it.protocol, it.port), it)));
+        Ok(Self { snapshot, pods, by_ip, by_port })
     }
 
     /// The redirections of each port, in the order in which the kernel evaluates them within a table.
@@ -40,12 +43,22 @@ impl<'a> Redirections<'a> {
         self.by_port.ports()
     }
 
-    /// The redirections of one port without a living pod. None while a pod that wants the port has no address yet: each redirection may
-    /// belong to it.
-    pub fn left_behind(&self, port: Port) -> impl Iterator<Item = &'a Redirection> {
-        let is_awaited = self.is_awaited(port);
-        let all = self.by_port.at(port).iter().copied();
-        all.filter(move |it| !is_awaited && self.pod_of(it).is_none_or(|pod| pod.finished))
+    /// The redirections of one port without a living pod, and whether the kernel may evaluate each before those of the living pods. None while
+    /// a pod that wants the port has no address yet: each redirection may belong to it.
+    pub fn left_behind(&self, port: Port) -> Vec<(&'a Redirection, bool)> {
+        if self.is_awaited(port) {
+            return Vec::new();
+        }
+        // Thousands of redirections have few tables and addresses.
+        let (mut left, mut alive) = (Vec::new(), BTreeMap::new());
+        for it in self.by_port.at(port).iter().copied() {
+            if self.pod_of(it).is_some_and(|pod| !pod.finished) {
+                alive.insert((table(it), it.ip), it);
+            } else {
+                left.push((it, !alive.values().any(|other| share_table(other, it) && meet(other, it))));
+            }
+        }
+        left
     }
 
     /// Whether a pod that wants the port as hostPort has no address yet.
@@ -57,18 +70,21 @@ impl<'a> Redirections<'a> {
     /// The pod for which a redirection was made: a living pod, otherwise a pod that ended.
     pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
         let declares = |pod: &&Pod| {
-            pod.ips.contains(&redirection.to)
-                && pod.ports.iter().any(|port| {
-                    (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
-                        && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
-                })
+            pod.ports.iter().any(|port| {
+                (port.protocol, port.host_port) == (redirection.protocol, Some(redirection.port))
+                    && port.host_ip.filter(|ip| !ip.is_unspecified()) == redirection.ip
+            })
         };
-        self.pods.iter().copied().filter(declares).min_by_key(|pod| pod.finished)
+        self.pods_at(redirection.to).filter(declares).min_by_key(|pod| pod.finished)
     }
 
     /// The pod with the target address of a redirection, whatever ports the pod declares: a living pod, otherwise a pod that ended.
     pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
-        self.pods.iter().copied().filter(|pod| pod.ips.contains(&redirection.to)).min_by_key(|pod| pod.finished)
+        self.pods_at(redirection.to).min_by_key(|pod| pod.finished)
+    }
+
+    fn pods_at(&self, ip: IpAddr) -> impl Iterator<Item = &'a Pod> {
+        self.by_ip.get(&ip).into_iter().flatten().copied()
     }
 
     /// The owner of the target address if the redirection belongs to no living pod, in words.
@@ -131,7 +147,11 @@ impl<'a> Redirections<'a> {
 }
 
 /// All redirections of hostPorts.
-fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
+///
+/// # Errors
+///
+/// When the rules of netfilter were not read.
+pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
     let found = redirections.get()?;
     if found.is_empty() && legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat")) {
@@ -148,8 +168,11 @@ fn is_in_network(ip: IpAddr, network: &Address) -> bool {
 
 /// Whether two redirections are in one table of one family.
 pub fn share_table(one: &Redirection, other: &Redirection) -> bool {
-    let table = |it: &Redirection| it.chain.rsplit_once(' ').map(|(table, _)| table.to_owned());
     table(one) == table(other)
+}
+
+fn table(redirection: &Redirection) -> Option<&str> {
+    redirection.chain.rsplit_once(' ').map(|(table, _)| table)
 }
 
 /// Whether two redirections of one port can match the same connections.

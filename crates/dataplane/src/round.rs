@@ -11,7 +11,7 @@ use super::{
     local_address::{LocalAddress, local_addresses},
     need::Needs,
     proxy_sockets::Proxy,
-    redirections::Redirections,
+    redirections::{Redirections, listed},
     served::{host_ports, served_node_ports},
 };
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Why};
@@ -183,11 +183,17 @@ impl<'a> Round<'a> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read, if a pod of this node has a hostPort. In older snapshots they are treated as not
-    /// requested.
+    /// The reason why redirections of hostPorts were not read. In older snapshots they are treated as not requested.
+    pub fn unread_redirections(&self) -> Option<Gap> {
+        listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
+    }
+
+    /// The same reason, if it is a failure, or if a pod of this node has a hostPort. Without a hostPort, a right or a feature that is missing is
+    /// not worth a report: most nodes have no redirection. A failure is always worth one: a leftover redirection remains after the last hostPort.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
-        self.redirections().err().filter(|gap| has_any && gap.why != Why::NotRequested)
+        let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);
+        self.unread_redirections().filter(|gap| has_any || !is_missing(gap.why))
     }
 
     /// The Services that Cilium may refuse, because another Service has an address and a port of them.

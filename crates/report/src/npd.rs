@@ -22,16 +22,21 @@ pub fn npd_line(report: &Report<'_>) -> String {
             Some(first) => format!("not checked: {}", first.gap.detail),
             None => "not checked".to_owned(),
         },
-        CheckResult::Clear if report.not_judged().is_some() => {
-            "no port conflicts found; some ports or rules not judged".to_owned()
-        }
-        CheckResult::Clear if !report.board.unknown.is_empty() => {
-            let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
-            format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
-        }
-        CheckResult::Clear => "no port conflicts".to_owned(),
+        CheckResult::Clear => clear_in_words(report),
     };
     clean(&line, NPD_LINE)
+}
+
+/// The result of a check without a finding that sets the result, and whether some input was not read.
+pub fn clear_in_words(report: &Report<'_>) -> String {
+    if report.not_judged().is_some() {
+        return "no port conflicts found; some ports or rules not judged".to_owned();
+    }
+    if report.board.unknown.is_empty() {
+        return "no port conflicts".to_owned();
+    }
+    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+    format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
 /// The rule comes first, because alerts match on it, and the subject may be long.

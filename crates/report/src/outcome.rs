@@ -54,10 +54,11 @@ impl Open {
     }
 
     /// An unread input that may change an answer. Every answer about ports needs the Services; any other input that was not requested
-    /// changes nothing.
+    /// changes nothing. Without redirections the answer has the result of the rule about leftover redirections, which judges nothing then.
     pub fn beside_answer(gap: &Gap) -> Self {
-        match gap.why {
-            Why::NotRequested if gap.source != Source::Services => Self::input(gap),
+        match (gap.source, gap.why) {
+            (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
+            (Source::Netfilter, _) => Self { claims: 0, ..Self::of_answer(gap) },
             _ => Self::of_answer(gap),
         }
     }

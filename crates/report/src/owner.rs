@@ -104,7 +104,7 @@ struct OwnerEntry {
     proxy_mode_in_words: String,
     /// One entry for each protocol.
     protocols: Vec<ProtocolEntry>,
-    /// If pods of the node have hostPorts: why redirections were not read, as text. No leftover redirection is assumed.
+    /// Why redirections of hostPorts were not read, as text. No leftover redirection is assumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     redirections_not_read: Option<String>,
     /// The advice, by the case in which it helps; problems of the port come first.
@@ -136,8 +136,8 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `need`: in a pod, one
-    /// of its own servers wants the port.
+    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
+    /// of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
     kind: &'static str,
     /// The user of the number, as text.
     name: String,
@@ -211,7 +211,7 @@ impl OwnerDocument {
 impl NodeEntry {
     fn of(NodeOwner { node, owner }: &NodeOwner) -> Self {
         let unknown = match owner {
-            Ok(owner) => unread(&owner.owned).iter().map(Unknown::of).collect(),
+            Ok(owner) => owner.unread().map(Unknown::of).collect(),
             Err(gap) => vec![Unknown::of(gap)],
         };
         Self { node: tidy(node), owner: owner.as_ref().ok().map(OwnerEntry::of), unknown }
@@ -227,15 +227,15 @@ impl OwnerEntry {
             proxy_mode: owned.first().and_then(|it| it.proxy_mode),
             proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
             protocols: protocols(owned),
-            redirections_not_read: redirections_not_read(owned),
+            redirections_not_read: redirections(owned).map(|gap| tidy(&gap.detail)),
             advice: advised(advice),
         }
     }
 }
 
 /// Why redirections of hostPorts were not read: the same for each protocol.
-fn redirections_not_read(owned: &[Ownership]) -> Option<String> {
-    Some(tidy(&owned.first()?.redirections.as_ref()?.detail))
+fn redirections(owned: &[Ownership]) -> Option<&Gap> {
+    owned.first()?.redirections.as_ref()
 }
 
 /// The unread input, which may claim the port too: the same for each protocol.
@@ -252,7 +252,12 @@ impl PortOwner {
     /// The inputs without which an answer is not known, and the unread inputs that may claim the port too.
     fn open(&self) -> impl Iterator<Item = Open> {
         let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
-        unknown.chain(unread(&self.owned).iter().map(Open::beside_answer))
+        unknown.chain(self.unread().map(Open::beside_answer))
+    }
+
+    /// All unread inputs that may claim the port too.
+    fn unread(&self) -> impl Iterator<Item = &Gap> {
+        unread(&self.owned).iter().chain(redirections(&self.owned))
     }
 
     /// Whether an answer is true only with assumed settings.
@@ -328,6 +333,10 @@ pub fn write_owner(
         let line = match (gap.source, gap.why) {
             (Source::Services, Why::NotRequested) => "no cluster was read: Services may have this port".to_owned(),
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
+            (Source::Listeners, _) => {
+                let port = owned.first().map_or_else(String::new, |it| it.port.to_string());
+                format!("UDP sockets were not read, so the owner of {port}/udp is not known: {}", tidy(&gap.detail))
+            }
             (Source::Nodes, _) => format!("Pods of this node may have this port: {}", tidy(&gap.detail)),
             (_, Why::NotRequested) => "Pods were not read: a hostPort may be this port".to_owned(),
             _ => format!("an unread pod may have this port as hostPort: {}", tidy(&gap.detail)),
@@ -335,7 +344,7 @@ pub fn write_owner(
         writeln!(out, "{}", style.paint(Ink::Bad(Severity::Warning), &line))?;
     }
     for (index, it) in owned.iter().enumerate() {
-        let Ownership { protocol, port, claimants, beside, answers, mode, unread, .. } = it;
+        let Ownership { protocol, port, claimants, beside, answers, mode, unread, redirections, .. } = it;
         if index > 0 {
             writeln!(out)?;
         }
@@ -345,11 +354,16 @@ pub fn write_owner(
         };
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         if claimants.is_empty() {
-            let is_connected = beside.iter().any(|it| it.kind == BesideKind::Connection);
+            let has = |kind| beside.iter().any(|it| it.kind == kind);
             let line = match () {
-                () if !unread.is_empty() => "no claim on this port was found, but some input was not read",
+                () if !unread.is_empty() || redirections.as_ref().is_some_and(may_change) => {
+                    "no claim on this port was found, but some input was not read"
+                }
                 () if pod.is_some() => "no process listens on this port",
-                () if is_connected => "no server has it: new connections are refused",
+                () if has(BesideKind::NotServed) => {
+                    "no process, pod or Service of this node's proxy has it; another proxy may answer"
+                }
+                () if has(BesideKind::Connection) => "no server has it: new connections are refused",
                 () => "no Service, pod or process has it: connections are refused",
             };
             writeln!(out, "  {line}")?;
@@ -372,18 +386,25 @@ pub fn write_owner(
         }
         write_beside(beside, style, out)?;
     }
-    if let Some(why) = redirections_not_read(owned) {
+    if let Some(gap) = redirections(owned) {
+        let why = tidy(&gap.detail);
         let line =
             format!("redirections of hostPorts were not read, so Portreeve assumes no leftover redirection: {why}");
+        let ink = if may_change(gap) { Ink::Bad(Severity::Warning) } else { Ink::Faint };
         writeln!(out)?;
         for line in wrap(&line, style.width.saturating_sub(2)) {
-            writeln!(out, "  {}", style.paint(Ink::Faint, &line))?;
+            writeln!(out, "  {}", style.paint(ink, &line))?;
         }
     }
     if !advice.is_empty() {
         writeln!(out, "\n  what to do")?;
     }
     advice.iter().try_for_each(|it| write_advice(it, style, out))
+}
+
+/// Whether an unread input makes the result unknown.
+fn may_change(gap: &Gap) -> bool {
+    answer_outcome(false, [Open::beside_answer(gap)]) == CheckResult::NotChecked
 }
 
 fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Result<()> {

@@ -49,16 +49,23 @@ impl PortArgument {
     }
 
     /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`
-    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed.
+    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed. The input of a
+    /// protocol that has no answer is unread.
     ///
     /// # Errors
-    /// When a fact is missing on which the owner depends.
+    /// When a fact is missing on which the owner depends over each of the protocols.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);
         let all = protocols.into_iter().map(|protocol| owner(&round, protocol, self.number));
-        let all: Vec<Ownership> = all.collect::<Result<_, _>>()?;
+        let (known, unknown): (Vec<_>, Vec<_>) = all.partition(Result::is_ok);
+        let mut all: Vec<Ownership> = known.into_iter().flatten().collect();
+        let unknown: Vec<Gap> = unknown.into_iter().filter_map(Result::err).collect();
+        if let (true, Some(gap)) = (all.is_empty(), unknown.first()) {
+            return Err(gap.clone());
+        }
+        all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
         let claimed: Vec<Ownership> =
             all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
@@ -93,7 +100,7 @@ impl PortArgument {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{CheckResult, Style, write_owner};
+    use crate::{CheckResult, NodeOwner, Style, write_owner, write_owner_json};
     use portreeve_facts::{
         Netfilter, PodNamespace, Reading, Socket,
         healthy::{gap, seen},
@@ -119,17 +126,60 @@ mod tests {
     const PORT: PortArgument = PortArgument { number: 30080, protocol: None };
 
     #[test]
-    fn redirections_that_were_not_read_are_one_line_and_leave_the_result_clear() {
-        let mut world = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
-        world.kernel.netfilter = Reading::Seen(Netfilter::default());
+    fn redirections_that_were_not_read_are_one_line_and_only_a_failure_makes_the_result_unknown() {
         let note = |world: &Snapshot| {
             let owner = PORT.owner(world, false, None).expect("it is known");
-            let lines = printed(&owner).lines().filter(|it| it.contains("assumes no leftover redirection")).count();
-            (lines, owner.result())
+            let text = printed(&owner);
+            let lines = text.lines().filter(|it| it.contains("assumes no leftover redirection")).count();
+            let result = owner.result();
+            let node = NodeOwner { node: "n1".to_owned(), owner: Ok(owner) };
+            let mut document = Vec::new();
+            write_owner_json(30080, &[node], &mut document).expect("memory");
+            let document = String::from_utf8(document).expect("UTF-8");
+            assert_eq!(document.contains(r#""source": "netfilter""#), lines == 1, "{document}");
+            (lines, text.contains("connections are refused"), result)
         };
-        assert_eq!(note(&world), (0, CheckResult::Clear));
-        world.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
-        assert_eq!(note(&world), (1, CheckResult::Clear));
+        for mut world in [Snapshot::healthy(), Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080))] {
+            world.kernel.netfilter = Reading::Seen(Netfilter::default());
+            assert_eq!(note(&world), (0, true, CheckResult::Clear));
+            for why in [Why::NotPermitted, Why::NotSupported] {
+                world.kernel.netfilter = gap(Source::Netfilter, why);
+                assert_eq!(note(&world), (1, true, CheckResult::Clear), "{why:?}");
+            }
+            for why in [Why::Unreachable, Why::TimedOut, Why::Torn, Why::Stale, Why::Malformed, Why::TooMuch] {
+                world.kernel.netfilter = gap(Source::Netfilter, why);
+                assert_eq!(note(&world), (1, false, CheckResult::NotChecked), "{why:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_service_of_another_proxy_has_the_port_and_is_not_served_here() {
+        let other = |service: &mut portreeve_facts::Service| service.proxy_name = Some("other".to_owned());
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080).with(other));
+        let text = printed(&PORT.owner(&world, false, None).expect("it is known"));
+        assert!(!text.contains("no Service, pod or process has it"), "{text}");
+        assert!(
+            text.contains("-  Service default/web at its nodePort") && text.contains("does not serve the Service"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn without_the_sockets_of_udp_the_owner_over_tcp_is_known_and_udp_is_in_doubt() {
+        let owner = |mut world: Snapshot, port: &str| {
+            world.kernel.no_udp = Some(Gap::new(Source::Listeners, Why::Torn, "changed at every try"));
+            port.parse::<PortArgument>().expect("a port").owner(&world, false, None)
+        };
+        let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
+        let known = owner(web(), "30080").expect("TCP is known");
+        let text = printed(&known);
+        assert!(text.contains("1  node-port, Service default/web"), "{text}");
+        assert!(text.contains("so the owner of 30080/udp is not known: changed at every try"), "{text}");
+        assert_eq!(known.result(), CheckResult::NotChecked);
+        assert!(!printed(&owner(Snapshot::healthy(), "30080").expect("TCP is known")).contains("are refused"));
+        assert_eq!(owner(web(), "30080/tcp").expect("it is known").result(), CheckResult::Clear);
+        assert_eq!(owner(web(), "30080/udp").map(|_| ()).map_err(|gap| gap.why), Err(Why::Torn));
     }
 
     #[test]

@@ -25,7 +25,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     round.host_ports()?;
     let subject = Subject::this_node(snapshot);
-    // Without a hostPort, or in a snapshot older than this rule, a missing right is not worth a report.
     let Ok(redirections) = round.redirections() else {
         return round.missed_redirections().map_or(Ok(Vec::new()), Err);
     };

@@ -109,7 +109,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     unread.extend(round.missed_redirections());
     let redirections = round.redirections().into_iter().flat_map(|all| all.ports().map(move |(port, _)| (all, port)));
     for (all, (protocol, number)) in redirections.filter(|(_, (_, number))| range.range.contains(*number)) {
-        if let Some(left) = all.left_behind((protocol, number)).next() {
+        if let Some((left, _)) = all.left_behind((protocol, number)).first() {
             take(number, format!("a leftover redirection of a hostPort leads to {}", left.to));
         }
     }

@@ -41,13 +41,35 @@ fn the_state_is_the_result_of_a_check() {
 }
 
 #[test]
+fn a_clear_result_names_what_was_not_judged_as_the_form_of_node_problem_detector_does() {
+    let same = |snapshot: &Snapshot| {
+        let board = judge(snapshot, &Limits::default());
+        let state = state_of(snapshot, &board);
+        assert_eq!(state.status, "False", "{state:?}");
+        let line = portreeve_report::npd_line(&Report::of(snapshot, &board));
+        // That form has less room.
+        assert!(state.message.starts_with(&line), "{} {line}", state.message);
+        state.message
+    };
+    let mut world = Snapshot::healthy();
+    assert_eq!(state_of(&world, &Board::default()).message, "no port conflicts");
+    world.cluster.pods = portreeve_facts::healthy::gap(Source::Pods, Why::NotPermitted);
+    world.cluster.nodes = portreeve_facts::healthy::gap(Source::Nodes, Why::NotPermitted);
+    let message = same(&world);
+    assert!(
+        message.starts_with("no port conflicts found; ") && message.contains(" rules were not judged: "),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_mild_finding_is_no_conflict_and_the_message_counts_by_rule_without_names_of_tenants() {
     let snapshot = Snapshot::healthy();
     let board = |severities: &[Severity]| Board {
         findings: severities.iter().enumerate().map(|(number, severity)| finding(*severity, number)).collect(),
         ..Board::default()
     };
-    assert_eq!(state_of(&snapshot, &board(&[Severity::Info])), state(&snapshot));
+    assert_eq!(state_of(&snapshot, &board(&[Severity::Info])), state_of(&snapshot, &Board::default()));
     let found = state_of(&snapshot, &board(&[Severity::Critical, Severity::Warning, Severity::Info]));
     assert_eq!(found.message, format!("{}/loses: 2", RULES[0].name()));
 }

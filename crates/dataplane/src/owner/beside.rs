@@ -4,6 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::super::{
     by_port::Port,
+    cilium::serves_here,
     owners::owner_name,
     round::Round,
     sockets::{is_bound, place, socket_in_words},
@@ -17,6 +18,8 @@ pub enum BesideKind {
     Connection,
     /// A port of a Service at its cluster IP.
     ClusterIp,
+    /// A nodePort of a Service that this node's proxy does not serve.
+    NotServed,
     /// The claim is in a pod: one of its own servers needs the port.
     Need,
 }
@@ -27,6 +30,7 @@ impl BesideKind {
         match self {
             Self::Connection => "connection",
             Self::ClusterIp => "cluster-ip",
+            Self::NotServed => "not-served",
             Self::Need => "need",
         }
     }
@@ -46,8 +50,8 @@ pub struct Beside {
 /// The largest number of listed users of one kind.
 const MOST: usize = 4;
 
-/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them; and
-/// cluster IPs, if NodePorts can have the number.
+/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them; Services of another
+/// proxy; and cluster IPs, if NodePorts can have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -67,6 +71,8 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let connection = |it: &&Socket| connection(&owner_name(snapshot, &it.owner), it);
     let more = more(BesideKind::Connection, clients.len());
     let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(more).chain(unread).collect();
+
+    all.extend(not_served(round, port));
 
     let claims: BTreeSet<(&str, &str)> = round
         .node_ports()
@@ -93,12 +99,35 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     all
 }
 
+/// The Services with this nodePort that this node's proxy does not serve.
+fn not_served(round: &Round<'_>, (protocol, number): Port) -> impl Iterator<Item = Beside> {
+    let snapshot = round.now;
+    let has_it =
+        |it: &&Service| it.ports.iter().any(|entry| (entry.protocol, entry.node_port) == (protocol, Some(number)));
+    let services = snapshot.cluster.services.known_part(Unread::Reported("owner")).iter().map(Arc::as_ref);
+    let services: Vec<&Service> = services.filter(has_it).filter(|it| !snapshot.proxy_serves(it)).collect();
+    // Cilium may have the name of the Service's proxy.
+    let doubt = round.unread_proxy_name().filter(|_| serves_here(snapshot) != Some(false));
+    let detail = doubt.map_or_else(
+        || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),
+        |gap| gap.detail,
+    );
+    let named = |it: &Service| Beside {
+        kind: BesideKind::NotServed,
+        name: format!("Service {}/{} at its nodePort", it.namespace, it.name),
+        detail: detail.clone(),
+    };
+    let listed: Vec<Beside> = services.iter().take(MOST).copied().map(named).collect();
+    listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
+}
+
 /// The users of one kind that are not listed, if there are any.
 fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {
         BesideKind::ClusterIp => (format!("{more} more Services"), "at their cluster IPs: no conflict"),
-        _ => (format!("{more} more connections"), "of the same port"),
+        BesideKind::NotServed => (format!("{more} more Services"), "not served by this node's proxy"),
+        BesideKind::Connection | BesideKind::Need => (format!("{more} more connections"), "of the same port"),
     };
     Some(Beside { kind, name, detail: detail.to_owned() })
 }

@@ -9,7 +9,6 @@ use super::{
         claim::{Claim, ClaimKind},
         owners::owner_name,
         proxy_sockets::Own,
-        redirections::Redirections,
         round::Round,
         served::service_port,
         service_lb::sent_on,
@@ -17,7 +16,7 @@ use super::{
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Gap, Mode, Protocol, Redirection, Service, ServicePort, Snapshot, Socket, Unread};
+use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
 
 /// Every claim, in the order in which the kernel checks them for a new connection: external IPs, NodePorts, hostPorts, then sockets. A
 /// socket that is bound to the address comes before a wildcard socket.
@@ -30,13 +29,9 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
     let node_ports = node_ports.map(|(service, port)| Claim::NodePort(service, port));
     let host_ports = round.host_ports().into_iter().flat_map(|it| it.at(port));
     let host_ports = host_ports.map(|(pod, port)| Claim::HostPort(pod, port));
-    let left_behind = round.redirections().into_iter().flat_map(|it| it.left_behind(port).map(move |left| (it, left)));
-    let is_first = |(all, left): &(&Redirections<'a>, &Redirection)| {
-        let pods = round.host_ports().into_iter().flat_map(|it| it.at(port));
-        pods.into_iter().all(|(pod, _)| all.is_before(left, pod) != Ok(false))
-    };
-    let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(is_first);
-    let redirection = |(_, left)| Claim::Redirection(left);
+    let left_behind = round.redirections().into_iter().flat_map(|it| it.left_behind(port));
+    let (first, last): (Vec<_>, Vec<_>) = left_behind.partition(|(_, is_first)| *is_first);
+    let redirection = |(left, _)| Claim::Redirection(left);
     let redirected = first.into_iter().map(redirection).chain(host_ports).chain(last.into_iter().map(redirection));
     let mut sockets = workers(round.listeners()?.at(port));
     sockets.sort_by_key(|(socket, _)| (socket.local.is_unspecified(), socket.device == 0));

@@ -60,7 +60,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let mode = addressed.assumptions.mode_in_words();
     let beside = beside(round, (protocol, port));
-    let redirections = round.missed_redirections();
+    let redirections = round.unread_redirections();
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 

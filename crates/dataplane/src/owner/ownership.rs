@@ -26,9 +26,9 @@ pub struct Ownership {
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and its source, in words.
     pub mode: String,
-    /// Unread inputs that may also have a claim to the port: Services, Pods, or this Node's object.
+    /// Unread inputs that may also have a claim to the port: Services, Pods, this Node's object, or the sockets of another protocol.
     pub unread: Vec<Gap>,
-    /// If pods of this node have hostPorts: the reason why redirections were not read. No leftover redirection is assumed.
+    /// The reason why redirections of hostPorts were not read. No leftover redirection is assumed.
     pub redirections: Option<Gap>,
 }
 

@@ -73,6 +73,30 @@ fn more_users_of_a_number_than_are_listed_are_counted() {
 }
 
 #[test]
+fn a_service_of_another_proxy_is_named_as_not_served_here() {
+    let web = |label: Option<&str>| {
+        Snapshot::healthy()
+            .service("web", |it| it.node_port(30080).with(|web| web.proxy_name = label.map(str::to_owned)))
+    };
+    for label in ["other", Service::OF_NO_PROXY] {
+        let [(BesideKind::NotServed, name, detail)] = &beside(&web(Some(label)))[..] else { panic!("{label}") };
+        assert_eq!(name, "Service default/web at its nodePort");
+        assert!(detail.starts_with("this node's proxy does not serve the Service"), "{detail}");
+        assert_eq!(found(&web(Some(label))).claimants, []);
+    }
+    assert_eq!(beside(&web(None)), []);
+    let mut unread = web(Some("other")).with_mode(Mode::Cilium);
+    unread.cluster.proxy_config = gap(Source::ConfigMaps, Why::Unreachable);
+    assert!(beside(&unread)[0].2.contains("it is not known whether Cilium serves"), "{:?}", beside(&unread));
+    let many = (1..=6).fold(Snapshot::healthy(), |world, n| {
+        let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
+        world.service(&format!("s{n}"), other)
+    });
+    let names: Vec<String> = beside(&many).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!((names.len(), &*names[4]), (5, "2 more Services"), "{names:?}");
+}
+
+#[test]
 fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
     let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
     let world = clustered(30080);
@@ -372,6 +396,26 @@ fn a_redirection_that_was_left_behind_takes_what_a_pod_of_today_wants() {
 }
 
 #[test]
+fn thousands_of_pods_and_redirections_of_one_port_are_ordered_as_a_few_are() {
+    let address = |n: u32| std::net::Ipv4Addr::from(0x0a01_0000 + n).to_string();
+    let world = (0..2_000).fold(Snapshot::healthy(), |world, n| {
+        world.pod(&format!("p{n}"), |pod| {
+            pod.host_port(80, 30080);
+            pod.ips = vec![ip(&address(n))];
+        })
+    });
+    // Half of the redirections lead to a living pod; the first of them comes after one that was left behind.
+    let targets: Vec<String> = std::iter::once(9_000).chain(1_000..3_000).map(address).collect();
+    let targets: Vec<(&str, &str)> = targets.iter().map(|it| (it.as_str(), "ip nat")).collect();
+    let world = with_redirections(world, &targets);
+    let claims: Vec<ClaimKind> = found(&world).claimants.into_iter().map(|it| it.claim).collect();
+    let of = |kind, count| std::iter::repeat_n(kind, count);
+    let wanted =
+        of(ClaimKind::Redirection, 1).chain(of(ClaimKind::HostPort, 2_000)).chain(of(ClaimKind::Redirection, 1_000));
+    assert!(claims.into_iter().eq(wanted));
+}
+
+#[test]
 fn without_a_pod_that_wants_the_port_it_takes_what_a_listener_would_have_and_stands_where_a_host_port_stands() {
     let (left, listener) = (Some(ClaimKind::Redirection), Some(ClaimKind::Listener));
     let world = || with_redirections(Snapshot::healthy(), &[LEFT]);
@@ -409,7 +453,7 @@ fn where_a_redirection_leads_is_told_only_where_no_other_container_may_be_there(
 }
 
 #[test]
-fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and_doubt_no_answer() {
+fn redirections_that_were_not_read_are_named_once_and_doubt_no_answer() {
     let closed = |mut world: Snapshot, why| {
         world.kernel.netfilter = gap(Source::Netfilter, why);
         world
@@ -418,6 +462,13 @@ fn redirections_that_were_not_read_are_named_once_where_pods_have_host_ports_and
     assert_eq!(found(&of_pod).redirections.map(|gap| gap.why), Some(Why::NotPermitted));
     assert_eq!(ask(&of_pod, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
     assert_eq!(found(&closed(redirected(&[]), Why::NotRequested)).redirections, None);
-    assert_eq!(found(&closed(web(), Why::NotPermitted)).redirections, None, "no pod has a hostPort");
+    for why in [Why::NotPermitted, Why::NotSupported, Why::TimedOut, Why::TooMuch] {
+        let after_the_last_host_port = found(&closed(web(), why));
+        assert_eq!(after_the_last_host_port.redirections.map(|gap| gap.why), Some(why));
+        assert_eq!(after_the_last_host_port.unread, []);
+    }
+    let mut of_no_pods = closed(web(), Why::TimedOut);
+    of_no_pods.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+    assert_eq!(found(&of_no_pods).redirections.map(|gap| gap.source), Some(Source::Netfilter), "beside the pods");
     assert_eq!(found(&redirected(&[ALIVE])).redirections, None);
 }

@@ -260,9 +260,23 @@ fn what_cannot_be_read_is_unknown_where_a_pod_has_a_host_port() {
     without.kernel.netfilter = gap(Source::Netfilter, Why::NotPermitted);
     expect_healthy(&RULE, &without, &node());
     expect_healthy(&RULE, &legacy(Snapshot::healthy(), "ip nat"), &node());
+    without.kernel.netfilter = gap(Source::Netfilter, Why::NotRequested);
+    expect_healthy(&RULE, &without, &node());
     let mut world = with(world(), &[redirection(9090, "10.1.0.7:80")]);
     world.cluster.pods = gap(Source::Pods, Why::Unreachable);
     assert_eq!(expect_unknown(&RULE, &world, &node()).source, Source::Pods);
+}
+
+#[test]
+fn a_failure_is_unknown_after_the_last_host_port_too() {
+    for why in [Why::Unreachable, Why::TimedOut, Why::Torn, Why::Stale, Why::Malformed, Why::TooMuch] {
+        let mut unread = Snapshot::healthy();
+        unread.kernel.netfilter = gap(Source::Netfilter, why);
+        assert_eq!(expect_unknown(&RULE, &unread, &node()).why, why);
+        let redirections = gap(Source::Netfilter, why);
+        unread.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
+        assert_eq!(expect_unknown(&RULE, &unread, &node()).why, why);
+    }
 }
 
 #[test]
