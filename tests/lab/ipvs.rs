@@ -142,7 +142,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         let seen = look();
         let told = seen.findings("stale-redirection/proxy");
         assert_eq!(told.len(), 1, "{:#}", seen.json);
-        assert!(told[0].to_string().contains("still holds what ipvs mode programmed"), "{:#}", told[0]);
+        assert!(told[0].to_string().contains("still has rules of ipvs mode"), "{:#}", told[0]);
     });
 }
 
