@@ -293,16 +293,12 @@ fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
         ("spec: {<<: [*l, *b]}", ServiceKind::LoadBalancer),
         ("spec: {<<: *l, <<: *b}", ServiceKind::ClusterIp),
         ("spec: {type: NodePort, !!merge <<: *b}", ServiceKind::ClusterIp),
-        ("spec: {type: NodePort, \"<<\": *b}", ServiceKind::NodePort),
         ("spec: {type: NodePort}\n<<: {spec: *b}", ServiceKind::ClusterIp),
         ("<<: {spec: *b}\nspec: {type: NodePort}", ServiceKind::NodePort),
     ] {
         let facts = facts_of(&[format!("{NAMED}{spec}\n")]);
         assert_eq!(facts.services.get().expect("services")[0].kind, wanted, "{spec}");
     }
-    let json =
-        r#"{"kind": "Service", "metadata": {"name": "a"}, "spec": {"type": "NodePort", "<<": {"type": "ClusterIP"}}}"#;
-    assert_eq!(facts_of(&[json]).services.get().expect("services")[0].kind, ServiceKind::NodePort);
     for refused in ["spec: {<<: 5}", "spec: {<<: }", "spec: {<<: [[*b]]}", "<<: {items: [{}]}"] {
         let facts = facts_of(&[format!("{NAMED}{refused}\n")]);
         assert!(only(&facts).detail.contains("<<"), "{refused}: {}", only(&facts).detail);

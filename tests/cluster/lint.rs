@@ -43,7 +43,7 @@ fn the_holder_of_the_number_is_named_and_an_update_is_no_conflict() {
     assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
     assert!(stdout.contains("a.yaml:3:37  WARNING  Service shop/api, port 30080/tcp"), "{stdout}");
     assert!(stdout.contains("is also nodePort of shop/web"), "{stdout}");
-    assert!(stdout.contains("free  30000, 30001, 30002"), "{stdout}");
+    assert!(stdout.contains("no Service has  30000, 30001, 30002"), "{stdout}");
     let (code, stdout, _) = lint(&fake, "web");
     assert_eq!(code, 0, "{stdout}");
     assert!(stdout.starts_with("manifests: no port conflicts in 1 object."), "{stdout}");

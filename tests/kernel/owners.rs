@@ -114,7 +114,7 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
         assert_eq!((pod.pod_uid.as_str(), pod.container.as_deref()), (POD, Some(CONTAINER)));
         let process = holder.process.seen().expect("a process");
         assert_eq!((process.pid, process.command.as_str()), (child.pid(), "evil[31mname"));
-        assert_eq!(process.command_line.as_deref(), Some("evil[31mname"));
+        assert_eq!(process.command_line.as_deref(), Some("evil[31m name"));
     }
 }
 

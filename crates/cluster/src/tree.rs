@@ -251,16 +251,14 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 pub(crate) enum Key {
     /// The key as text. YAML has other keys, but no field of Kubernetes has them.
     Name(String),
-    /// `<<` without quotes in YAML: the fields of other mappings are added.
+    /// `<<`, also with quotes: the fields of other mappings are added. No field of Kubernetes has this name.
     Merge,
 }
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Node { value, width, .. } = Node::deserialize(deserializer)?;
-        Ok(Self::Name(match value {
-            // With quotes, the key has four characters in its file. In JSON, the place is not known.
-            Value::Text(text) if text == MERGE && width == MERGE.len() as u64 => return Ok(Self::Merge),
+        Ok(Self::Name(match Value::deserialize(deserializer)? {
+            Value::Text(text) if text == MERGE => return Ok(Self::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
             Value::Number(number) => number.to_string(),

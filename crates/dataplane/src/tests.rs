@@ -19,8 +19,8 @@ const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
     (Mode::Iptables, &["primary"], true, ["PP LL L L", "RR RR R R", "TP TT T T"]),
     (Mode::Nftables, &[], true, ["PP LL L L", "RR LL L L", "TP LL L L"]),
     (Mode::Nftables, &["0.0.0.0/0", "::/0"], true, ["PP PP L L", "RR RR L L", "TP TP L L"]),
-    (Mode::Ipvs, &[], true, ["PP PP L L", "RR RR L L", "PP PP L L"]),
-    (Mode::Ipvs, &["192.0.2.2/32", "2001:db8::2/128"], true, ["LL PP L L", "LL RR L L", "LL PP L L"]),
+    (Mode::Ipvs, &[], true, ["PP PP L L", "RR RR L L", "TP TP L L"]),
+    (Mode::Ipvs, &["192.0.2.2/32", "2001:db8::2/128"], true, ["LL PP L L", "LL RR L L", "LL TP L L"]),
 ];
 
 #[test]

@@ -219,8 +219,8 @@ pub struct DestinationUse {
 /// Use of the ephemeral range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// No destination can use more than this, with any `tcp_tw_reuse`: `inuse + tw` of sockstat and sockstat6, or the
-    /// count of the walk if that is lower. For a pod with few sockets: sockets of any kind.
+    /// No destination can use more than this: the count of the walk, or without a walk `inuse + tw` of sockstat and sockstat6. For a
+    /// pod with few sockets: sockets of any kind.
     pub at_most: u32,
     /// The busiest destinations, at most 16, worst first. Empty if `at_most` is so low that no walk was needed for the
     /// range of that time, or if the walk found none.

@@ -384,7 +384,7 @@ fn a_node_port_whose_connections_an_external_ip_takes_is_told() {
     let world = Snapshot::healthy()
         .service("ext", |it| it.external_ip("192.0.2.1").with(|service| service.ports[0].port = 30001));
     let around = write(&serde_json::to_string(&world).expect("JSON"));
-    let takes = "6:32 warning external-ip-conflict/takes-node-port Service default/api 30001/tcp";
+    let takes = "6:32 critical external-ip-conflict/takes-node-port Service default/api 30001/tcp";
     assert_eq!(found(&service("api", "nodePort: 30001"), &["--against", &around]), [takes]);
     assert_eq!(found(&service("api", "nodePort: 30002"), &["--against", &around]), [""; 0]);
 }

@@ -94,8 +94,9 @@ impl Page<'_> {
             self.labelled(2, label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
         }
         for (index, (name, value)) in evidence.values.iter().enumerate() {
-            if self.wide || *name == "free" {
-                let label = if index == 0 || *name == "free" { "Evidence" } else { "" };
+            let is_number = ["free", "no Service has"].contains(name);
+            if self.wide || is_number {
+                let label = if index == 0 || is_number { "Evidence" } else { "" };
                 self.labelled(2, label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;
             }
         }
