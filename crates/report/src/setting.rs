@@ -102,7 +102,7 @@ impl Setting {
                 sysctls.tcp_tw_reuse = Reading::Seen(value);
                 // The scan left out the connections in TIME_WAIT whose ports the old value lets reuse.
                 if let (Some(1), 0 | 2) | (Some(2), 0) = (was, value)
-                    && snapshot.kernel.ephemeral.seen().is_some()
+                    && snapshot.kernel.ephemeral.gap().is_none()
                 {
                     let detail = "connections in TIME_WAIT were not counted, and with this tcp_tw_reuse they use ports";
                     snapshot.kernel.ephemeral = Reading::Gap(Gap::new(Source::EphemeralUse, Why::Ambiguous, detail));
