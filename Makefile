@@ -32,7 +32,7 @@ check: ## Build it and look at this machine
 build: ## Build the release binary
 	$(CARGO) build --release --locked
 
-test: root ## Install what is missing, lint, and run every test that needs no cluster; real sockets need root
+test: root ## Install what is missing, lint, and run every short test that needs no cluster; real sockets need root
 	@$(MAKE) --no-print-directory lint
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
