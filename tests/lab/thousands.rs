@@ -6,6 +6,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Write as _},
     net::{IpAddr, Ipv4Addr, TcpListener, TcpStream},
+    os::unix::process::CommandExt as _,
     process::{Child, Command, Stdio},
     sync::{
         Arc, Mutex,
@@ -164,6 +165,7 @@ impl Asking {
         let directory = Directory::new();
         let file = |name| Stdio::from(fs::File::create(directory.path().join(name)).expect("a file"));
         let child = Command::new(env!("CARGO_BIN_EXE_portreeve"))
+            .arg0("kubectl-portreeve")
             .args(["check", "--kubeconfig"])
             .arg(cluster.kubeconfig("observer"))
             .args(words)
