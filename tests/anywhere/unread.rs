@@ -77,6 +77,9 @@ fn a_world_whose_input_failed_is_not_called_clear() {
     assert!(judged >= 100, "{judged} worlds without an input");
 }
 
+/// The reasons of an input whose reading failed.
+const FAILURES: [&str; 6] = ["unreachable", "timed-out", "malformed", "torn", "stale", "too-much"];
+
 #[test]
 fn every_verb_has_the_same_result_for_the_same_gap() {
     let world = serde_json::to_value(cli::healthy()).expect("JSON");
@@ -92,16 +95,9 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
     let of_nodes: [&[&str]; 2] = [&["check"], &["policies"]];
     let inputs = [("/cluster/pods", "pods", &of_pods[..]), ("/cluster/nodes", "nodes", &of_nodes)];
     for (place, source, verbs) in inputs {
-        for (why, wanted) in [
-            ("not-permitted", 0),
-            ("unreachable", 2),
-            ("timed-out", 2),
-            ("malformed", 2),
-            ("torn", 2),
-            ("stale", 2),
-            ("too-much", 2),
-            ("not-supported", 2),
-        ] {
+        for (why, wanted) in
+            FAILURES.map(|why| (why, 2)).into_iter().chain([("not-permitted", 0), ("not-supported", 2)])
+        {
             let file = without(&world, place, source, why);
             for verb in verbs {
                 let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
@@ -178,16 +174,7 @@ fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
 #[test]
 fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last_host_port() {
     let world = serde_json::to_value(cli::healthy()).expect("JSON");
-    for (why, wanted) in [
-        ("not-permitted", 0),
-        ("not-supported", 0),
-        ("unreachable", 2),
-        ("timed-out", 2),
-        ("malformed", 2),
-        ("torn", 2),
-        ("stale", 2),
-        ("too-much", 2),
-    ] {
+    for (why, wanted) in FAILURES.map(|why| (why, 2)).into_iter().chain([("not-permitted", 0), ("not-supported", 0)]) {
         let file = without(&world, "/kernel/netfilter", "netfilter", why);
         let ask = |words: &[&str]| ended(binary().args(words).arg("--snapshot").arg(file.path()));
         for rules in [&["check"][..], &["check", "--rule", "stale-redirection/host-port"]] {
