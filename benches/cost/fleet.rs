@@ -49,7 +49,7 @@ const OBSERVER: &str = "observer";
 const PLACES: usize = 20_000;
 /// The greatest number of requests a second that an agent may write while nothing happens.
 const MOST_WRITES: f64 = 0.02;
-/// The greatest number of reads of an agent that starts.
+/// The greatest number of reads of an agent that starts, without those that a busy server refuses.
 const MOST_READS: f64 = 13.0;
 /// The greatest number of watches of an agent meanwhile: Services, and the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
@@ -259,6 +259,9 @@ impl<'a> Fleet<'a> {
         happens(self);
         let (asked, now) = (self.audit.of(OBSERVER).split_off(before), self.bytes());
         self.tell_of(what, &asked);
+        // A server that is too busy says so, and the same request comes again: how often is a property of the server.
+        let (refused, asked): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|asked| asked.code == 429 || asked.code >= 500);
         let count = |verbs: &[&str]| {
             let of = asked.iter().filter(|asked| verbs.contains(&asked.verb.as_str()));
             of.count() as f64 / self.size as f64
@@ -269,6 +272,7 @@ impl<'a> Fleet<'a> {
         let told = [
             ("reads", "requests", reads),
             ("watches that ended", "watches", count(&["watch"])),
+            ("refusals of a busy server", "requests", refused.len() as f64 / self.size as f64),
             ("writes, looks at Events included,", "requests", writes),
             ("traffic", "KiB", kib),
         ];
