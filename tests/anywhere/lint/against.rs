@@ -366,10 +366,11 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
 
 #[test]
 fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
+    type Change = fn(&mut Snapshot);
     fn gap(source: Source) -> Gap {
         Gap::new(source, Why::TimedOut, "no answer")
     }
-    let says = |change: fn(&mut Snapshot)| {
+    let says = |change: Change| {
         let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
         change(&mut world);
         let snapshot = serde_json::to_string(&world).expect("JSON");
@@ -382,7 +383,7 @@ fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
         text.lines().find_map(words).unwrap_or_default()
     };
     let (free, of_services) = ("free  30001, 30002, 30003", "no Service has  30001, 30002, 30003");
-    let inputs: [(&str, &str, fn(&mut Snapshot)); 11] = [
+    let inputs: [(&str, &str, Change); 11] = [
         ("nothing", free, |_| {}),
         ("EndpointSlices", free, |it| it.cluster.endpoint_slices = Reading::Gap(gap(Source::EndpointSlices))),
         ("listeners", "no Service has  30000, 30001, 30002", |it| {
