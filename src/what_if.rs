@@ -11,7 +11,7 @@ use super::{
 };
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
-use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Unread};
+use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
 use portreeve_report::{Setting, TwoWorlds, WhatIf};
 use portreeve_rules::{
     Limits, RULES, Rule,
@@ -64,11 +64,13 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let Args { settings, scope, output } = args;
     let (settings, parsed): (Vec<String>, Vec<Setting>) =
         settings.into_iter().map(|Supposed { text, setting }| (text, setting)).unzip();
-    let (mut what_if, mut refused) = (WhatIf::default(), None);
+    let (mut what_if, mut refused) = (WhatIf::default(), Vec::new());
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
     let NodeResults { results, nodes, partial, scope, .. } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
-    if let Some(words) = refused {
+    if refused.len() == results.len()
+        && let Some(words) = refused.pop()
+    {
         return Err(UsageError(words).into());
     }
     if let Some(partial) = partial {
@@ -91,18 +93,18 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node with its current settings, and with the changed settings. `refused` gets the words if a kernel refuses
-/// them.
+/// Judges a node with its current settings, and with the changed settings. `refused` gets the words of each kernel that
+/// refuses them.
 fn compare(
     snapshot: &Snapshot,
     settings: &[Setting],
     what_if: &mut WhatIf,
-    refused: &mut Option<String>,
+    refused: &mut Vec<String>,
 ) -> Result<(), Gap> {
     let mut supposed = snapshot.clone();
     if let Err(words) = Setting::apply_all(settings, &mut supposed) {
-        refused.get_or_insert(words);
-        return Ok(());
+        refused.push(words.clone());
+        return Err(Gap::new(Source::Sysctls, Why::NotSupported, words));
     }
     let limits = Limits::default();
     let switches = settings.iter().any(|setting| matches!(setting, Setting::ProxyMode(_)));

@@ -305,6 +305,28 @@ fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
     }
 }
 
+/// `tests/lab/server.rs` shows that kubectl does the same with the key in YAML.
+#[test]
+fn a_merge_key_in_quotes_is_a_name_and_adds_nothing() {
+    let other = r#"{"kind": "Service", "metadata": {"name": "other"}, "spec": {}}"#;
+    for value in [r#"{"type": "ClusterIP"}"#, "5", "null", "[[1]]", r#""text""#] {
+        for spec in [
+            format!(r#"{{"<<": {value}, "type": "NodePort"}}"#),
+            format!(r#"{{"type": "NodePort", "<<": {value}}}"#),
+            format!(r#"{{"type": "NodePort", "ports": [{{"<<": {value}, "port": 80}}]}}"#),
+        ] {
+            let named = format!(r#""kind": "Service", "metadata": {{"name": "a"}}, "spec": {spec}"#);
+            let list = format!(r#"{{"<<": {value}, "kind": "List", "items": [{{{named}, "<<": {value}}}, {other}]}}"#);
+            let yaml = format!("\"<<\": {value}\nkind: List\nitems:\n- {{{named}, '<<': {value}}}\n- {other}\n");
+            for text in [list, yaml.replace("\"<<\"", "'<<'"), yaml] {
+                let facts = facts_of(&[&text]);
+                assert_eq!((names(&facts), &facts.rejected[..]), (vec!["a", "other"], &[][..]), "{text}");
+                assert_eq!(facts.services.get().expect("services")[0].kind, ServiceKind::NodePort, "{text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_is_no_object_among_items_loses_nothing_else() {
     for odd in ["5", "-1", "1.5", "true", "\"text\"", "[1, [2]]", "99999999999999999999"] {

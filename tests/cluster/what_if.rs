@@ -163,6 +163,35 @@ fn files_are_judged_like_agents_with_one_file_for_each_node() {
     assert_eq!(run(&["--snapshot", &one, "--kubeconfig", "k"]).0, 64);
 }
 
+#[test]
+fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged() {
+    let fake = cluster(&["n1", "n2"], |node, path, _| match path {
+        "/snapshot" => {
+            let mut document: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
+            let start = if node == "n1" { 1024 } else { 40_000 };
+            document["kernel"]["sysctls"]["ip_unprivileged_port_start"]["seen"] = json!(start);
+            Reply::Json(document.to_string())
+        }
+        _ => Reply::Status(404, "not found"),
+    });
+    let run = |range: &str, words: &[&str]| {
+        let setting = format!("ip_local_port_range={range}");
+        Plugin::new().run(&fake, &[&["what-if", "--set", &setting], words].concat())
+    };
+    let words = "the kernel of n2 refuses ip_local_port_range=33000-60000 with ip_unprivileged_port_start=40000";
+    let (code, text, notes) = run("33000 60000", &[]);
+    assert_eq!(code, 2, "{text}{notes}");
+    assert!(text.starts_with("what if ip_local_port_range=33000 60000; 1 of 2 nodes judged"), "{text}");
+    let unknown = text.split_once("\nNot known\n").expect("a part").1.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(unknown.contains(words) && unknown.contains("1 of 2 nodes: n2"), "{text}");
+    assert!(notes.contains("n2 could not be judged: the kernel of n2 refuses"), "{notes}");
+    // Without a node that takes the value, the value is wrong.
+    for (range, nodes) in [("33000 60000", &["--node", "n2"][..]), ("1023 60000", &[])] {
+        let (code, text, error) = run(range, nodes);
+        assert!(code == 64 && error.contains("refuses ip_local_port_range") && text.is_empty(), "{text}{error}");
+    }
+}
+
 /// A recorded node with other settings.
 fn of_recorded(name: &str, setting: &str) -> Value {
     let recorded = format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));

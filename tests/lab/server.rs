@@ -100,6 +100,8 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
         ("before", "{<<: *six, port: 80, nodePort: 30005}", 30005),
         ("several", "{port: 80, <<: [*six, *seven]}", 30006),
         ("again", "{port: 80, <<: *six, <<: *seven}", 30007),
+        ("quoted", "{port: 80, nodePort: 30005, \"<<\": *six}", 30005),
+        ("single", "{port: 80, nodePort: 30005, '<<': 5}", 30005),
     ] {
         let file = admin.write(
             &format!("{name}.yaml"),

@@ -251,14 +251,35 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 pub(crate) enum Key {
     /// The key as text. YAML has other keys, but no field of Kubernetes has them.
     Name(String),
-    /// `<<`, also with quotes: the fields of other mappings are added. No field of Kubernetes has this name.
+    /// `<<` without quotes in YAML: the fields of other mappings are added.
     Merge,
 }
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Self::Name(match Value::deserialize(deserializer)? {
-            Value::Text(text) if text == MERGE => return Ok(Self::Merge),
+        deserializer.deserialize_newtype_struct("Key", KeyVisitor)
+    }
+}
+
+/// Keys of YAML have a place. `Spanned` gives the first key of a mapping in JSON as a text.
+struct KeyVisitor;
+
+impl<'de> Visitor<'de> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+        Ok(Key::Name(key.to_owned()))
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
+        let Node { value, width, .. } = Node::deserialize(deserializer)?;
+        Ok(Key::Name(match value {
+            // With quotes, the key has four characters in its file. In JSON, the place is not known.
+            Value::Text(text) if text == MERGE && width == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
             Value::Number(number) => number.to_string(),

@@ -7,7 +7,7 @@ use std::{
 
 use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Unread, if_requested};
+use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, if_requested};
 
 /// The ranges for a server on the nodes, the best first: few programs have a default port from 10000 on.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
@@ -139,13 +139,13 @@ impl FreePorts {
         }
     }
 
-    /// The free numbers, lowest first: the static band comes before the band from which the API server chooses. There is none while a
-    /// Service or a listener was not read: each number may be in use.
+    /// Numbers for a remedy, lowest first: the static band comes before the band from which the API server chooses. There is none while an
+    /// input was not read: each number may be in use. Redirections are an exception: beside the hostPorts of Pods, they are leftovers.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
-        self.of_no_service().filter(|_| !self.hidden.listeners)
+        self.as_read().filter(|_| self.unread.iter().all(|(_, gap)| gap.source == Source::Netfilter))
     }
 
-    /// The numbers that no Service has. A process may listen on one of them if the listeners of a node were not read.
+    /// The numbers that no Service has. If another input was not read, one of them may be in use.
     pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| !self.hidden.services)
     }
@@ -228,7 +228,7 @@ pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Netfilter, Protocol, Reading, Redirection, Source, Why,
+        Netfilter, Protocol, Reading, Redirection, Why,
         healthy::{gap, seen},
     };
 
@@ -319,7 +319,7 @@ mod tests {
         let mut unread = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));
         unread.kernel.netfilter = gap(Source::Netfilter, Why::TimedOut);
         let lacks: Vec<Source> = FreePorts::of(&unread).unread.iter().map(|(_, gap)| gap.source).collect();
-        assert_eq!(lacks, [Source::Netfilter]);
+        assert_eq!((lacks, free_port(&unread)), (vec![Source::Netfilter], Some(30000)));
     }
 
     #[test]
@@ -403,6 +403,16 @@ mod tests {
         assert_eq!((free.of_no_service().next(), free.ports().next()), (Some(30000), None), "a process may listen");
         let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
         assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
+        let mut world = Snapshot::healthy();
+        world.cluster.pods = gap(Source::Pods, Why::NotPermitted);
+        assert_eq!((first(&FreePorts::of(&world), 1), free_port(&world)), (vec![30000], None), "a hostPort");
+        let mut world = Snapshot::healthy();
+        world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
+        assert_eq!(
+            (first(&FreePorts::of(&world), 1), free_port(&world)),
+            (vec![30000], None),
+            "an outgoing connection"
+        );
     }
 
     #[test]

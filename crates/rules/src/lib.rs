@@ -180,7 +180,7 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
 
 /// The facts that need not be read to find the users of ports: redirections of hostPorts are users too.
 pub fn skipped_for_users() -> BTreeSet<Source> {
-    SELDOM.into_iter().filter(|source| *source != Source::Netfilter).collect()
+    skipped(&[&host_port_left_behind::RULE])
 }
 
 /// The result of one rule in a round, or that the rule panicked.

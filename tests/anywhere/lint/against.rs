@@ -365,18 +365,46 @@ fn a_workload_that_is_updated_may_meet_its_own_listener_and_nobody_elses() {
 }
 
 #[test]
-fn a_number_is_called_free_only_if_the_listeners_were_read() {
-    let says = |world: &Snapshot| {
-        let snapshot = serde_json::to_string(world).expect("JSON");
-        let files = [("a.yaml", service("api", "nodePort: 30080")), ("node.json", snapshot)];
+fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
+    type Change = fn(&mut Snapshot);
+    fn gap(source: Source) -> Gap {
+        Gap::new(source, Why::TimedOut, "no answer")
+    }
+    let says = |change: Change| {
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
+        change(&mut world);
+        let snapshot = serde_json::to_string(&world).expect("JSON");
+        let files =
+            [("a.yaml", service("api", "nodePort: 30081") + &service("b", "nodePort: 30081")), ("node.json", snapshot)];
         let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
-        lint(&files, &["a.yaml", "--against", "node.json"]).1
+        let (_, text, _) = lint(&files, &["a.yaml", "--against", "node.json"]);
+        let words = |line: &str| Some(line.trim().strip_prefix("Evidence  ")?.trim().to_owned());
+        assert!(text.contains("30081/tcp"), "{text}");
+        text.lines().find_map(words).unwrap_or_default()
     };
-    let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
-    assert!(says(&world).contains("free  30001, 30002, 30003"), "{}", says(&world));
-    world.kernel.listeners = Reading::Gap(Gap::new(Source::Listeners, Why::TimedOut, "no answer"));
-    let unread = says(&world);
-    assert!(unread.contains("is also nodePort of default/web") && !unread.contains("30000, "), "{unread}");
+    let (free, of_services) = ("free  30001, 30002, 30003", "no Service has  30001, 30002, 30003");
+    let inputs: [(&str, &str, Change); 11] = [
+        ("nothing", free, |_| {}),
+        ("EndpointSlices", free, |it| it.cluster.endpoint_slices = Reading::Gap(gap(Source::EndpointSlices))),
+        ("listeners", "no Service has  30000, 30001, 30002", |it| {
+            it.kernel.listeners = Reading::Gap(gap(Source::Listeners));
+        }),
+        ("UDP listeners", of_services, |it| it.kernel.no_udp = Some(gap(Source::Listeners))),
+        ("the ephemeral range", of_services, |it| {
+            it.kernel.sysctls.ip_local_port_range = Reading::Gap(gap(Source::Sysctls));
+        }),
+        ("reserved ports", of_services, |it| {
+            it.kernel.sysctls.ip_local_reserved_ports = Reading::Gap(gap(Source::Sysctls));
+        }),
+        ("redirections", of_services, |it| it.kernel.netfilter = Reading::Gap(gap(Source::Netfilter))),
+        ("Pods", of_services, |it| it.cluster.pods = Reading::Gap(gap(Source::Pods))),
+        ("a Pod", of_services, |it| it.cluster.rejected.push(gap(Source::Pods))),
+        ("a Service", "", |it| it.cluster.rejected.push(gap(Source::Services))),
+        ("Services", "", |it| it.cluster.services = Reading::Gap(gap(Source::Services))),
+    ];
+    for (unread, wanted, change) in inputs {
+        assert_eq!(says(change), wanted, "without {unread}");
+    }
 }
 
 #[test]

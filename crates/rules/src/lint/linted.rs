@@ -40,14 +40,11 @@ pub struct Linted {
     free: Option<(&'static str, String)>,
 }
 
-/// Numbers for a Service. Only the listeners of a node show that a number is free: if no node was wanted, no Service has the numbers.
+/// Numbers for a Service. If some users of ports were not read, only the Services are known not to have the numbers.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
-    let (words, numbers): (_, Vec<u16>) = match around.kernel.listeners.gap() {
-        Some(gap) if gap.why == Why::NotRequested => ("no Service has", free.of_no_service().take(SUGGESTED).collect()),
-        _ => ("free", free.ports().take(SUGGESTED).collect()),
-    };
-    let numbers: Vec<String> = numbers.iter().map(u16::to_string).collect();
+    let words = if free.unread.is_empty() { "free" } else { "no Service has" };
+    let numbers: Vec<String> = free.of_no_service().take(SUGGESTED).map(|number| number.to_string()).collect();
     (!numbers.is_empty()).then(|| (words, numbers.join(", ")))
 }
 
