@@ -159,9 +159,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 /// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
-        Why::NotPermitted | Why::NotRequested | Why::NotYet => true,
-        // Ports that were not counted leave no choice between known values.
-        Why::Ambiguous => source != Source::EphemeralUse,
+        Why::NotPermitted | Why::NotRequested | Why::NotYet | Why::Ambiguous => true,
         Why::NotSupported => !is_of_every_cluster(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
@@ -244,8 +242,9 @@ mod tests {
         assert!(of_rule(0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
         let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
         assert!(!of_rule(0, &no_proxy), "a machine without kube-proxy");
-        for (source, decides) in [(Source::EphemeralUse, true), (Source::PodNamespaces, false)] {
-            assert_eq!(of_rule(0, &Gap::new(source, Why::Ambiguous, "not counted")), decides, "{source:?}");
+        for source in [Source::EphemeralUse, Source::PodNamespaces] {
+            assert!(of_rule(0, &Gap::new(source, Why::NotCounted, "only a bound")), "{source:?}");
+            assert!(!of_rule(0, &Gap::new(source, Why::Ambiguous, "a choice")), "{source:?}");
         }
     }
 
