@@ -137,7 +137,7 @@ struct ClaimantEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
     /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
-    /// of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
+    /// or an external address of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
     kind: &'static str,
     /// The user of the number, as text.
     name: String,
