@@ -1,6 +1,10 @@
 //! The input of every judgement of one snapshot. Each part is made at its first use, and once.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
     assumptions::Assumptions,
@@ -8,9 +12,10 @@ use super::{
     claim::ClaimKind,
     endpoints::Endpoints,
     external_address::ExternalAddress,
-    kept_off::{Rivals, rivals, unread_proxy_name},
+    kept_off::{Rivals, rivals, serves, unread_proxy_name},
     local_address::{LocalAddress, local_addresses},
     need::Needs,
+    part::Field,
     proxy_sockets::Proxy,
     redirections::{Redirections, listed},
     served::{host_ports, served_node_ports},
@@ -29,6 +34,7 @@ pub struct Round<'a> {
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     not_served: OnceCell<ByPort<(ClaimKind, &'a Service)>>,
+    balanced: OnceCell<BTreeSet<IpAddr>>,
     host_ports: OnceCell<ByPort<(&'a Pod, &'a ContainerPort)>>,
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
@@ -57,7 +63,7 @@ impl<'a> Round<'a> {
     /// A round of a snapshot, and perhaps the snapshot before it.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external_ports, host_ports) = Default::default();
-        let (addressed, endpoints, proxy, not_served) = Default::default();
+        let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
         let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
         Self {
             now,
@@ -67,6 +73,7 @@ impl<'a> Round<'a> {
             node_ports,
             external_ports,
             not_served,
+            balanced,
             host_ports,
             addressed,
             endpoints,
@@ -141,6 +148,17 @@ impl<'a> Round<'a> {
             })
         };
         self.not_served.get_or_init(|| ByPort::of(all()))
+    }
+
+    /// The addresses of load balancers that Services have, if this node's proxy serves them.
+    pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
+        let all = || {
+            let services = self.now.cluster.services.get().into_iter().flatten();
+            let all = services.flat_map(|service| ExternalAddress::of(self.now, service));
+            let may_serve = |it: &ExternalAddress<'_>| serves(self, it.service, it.part()) != Ok(false);
+            all.filter(|it| it.field == Field::LoadBalancer && may_serve(it)).map(|it| it.ip).collect()
+        };
+        self.balanced.get_or_init(all)
     }
 
     /// Every hostPort of a pod that is on this node, or may be.
