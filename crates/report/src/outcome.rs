@@ -5,7 +5,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::topic::{help, reason_words, topic};
+use super::{
+    Report,
+    topic::{help, reason_words, topic},
+};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
@@ -114,6 +117,18 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
 pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
     let counts = Severity::Warning;
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
+}
+
+/// The result of a check without a finding that sets the result, and whether some input was not read.
+pub fn clear_in_words(report: &Report<'_>) -> String {
+    if report.not_judged().is_some() {
+        return "no port conflicts found; some ports or rules not judged".to_owned();
+    }
+    if report.board.unknown.is_empty() {
+        return "no port conflicts".to_owned();
+    }
+    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+    format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
 /// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.
