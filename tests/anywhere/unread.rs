@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use portreeve_facts::{
-    CiliumConfig, Claimant, ContainerPort, ContainerPorts, EphemeralUse, Gap, Holder, Mode, Netfilter, Owner,
+    CiliumConfig, Claimant, ContainerPort, ContainerPorts, EphemeralUse, Extent, Gap, Holder, Mode, Netfilter, Owner,
     PodNamespace, PortRange, Protocol, RangeClaim, Reading, Snapshot, Socket, Source, State, VirtualServer, Why,
     Workload, WorkloadKind,
     healthy::{daemon, held, objects, proxy_holder, seen},
@@ -155,7 +155,7 @@ fn a_verb_with_a_clear_result_names_the_input_that_was_not_read() {
 #[test]
 fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
     let mut world = cli::healthy();
-    world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 2323, busiest: Vec::new() });
+    world.kernel.ephemeral = Reading::Seen(EphemeralUse::of_every_socket(2323));
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, &world).expect("a snapshot is JSON");
     let none = "This node has no ephemeral port: new outgoing connections fail.";
@@ -164,10 +164,34 @@ fn another_range_is_not_called_safe_if_its_use_was_not_counted() {
         ("ip_local_port_range=40000 50000", 0, "nothing would change"),
         ("ip_local_reserved_ports=32768-60999", 1, none),
         ("ip_local_reserved_ports=0-65535", 1, none),
+        ("tcp_tw_reuse=0", 0, "nothing would change"),
     ] {
         let (code, text, notes) = ended(binary().args(["what-if", "--set", setting, "--snapshot"]).arg(file.path()));
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(code == wanted && text.contains(words), "{setting}: {code} {text}{notes}");
+    }
+}
+
+#[test]
+fn ports_that_no_walk_counted_are_not_called_free() {
+    let mut world = cli::healthy();
+    let walked =
+        |ports: &str, every| Extent::Walked { ports: ports.parse().expect("ports"), tcp_tw_reuse: Some(2), every };
+    let walked_range = walked("32768-60999", None);
+    for (extent, setting, wanted) in [
+        (walked_range.clone(), "ip_local_port_range=15000 24999", 2),
+        (walked_range.clone(), "ip_local_port_range=40000 49999", 0),
+        (walked_range.clone(), "tcp_tw_reuse=0", 2),
+        (walked_range, "tcp_tw_reuse=1", 0),
+        (walked("32768-60999", Some(2_000)), "ip_local_port_range=15000 24999", 0),
+        (walked("32768-60999", Some(9_000)), "ip_local_port_range=15000 24999", 2),
+        (Extent::NotRecorded, "ip_local_port_range=15000 24999", 0),
+    ] {
+        world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 40, busiest: Vec::new(), extent });
+        let file = NamedTempFile::new().expect("a file");
+        serde_json::to_writer(&file, &world).expect("a snapshot is JSON");
+        let (code, text, notes) = ended(binary().args(["what-if", "--set", setting, "--snapshot"]).arg(file.path()));
+        assert_eq!(code, wanted, "{setting}: {text}{notes}");
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Contest<'r, 'a, 'c> {
     contenders: Vec<Contender<'c>>,
     protocol: Protocol,
     number: u16,
-    /// The addresses of load balancers, if the contest has all claims of the port.
-    balanced: BTreeSet<IpAddr>,
+    /// Whether the contest has all claims of the port.
+    is_complete: bool,
     /// Every destination of this node, with each of its vantage points.
     places: Vec<(Vantage, LocalAddress)>,
 }
@@ -147,13 +147,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         let others: BTreeSet<_> = sockets.collect();
         let all = addressed.locals.iter().copied().chain(others);
         let places = all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to))).collect();
-        Self { round, addressed, contenders, protocol, number, balanced: BTreeSet::new(), places }
+        Self { round, addressed, contenders, protocol, number, is_complete: false, places }
     }
 
-    /// A contest with every claim of the port and all addresses of load balancers.
+    /// A contest with every claim of the port: the addresses of load balancers count too.
     #[must_use]
-    pub(super) fn with_balanced(self, balanced: BTreeSet<IpAddr>) -> Self {
-        Self { balanced, ..self }
+    pub(super) fn complete(self) -> Self {
+        Self { is_complete: true, ..self }
     }
 
     /// A contest at only one address, which another host may translate to an address of this node.
@@ -449,7 +449,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     fn may_be_dropped(&self, assumption: &Assumption, from: Vantage, to: IpAddr) -> bool {
-        from == Vantage::Remote && self.balanced.contains(&to) && assumption.may_drop_other_ports(to)
+        let is_balanced = || self.is_complete && self.round.balanced().contains(&to);
+        from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
     }
 
     /// Whether a NodePort's endpoint is the listener that loses its connections to the NodePort.

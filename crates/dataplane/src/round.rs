@@ -1,20 +1,26 @@
 //! The input of every judgement of one snapshot. Each part is made at its first use, and once.
 
-use std::{cell::OnceCell, collections::BTreeMap};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use super::{
     assumptions::Assumptions,
     by_port::{ByPort, Port, by_port},
+    claim::ClaimKind,
     endpoints::Endpoints,
     external_address::ExternalAddress,
-    kept_off::{Rivals, rivals, unread_proxy_name},
+    kept_off::{Rivals, rivals, serves, unread_proxy_name},
     local_address::{LocalAddress, local_addresses},
     need::Needs,
+    part::Field,
     proxy_sockets::Proxy,
     redirections::{Redirections, listed},
     served::{host_ports, served_node_ports},
 };
-use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Why};
+use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Unread, Why};
 
 /// One round: this snapshot, the snapshot before it if there is one, and the facts that both rules and `owner` derive from them.
 pub struct Round<'a> {
@@ -27,6 +33,8 @@ pub struct Round<'a> {
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
     external_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
+    not_served: OnceCell<ByPort<(ClaimKind, &'a Service)>>,
+    balanced: OnceCell<BTreeSet<IpAddr>>,
     host_ports: OnceCell<ByPort<(&'a Pod, &'a ContainerPort)>>,
     addressed: OnceCell<Addressed<'a>>,
     endpoints: OnceCell<Endpoints<'a>>,
@@ -55,7 +63,7 @@ impl<'a> Round<'a> {
     /// A round of a snapshot, and perhaps the snapshot before it.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external_ports, host_ports) = Default::default();
-        let (addressed, endpoints, proxy) = Default::default();
+        let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
         let (allocated, needs, redirections, rivals, unread_proxy_name) = Default::default();
         Self {
             now,
@@ -64,6 +72,8 @@ impl<'a> Round<'a> {
             listeners,
             node_ports,
             external_ports,
+            not_served,
+            balanced,
             host_ports,
             addressed,
             endpoints,
@@ -119,6 +129,36 @@ impl<'a> Round<'a> {
         ports.flat_map(move |(service, port)| {
             ExternalAddress::of(self.now, service).map(move |address| (address, *port))
         })
+    }
+
+    /// Every port of a Service that this node's proxy does not serve: its nodePorts, and its own ports if the Service has
+    /// an external address. Another proxy may serve them on this node. If Services were not read, there is none.
+    pub fn not_served(&self) -> &ByPort<(ClaimKind, &'a Service)> {
+        let all = || {
+            let services = self.now.cluster.services.known_part(Unread::Reported("whoever has this one"));
+            let others = services.iter().map(|it| &**it).filter(|it| !self.now.proxy_serves(it));
+            others.flat_map(|service: &Service| {
+                let is_external = !service.external_ips.is_empty() || !service.load_balancer_ips.is_empty();
+                service.ports.iter().flat_map(move |port| {
+                    let node_port = port.node_port.map(|number| (ClaimKind::NodePort, number));
+                    let external = is_external.then_some((ClaimKind::ExternalIp, port.port));
+                    let both = node_port.into_iter().chain(external);
+                    both.map(move |(kind, number)| ((port.protocol, number), (kind, service)))
+                })
+            })
+        };
+        self.not_served.get_or_init(|| ByPort::of(all()))
+    }
+
+    /// The addresses of load balancers that Services have, if this node's proxy serves them.
+    pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
+        let all = || {
+            let services = self.now.cluster.services.get().into_iter().flatten();
+            let all = services.flat_map(|service| ExternalAddress::of(self.now, service));
+            let may_serve = |it: &ExternalAddress<'_>| serves(self, it.service, it.part()) != Ok(false);
+            all.filter(|it| it.field == Field::LoadBalancer && may_serve(it)).map(|it| it.ip).collect()
+        };
+        self.balanced.get_or_init(all)
     }
 
     /// Every hostPort of a pod that is on this node, or may be.

@@ -368,7 +368,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         no_udp: None,
         socket_source: "sock_diag".to_owned(),
         clients: Reading::Seen(Clients::default()),
-        ephemeral: Reading::Seen(EphemeralUse { at_most: 40, busiest: Vec::new() }),
+        ephemeral: Reading::Seen(EphemeralUse::of_every_socket(40)),
         pod_namespaces: Reading::Seen(Vec::new()),
         sysctls: Sysctls {
             ip_local_port_range: Reading::Seen(PortRange::DEFAULT_EPHEMERAL),

@@ -42,7 +42,8 @@ pub use proxy::{
 pub use reading::{Gap, Reading, Source, Unread, Why, if_requested};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
-    Cgroup, Clients, DestinationUse, EphemeralUse, Holder, Owner, PodContainer, PodNamespace, Process, Socket, State,
+    Cgroup, Clients, DestinationUse, EphemeralUse, Extent, Holder, Owner, PodContainer, PodNamespace, Process, Socket,
+    State,
 };
 pub use uid::Uid;
 pub use vantage::{Affected, Vantage};

@@ -10,8 +10,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Clients, EphemeralUse, Family, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading, Socket,
-    Source, Why,
+    Clients, EphemeralUse, Extent, Family, Gap, PodNamespace, PortRange, PortSet, Protocol, ProxyFacts, Reading,
+    Socket, Source, Unread, Why,
 };
 
 /// All facts of the node. Each fact that was not read has its own reason.
@@ -107,6 +107,22 @@ impl KernelFacts {
         }
     }
 
+    /// Gives the count of ephemeral ports the settings of this snapshot, if an earlier version recorded the count.
+    /// Whoever changes settings calls this before.
+    pub fn record_extent(&mut self) {
+        let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
+            return;
+        };
+        let Sysctls { ip_local_port_range, ip_local_reserved_ports, tcp_tw_reuse, .. } = &self.sysctls;
+        let range = ip_local_port_range.known(Unread::Doubted).copied().map(PortSet::from);
+        let reserved = ip_local_reserved_ports.known(Unread::Doubted);
+        *extent = Extent::Walked {
+            ports: range.zip(reserved).map(|(range, reserved)| range.minus(reserved)).unwrap_or_default(),
+            tcp_tw_reuse: tcp_tw_reuse.known(Unread::Doubted).copied(),
+            every: self.sockstat.known(Unread::Doubted).map(SockStat::of_one_protocol),
+        };
+    }
+
     /// Why listeners may be missing.
     pub fn unread_listeners(&self) -> Option<&Gap> {
         self.listeners.gap().or(self.no_udp.as_ref())
@@ -197,6 +213,13 @@ pub struct SockStat {
     /// TCP sockets of every network namespace of the host, without TIME_WAIT.
     #[serde(default)]
     pub tcp_everywhere: u32,
+}
+
+impl SockStat {
+    /// The sockets of TCP, in TIME_WAIT too, or those of UDP if these are more. One destination has no more.
+    pub fn of_one_protocol(&self) -> u32 {
+        self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
+    }
 }
 
 /// Links, their addresses and the default gateways.

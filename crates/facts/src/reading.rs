@@ -224,6 +224,8 @@ pub enum Why {
     TooMuch,
     /// The fact can have several values, and the verdict depends on the value.
     Ambiguous,
+    /// Only a bound of the number is known, and the verdict depends on the number.
+    NotCounted,
 }
 
 #[cfg(test)]

@@ -225,6 +225,71 @@ pub struct EphemeralUse {
     /// The busiest destinations, at most 16, worst first. Empty if `at_most` is so low that no walk was needed for the
     /// range of that time, or if the walk found none.
     pub busiest: Vec<DestinationUse>,
+    /// The sockets that were counted.
+    #[serde(default, skip_serializing_if = "Extent::is_not_recorded")]
+    pub extent: Extent,
+}
+
+/// The sockets that a count of ephemeral ports has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Extent {
+    /// An earlier version recorded the count: it holds for the settings at that time.
+    #[default]
+    NotRecorded,
+    /// Every socket, in TIME_WAIT too, without a walk: the count is an upper bound for all settings.
+    Every,
+    /// A walk over the sockets.
+    Walked {
+        /// Only these local ports were counted.
+        ports: PortSet,
+        /// The value of `net.ipv4.tcp_tw_reuse` at that time: ports in TIME_WAIT that other connections could take were
+        /// not counted.
+        tcp_tw_reuse: Option<u8>,
+        /// The number of all sockets, in TIME_WAIT too, if it could be read.
+        every: Option<u32>,
+    },
+}
+
+impl Extent {
+    fn is_not_recorded(&self) -> bool {
+        *self == Self::NotRecorded
+    }
+}
+
+impl EphemeralUse {
+    /// A count of every socket, without a walk.
+    pub fn of_every_socket(at_most: u32) -> Self {
+        Self { at_most, busiest: Vec::new(), extent: Extent::Every }
+    }
+
+    /// The number of `ports` that no walk counted. `None` if no walk counted all that count with this `tcp_tw_reuse`.
+    pub fn not_walked(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
+        match &self.extent {
+            Extent::NotRecorded => Some(0),
+            Extent::Every => None,
+            Extent::Walked { ports: walked, tcp_tw_reuse: then, .. } => {
+                let counted = match then {
+                    Some(1) => tcp_tw_reuse == Some(1),
+                    Some(2) => matches!(tcp_tw_reuse, Some(1 | 2)),
+                    _ => true,
+                };
+                counted.then(|| ports.minus(walked).len())
+            }
+        }
+    }
+
+    /// The greatest number of `ports` that one destination can use with this `tcp_tw_reuse`. `None` if nothing bounds it.
+    pub fn bound(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
+        let walked = self.busiest.first().map_or(self.at_most, |worst| worst.used);
+        let walked = self.not_walked(ports, tcp_tw_reuse).map(|others| walked.saturating_add(others));
+        let every = match self.extent {
+            Extent::NotRecorded => None,
+            Extent::Every => Some(self.at_most),
+            Extent::Walked { every, .. } => every,
+        };
+        walked.into_iter().chain(every).min()
+    }
 }
 
 /// The client sockets whose local port matters.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{owner::Claim, record::Record};
-use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PortSet, Protocol, State};
+use portreeve_facts::{DestinationUse, EphemeralUse, Extent, Owner, PortSet, Protocol, State};
 
 /// The greatest number of destinations that are reported.
 const REPORTED: usize = 16;
@@ -42,12 +42,18 @@ pub struct Counted {
 impl Counting<'_> {
     /// The answer without a walk, if no destination can use enough ports to matter.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
-        let is_idle = |at_most: &u32| *at_most < self.worth_walking || *at_most == 0;
-        let at_most = match self.ports.is_empty() {
-            true => self.at_most.unwrap_or(0),
-            false => self.at_most.filter(is_idle)?,
+        let is_idle = |at_most: u32| at_most < self.worth_walking || at_most == 0 || self.ports.is_empty();
+        let ephemeral = match self.at_most {
+            Some(at_most) if is_idle(at_most) => EphemeralUse::of_every_socket(at_most),
+            None if self.ports.is_empty() => EphemeralUse { at_most: 0, busiest: Vec::new(), extent: self.extent() },
+            _ => return None,
         };
-        Some(Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() })
+        Some(Counted { ephemeral, examples: Vec::new() })
+    }
+
+    /// The sockets that a walk with these settings counts.
+    fn extent(&self) -> Extent {
+        Extent::Walked { ports: self.ports.clone(), tcp_tw_reuse: self.tcp_tw_reuse, every: self.at_most }
     }
 
     /// Whether other connections cannot use the port of this socket.
@@ -179,9 +185,10 @@ impl Tally {
     /// to be reported has an example. Counts that are not exact are upper bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
+        let extent = counting.extent();
         if self.floor > 0 {
             let at_most = bound(self.highest());
-            return Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new() }, examples: Vec::new() };
+            return Counted { ephemeral: EphemeralUse { at_most, busiest: Vec::new(), extent }, examples: Vec::new() };
         }
         let mut busiest: Vec<_> = self.counts.into_iter().filter(|(_, count)| count.used > 0).collect();
         busiest.sort_unstable_by_key(|(destination, count)| (std::cmp::Reverse(count.used), *destination));
@@ -200,7 +207,7 @@ impl Tally {
             };
         let at_most = bound(self.walked);
         let busiest = busiest.into_iter().map(report).collect();
-        Counted { ephemeral: EphemeralUse { at_most, busiest }, examples }
+        Counted { ephemeral: EphemeralUse { at_most, busiest, extent }, examples }
     }
 }
 
@@ -273,7 +280,9 @@ mod tests {
         tally.count(&counting, &towards(443, 40000, State::TimeWait));
         assert_eq!(tally.clone().finish(&counting).ephemeral.at_most, 0, "other connections can use its port");
         tally.count(&counting, &towards(443, 40001, State::Established));
-        assert_eq!(tally.finish(&counting).ephemeral.at_most, 1);
+        let walked = tally.finish(&counting).ephemeral;
+        assert_eq!(walked.at_most, 1);
+        assert_eq!(walked.extent, Extent::Walked { ports: all_ports(), tcp_tw_reuse: Some(1), every: Some(500) });
     }
 
     #[test]
@@ -322,11 +331,19 @@ mod tests {
         let counting = Counting { ports: &ports, at_most: Some(99), worth_walking: 100, tcp_tw_reuse: None };
         let nowhere = Sockets::recorded(std::path::Path::new("/nonexistent"));
         let counted = nowhere.ephemeral_use(&counting, &[]).expect("no walk");
-        assert_eq!((counted.ephemeral.at_most, counted.ephemeral.busiest), (99, vec![]));
+        assert_eq!(counted.ephemeral, EphemeralUse::of_every_socket(99));
         let busy = Counting { at_most: Some(100), ..counting };
         assert!(nowhere.ephemeral_use(&busy, &[]).is_err());
         let none = PortSet::default();
         let reserved = Counting { ports: &none, ..busy };
-        assert_eq!(nowhere.ephemeral_use(&reserved, &[]).expect("no walk").ephemeral.at_most, 100);
+        let of = |counting| nowhere.ephemeral_use(&counting, &[]).expect("no walk").ephemeral;
+        assert_eq!(of(reserved), EphemeralUse::of_every_socket(100));
+        let uncounted = Counting { at_most: None, ..reserved };
+        let extent = Extent::Walked { ports: none.clone(), tcp_tw_reuse: None, every: None };
+        assert_eq!(
+            of(uncounted),
+            EphemeralUse { at_most: 0, busiest: Vec::new(), extent },
+            "no other port was counted"
+        );
     }
 }

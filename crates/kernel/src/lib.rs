@@ -362,7 +362,7 @@ fn connections(
     let ports = ephemeral_ports(sysctls, listeners).map_err(|gap| Gap { source: Source::EphemeralUse, ..gap });
     let counting = ports.as_ref().ok().filter(|_| is_wanted(Source::EphemeralUse)).map(|ports| Counting {
         ports,
-        at_most: sockstat.known(Unread::Doubted).map(|stat| stat.udp.max(stat.tcp.saturating_add(stat.tcp_time_wait))),
+        at_most: sockstat.known(Unread::Doubted).map(SockStat::of_one_protocol),
         worth_walking: ports.len() / 2,
         tcp_tw_reuse: sysctls.tcp_tw_reuse.known(Unread::Doubted).copied(),
     });

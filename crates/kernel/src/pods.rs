@@ -234,7 +234,7 @@ impl Namespace {
     ) -> Result<EphemeralUse, Gap> {
         let at_most = sockstat::at_most(&self.net, worth_walking / FAR)?;
         if at_most < worth_walking {
-            return Ok(EphemeralUse { at_most, busiest: Vec::new() });
+            return Ok(EphemeralUse::of_every_socket(at_most));
         }
         let sockets = Sockets::recorded(&self.net);
         let listeners = sockets.listeners()?.sockets;
@@ -318,7 +318,7 @@ mod tests {
         let proc = node("net:[2]", &of_pod());
         fs::remove_file(proc.path().join("7/net/tcp")).expect("removed");
         let namespaces = scan(&proc, 5).expect("seen");
-        assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse { at_most: 4, busiest: vec![] }));
+        assert_eq!(namespaces[0].ephemeral, Reading::Seen(EphemeralUse::of_every_socket(4)));
         let walked = scan(&proc, 4).expect("seen");
         assert_eq!(walked[0].ephemeral.gap().expect("no table").source, Source::PodNamespaces);
     }

@@ -45,8 +45,7 @@ pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
         return Ok(of_any_kind);
     }
     sums.add_v6(net)?;
-    let SockStat { tcp, tcp_time_wait, udp, .. } = sums.finish(net)?;
-    Ok(tcp.saturating_add(tcp_time_wait).max(udp))
+    Ok(sums.finish(net)?.of_one_protocol())
 }
 
 /// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket, as far as the file shows.

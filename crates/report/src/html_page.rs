@@ -227,7 +227,7 @@ fn findings(report: &Report<'_>, detail: PageDetail) -> Markup {
             } @else if all == 0 {
                 p.well {
                     "No port conflicts found"
-                    @if !report.gaps().is_empty() { ", but some input was not read" }
+                    @if !report.gaps().is_empty() { (NOT_ALL_READ) }
                     "."
                     @if let Some(rules) = report.rules_not_judged() { " " (tidy(&rules)) "." }
                 }

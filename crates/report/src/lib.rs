@@ -48,8 +48,8 @@ pub use lint::{
 };
 pub use map::{map_result, write_map, write_svg};
 pub use names::first_names;
-pub use npd::{NPD_LINE, clear_in_words, npd_line};
-pub use outcome::{CheckResult, Open, answer_outcome, is_indispensable};
+pub use npd::{NPD_LINE, npd_line};
+pub use outcome::{CheckResult, Open, answer_outcome, clear_in_words, is_indispensable};
 pub use owner::{NodeOwner, PortOwner, owner_schema, owners_result, write_owner, write_owner_json};
 pub use owners::write_owners;
 pub use policies::{PolicyChoices, write_policies, write_policy_values};

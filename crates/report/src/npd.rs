@@ -1,7 +1,7 @@
 //! One line for node-problem-detector, whose custom plugins return 0, 1 or 2 and a message (its `max_output_length` is
 //! 80 bytes by default).
 
-use super::{CheckResult, Report, outcome::NOT_ALL_READ};
+use super::{CheckResult, Report, outcome::clear_in_words};
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Finding;
 
@@ -25,18 +25,6 @@ pub fn npd_line(report: &Report<'_>) -> String {
         CheckResult::Clear => clear_in_words(report),
     };
     clean(&line, NPD_LINE)
-}
-
-/// The result of a check without a finding that sets the result, and whether some input was not read.
-pub fn clear_in_words(report: &Report<'_>) -> String {
-    if report.not_judged().is_some() {
-        return "no port conflicts found; some ports or rules not judged".to_owned();
-    }
-    if report.board.unknown.is_empty() {
-        return "no port conflicts".to_owned();
-    }
-    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
-    format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
 /// The rule comes first, because alerts match on it, and the subject may be long.

@@ -5,7 +5,10 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::topic::{help, reason_words, topic};
+use super::{
+    Report,
+    topic::{help, reason_words, topic},
+};
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
@@ -116,6 +119,18 @@ pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> Chec
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
+/// The result of a check without a finding that sets the result, and whether some input was not read.
+pub fn clear_in_words(report: &Report<'_>) -> String {
+    if report.not_judged().is_some() {
+        return "no port conflicts found; some ports or rules not judged".to_owned();
+    }
+    if report.board.unknown.is_empty() {
+        return "no port conflicts".to_owned();
+    }
+    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+    format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
+}
+
 /// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
@@ -159,9 +174,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 /// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
-        Why::NotPermitted | Why::NotRequested | Why::NotYet => true,
-        // Ports that were not counted leave no choice between known values.
-        Why::Ambiguous => source != Source::EphemeralUse,
+        Why::NotPermitted | Why::NotRequested | Why::NotYet | Why::Ambiguous => true,
         Why::NotSupported => !is_of_every_cluster(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
@@ -244,8 +257,9 @@ mod tests {
         assert!(of_rule(0, &Gap::new(Source::Pods, Why::NotSupported, "404")), "every cluster has them");
         let no_proxy = Gap::new(Source::ProxyMode, Why::Unreachable, "");
         assert!(!of_rule(0, &no_proxy), "a machine without kube-proxy");
-        for (source, decides) in [(Source::EphemeralUse, true), (Source::PodNamespaces, false)] {
-            assert_eq!(of_rule(0, &Gap::new(source, Why::Ambiguous, "not counted")), decides, "{source:?}");
+        for source in [Source::EphemeralUse, Source::PodNamespaces] {
+            assert!(of_rule(0, &Gap::new(source, Why::NotCounted, "only a bound")), "{source:?}");
+            assert!(!of_rule(0, &Gap::new(source, Why::Ambiguous, "a choice")), "{source:?}");
         }
     }
 

@@ -14,7 +14,7 @@ use super::{
     declared::DeclaredEntry,
     findings_document::{Unknown, tidy_remedy},
     indented_json::write_indented_json,
-    outcome::{CheckResult, Open, answer_outcome},
+    outcome::{CheckResult, NOT_ALL_READ, Open, answer_outcome},
     remedies::lines,
     terminal::{Ink, tidy, wrap},
 };
@@ -104,9 +104,6 @@ struct OwnerEntry {
     proxy_mode_in_words: String,
     /// One entry for each protocol.
     protocols: Vec<ProtocolEntry>,
-    /// Why redirections of hostPorts were not read, as text. No leftover redirection is assumed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    redirections_not_read: Option<String>,
     /// The advice, by the case in which it helps; problems of the port come first.
     advice: Vec<AdviceEntry>,
 }
@@ -137,7 +134,7 @@ struct ClaimantEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
     /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
-    /// of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
+    /// or an external address of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
     kind: &'static str,
     /// The user of the number, as text.
     name: String,
@@ -227,7 +224,6 @@ impl OwnerEntry {
             proxy_mode: owned.first().and_then(|it| it.proxy_mode),
             proxy_mode_in_words: owned.first().map_or_else(String::new, |it| tidy(&it.mode)),
             protocols: protocols(owned),
-            redirections_not_read: redirections(owned).map(|gap| tidy(&gap.detail)),
             advice: advised(advice),
         }
     }
@@ -355,10 +351,9 @@ pub fn write_owner(
         writeln!(out, "{}", style.paint(Ink::Heading, &heading))?;
         if claimants.is_empty() {
             let has = |kind| beside.iter().any(|it| it.kind == kind);
+            let not_all_read = format!("no claim on this port was found{NOT_ALL_READ}");
             let line = match () {
-                () if !unread.is_empty() || redirections.as_ref().is_some_and(may_change) => {
-                    "no claim on this port was found, but some input was not read"
-                }
+                () if !unread.is_empty() || redirections.as_ref().is_some_and(may_change) => &not_all_read,
                 () if pod.is_some() => "no process listens on this port",
                 () if has(BesideKind::NotServed) => {
                     "no process, pod or Service of this node's proxy has it; another proxy may answer"

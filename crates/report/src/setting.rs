@@ -2,9 +2,7 @@
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
-use portreeve_facts::{
-    Gap, Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, Source, Unread, Why, text,
-};
+use portreeve_facts::{Mode, NodePortRange, PortRange, PortSet, ProxyConfig, Reading, Snapshot, Unread, text};
 
 /// One fact that the user changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,23 +89,14 @@ impl Setting {
 
     /// Puts the changed fact into a snapshot, instead of the read fact.
     pub fn apply(&self, snapshot: &mut Snapshot) {
+        snapshot.kernel.record_extent();
         let sysctls = &mut snapshot.kernel.sysctls;
         match self.clone() {
             Self::IpLocalPortRange(range) => sysctls.ip_local_port_range = Reading::Seen(range),
             Self::IpLocalReservedPorts(ports) => sysctls.ip_local_reserved_ports = Reading::Seen(ports),
             Self::IpUnprivilegedPortStart(port) => sysctls.ip_unprivileged_port_start = Reading::Seen(port),
             Self::RouteLocalnet(on) => sysctls.route_localnet = Reading::Seen(on),
-            Self::TcpTwReuse(value) => {
-                let was = sysctls.tcp_tw_reuse.known(Unread::Doubted).copied();
-                sysctls.tcp_tw_reuse = Reading::Seen(value);
-                // The scan left out the connections in TIME_WAIT whose ports the old value lets reuse.
-                if let (Some(1), 0 | 2) | (Some(2), 0) = (was, value)
-                    && snapshot.kernel.ephemeral.gap().is_none()
-                {
-                    let detail = "connections in TIME_WAIT were not counted, and with this tcp_tw_reuse they use ports";
-                    snapshot.kernel.ephemeral = Reading::Gap(Gap::new(Source::EphemeralUse, Why::Ambiguous, detail));
-                }
-            }
+            Self::TcpTwReuse(value) => sysctls.tcp_tw_reuse = Reading::Seen(value),
             Self::ProxyMode(mode) => snapshot.suppose_mode(mode, PLACE),
             Self::NodePortRange(range) => {
                 snapshot.cluster.node_port_range = Reading::Seen(NodePortRange::configured(range, PLACE));
@@ -173,7 +162,7 @@ fn addresses(value: &str) -> Result<Vec<String>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{DestinationUse, EphemeralUse, Owner, Protocol, healthy::ip};
+    use portreeve_facts::{EphemeralUse, Extent};
 
     fn supposed(settings: &[&str]) -> Snapshot {
         let mut world = Snapshot::healthy();
@@ -244,23 +233,18 @@ mod tests {
     }
 
     #[test]
-    fn counts_without_connections_in_time_wait_do_not_last_if_these_count() {
-        for (was, value, lasts) in [(1, 2, false), (1, 0, false), (2, 0, false), (2, 1, true), (0, 2, true)] {
+    fn a_count_without_an_extent_holds_for_the_settings_before_the_change() {
+        for setting in ["ip_local_port_range=20000-40000", "ip_local_reserved_ports=40000", "tcp_tw_reuse=0"] {
             let mut world = Snapshot::healthy();
-            world.kernel.sysctls.tcp_tw_reuse = Reading::Seen(was);
-            let some = DestinationUse {
-                protocol: Protocol::Tcp,
-                source: ip("192.0.2.1"),
-                destination: ip("192.0.2.2"),
-                port: 443,
-                used: 9,
-                time_wait: 0,
-                owner: Owner::NotRead,
-            };
-            world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 99, busiest: vec![some] });
-            Setting::TcpTwReuse(value).apply(&mut world);
-            assert_eq!(world.kernel.ephemeral.seen().is_some(), lasts, "{was} {value}");
+            let ports = PortSet::from(*world.kernel.sysctls.ip_local_port_range.seen().expect("a range"));
+            let old = EphemeralUse { at_most: 9, busiest: Vec::new(), extent: Extent::NotRecorded };
+            world.kernel.ephemeral = Reading::Seen(old);
+            setting.parse::<Setting>().expect("a setting").apply(&mut world);
+            let extent = world.kernel.ephemeral.seen().map(|it| it.extent.clone());
+            let (tcp_tw_reuse, every) = (Some(2), Some(35));
+            assert_eq!(extent, Some(Extent::Walked { ports, tcp_tw_reuse, every }), "{setting}");
         }
+        assert_eq!(supposed(&["tcp_tw_reuse=0"]).kernel.ephemeral, Snapshot::healthy().kernel.ephemeral);
     }
 
     #[test]

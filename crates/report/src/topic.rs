@@ -63,6 +63,7 @@ pub(super) fn reason_words(why: Why) -> &'static str {
         Why::Malformed => "not understood",
         Why::TooMuch => "too much to read",
         Why::Ambiguous => "depends on unknown input",
+        Why::NotCounted => "not counted",
     }
 }
 

@@ -13,7 +13,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{owner_evidence, pod_of_uid};
 use portreeve_facts::{
-    DestinationUse, EphemeralUse, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source, Unread, Why,
+    DestinationUse, EphemeralUse, Extent, Gap, Pod, PodNamespace, PortRange, PortSet, Reading, Snapshot, Source,
+    Unread, Why,
 };
 
 /// The value of `net.ipv4.tcp_tw_reuse` with which ports in TIME_WAIT are used again for every destination.
@@ -155,21 +156,29 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// Without counts of destinations, one of them may use all of `at_most`.
+/// Why a destination may use most of the ports, if it was not counted among exactly such ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
-    let EphemeralUse { at_most, busiest } = used;
     let capacity = ports.set.len();
-    if !busiest.is_empty() || reached(limits, *at_most, capacity).is_none() {
+    let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
+    let is_each_counted = !used.busiest.is_empty() && used.not_walked(&ports.set, tw_reuse) == Some(0);
+    let bound = used.bound(&ports.set, tw_reuse);
+    if is_each_counted || bound.is_some_and(|bound| reached(limits, bound, capacity).is_none()) {
         return None;
     }
     let (source, who) = match whose {
         Whose::Node => (Source::EphemeralUse, "this node".to_owned()),
         Whose::Pod(pod, _) => (Source::PodNamespaces, format!("pod {}/{}", pod.namespace, pod.name)),
     };
-    let detail = format!(
-        "{at_most} sockets of {who} may use the {capacity} ephemeral ports, and were not counted for each destination"
-    );
-    Some(Gap::new(source, Why::Ambiguous, detail))
+    let detail = match used.extent {
+        Extent::Walked { .. } => {
+            format!("the sockets of {who} were counted for other settings, not for these {capacity} ephemeral ports")
+        }
+        Extent::Every | Extent::NotRecorded => format!(
+            "{} sockets of {who} may use the {capacity} ephemeral ports, and were not counted for each destination",
+            used.at_most
+        ),
+    };
+    Some(Gap::new(source, Why::NotCounted, detail))
 }
 
 /// The severity if connections to one destination use this part of the ports.
@@ -361,7 +370,9 @@ mod tests {
             time_wait,
             owner,
         };
-        EphemeralUse { at_most: used, busiest: vec![destination] }
+        let (ports, tcp_tw_reuse) = (PortRange { first: 1, last: u16::MAX }.into(), Some(0));
+        let extent = Extent::Walked { ports, tcp_tw_reuse, every: None };
+        EphemeralUse { at_most: used, busiest: vec![destination], extent }
     }
 
     fn host(used: u32) -> Snapshot {
@@ -571,7 +582,7 @@ mod tests {
 
     #[test]
     fn sockets_that_were_not_counted_by_destination_are_unknown_from_the_share_that_warns() {
-        let uncounted = |at_most| EphemeralUse { at_most, busiest: Vec::new() };
+        let uncounted = EphemeralUse::of_every_socket;
         let of_node = |at_most| {
             let mut world = host(0).ephemeral("40000 42000", "");
             world.kernel.ephemeral = Reading::Seen(uncounted(at_most));
@@ -579,7 +590,7 @@ mod tests {
         };
         expect_healthy(&RULE, &of_node(1600), &node());
         let gap = expect_unknown(&RULE, &of_node(1601), &node());
-        assert_eq!((gap.source, gap.why), (Source::EphemeralUse, Why::Ambiguous));
+        assert_eq!((gap.source, gap.why), (Source::EphemeralUse, Why::NotCounted));
         let of_pod = |at_most| {
             let (mut world, subject) = pod(0, Some("40000 42000"));
             seen(&mut world.kernel.pod_namespaces)[0].ephemeral = Reading::Seen(uncounted(at_most));
@@ -587,7 +598,61 @@ mod tests {
         };
         let (world, subject) = of_pod(1600);
         expect_healthy(&RULE, &world, &subject);
-        assert_eq!(expect_unknown(&RULE, &of_pod(1601).0, &subject).source, Source::PodNamespaces);
+        let gap = expect_unknown(&RULE, &of_pod(1601).0, &subject);
+        assert_eq!((gap.source, gap.why), (Source::PodNamespaces, Why::NotCounted), "as the node");
+    }
+
+    #[test]
+    fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
+        // 700 connections to one destination, counted among 40000-49999; the node has `every` sockets.
+        let with = |every, range| {
+            let mut world = host(700).ephemeral(range, "");
+            let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };
+            seen(&mut world.kernel.ephemeral).extent = walked;
+            world
+        };
+        expect_healthy(&RULE, &with(None, "40000 49999"), &node());
+        expect_healthy(&RULE, &with(None, "41000 42000"), &node());
+        expect_healthy(&RULE, &with(None, "40000 50000"), &node());
+        expect_healthy(&RULE, &with(None, "49000 50498"), &node());
+        for range in ["49000 50499", "20000 21500"] {
+            for every in [None, Some(60_000)] {
+                let gap = expect_unknown(&RULE, &with(every, range), &node());
+                assert_eq!((gap.source, gap.why), (Source::EphemeralUse, Why::NotCounted), "{range}");
+                assert!(gap.detail.contains("counted for other settings"), "{}", gap.detail);
+            }
+            expect_healthy(&RULE, &with(Some(900), range), &node());
+        }
+        assert_eq!(expect_problem(&RULE, &with(None, "40000 40800"), &node()).severity, Severity::Warning);
+    }
+
+    #[test]
+    fn a_count_without_time_wait_is_no_bound_if_time_wait_counts() {
+        for (then, now, lasts) in
+            [(1, 2, false), (1, 0, false), (2, 0, false), (1, 1, true), (2, 1, true), (2, 2, true), (0, 2, true)]
+        {
+            let mut world = host(9);
+            world.kernel.sysctls.tcp_tw_reuse = Reading::Seen(now);
+            let with = |every| {
+                let mut world = world.clone();
+                let ports = PortRange { first: 1, last: u16::MAX }.into();
+                let walked = Extent::Walked { ports, tcp_tw_reuse: Some(then), every };
+                seen(&mut world.kernel.ephemeral).extent = walked;
+                world
+            };
+            match lasts {
+                true => expect_healthy(&RULE, &with(None), &node()),
+                false => assert_eq!(expect_unknown(&RULE, &with(None), &node()).why, Why::NotCounted, "{then} {now}"),
+            }
+            expect_healthy(&RULE, &with(Some(99)), &node());
+        }
+    }
+
+    #[test]
+    fn a_count_that_does_not_tell_its_settings_holds_for_those_that_were_read() {
+        let mut world = host(9);
+        seen(&mut world.kernel.ephemeral).extent = Extent::NotRecorded;
+        expect_healthy(&RULE, &world, &node());
     }
 
     #[test]

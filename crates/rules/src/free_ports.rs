@@ -92,6 +92,7 @@ impl FreePorts {
         }
         // On an address of a node, an external address of a Service or a redirection comes before a NodePort and before a server.
         self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
+        self.take(round.not_served().ports().map(|((_, port), _)| port));
         self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         if let Some(gap) = round.missed_redirections() {
             self.lacks(node, gap);
@@ -310,10 +311,15 @@ mod tests {
             world.kernel.netfilter = Reading::Seen(Netfilter { redirections, ..Netfilter::default() });
             world
         };
-        for world in [external(30000), left(30000)] {
+        let of_another_proxy = |port| {
+            let mut world = external(port);
+            portreeve_facts::healthy::objects(&mut world.cluster.services)[0].proxy_name = Some("other".to_owned());
+            world
+        };
+        for world in [external(30000), of_another_proxy(30000), left(30000)] {
             assert_eq!((first(&FreePorts::of(&world), 1), free_port(&world)), (vec![30001], Some(30001)));
         }
-        for world in [external(10_000), left(10_000)] {
+        for world in [external(10_000), of_another_proxy(10_000), left(10_000)] {
             assert_eq!(first(&of_hosts(&[&world]), 1), [10_001]);
         }
         let mut unread = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));

@@ -1,6 +1,8 @@
 //! Connections and servers of a pod share the ports of its own network.
 
-use portreeve_facts::{DestinationUse, EphemeralUse, Owner, PodNamespace, Protocol, Reading, Snapshot, Socket, State};
+use portreeve_facts::{
+    DestinationUse, EphemeralUse, Extent, Owner, PodNamespace, Protocol, Reading, Snapshot, Socket, State,
+};
 
 use super::{
     objects::{crashing, own_pod, served, with_sysctls},
@@ -24,7 +26,9 @@ fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     let (source, destination) = ("10.244.0.9".parse().expect("an address"), "10.244.1.5".parse().expect("an address"));
     let owner = in_pod(uid, "node");
     let busiest = DestinationUse { protocol: Protocol::Tcp, source, destination, port: 8888, used, time_wait, owner };
-    let used = EphemeralUse { at_most: used, busiest: vec![busiest] };
+    let ports = "1-65535".parse().expect("ports");
+    let extent = Extent::Walked { ports, tcp_tw_reuse: Some(2), every: Some(used) };
+    let used = EphemeralUse { at_most: used, busiest: vec![busiest], extent };
     PodNamespace { listening: listening.parse().ok(), ..PodNamespace::with_use(uid, Ok(used)) }
 }
 
@@ -74,7 +78,7 @@ fn tcp_time_wait_conntrack_exhaustion() -> Served {
 fn skypilot_10426() -> Served {
     let rule = "connection-on-port/blocks-in-pod";
     let world = |pod: &str, sockets: &[Socket]| {
-        let none = EphemeralUse { at_most: 9, busiest: Vec::new() };
+        let none = EphemeralUse::of_every_socket(9);
         let needed = Reading::Seen(sockets.to_vec());
         let own = PodNamespace { needed, ..PodNamespace::with_use("uid-api-server", Ok(none)) };
         let store = served("db/store", "ClusterIP", "5432/TCP", "");

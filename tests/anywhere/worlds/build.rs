@@ -3,8 +3,8 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use portreeve_facts::{
-    Address, EphemeralUse, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, PortSet, Protocol,
-    Reading, Snapshot, Socket, State, Tunnel, VirtualServer,
+    Address, EphemeralUse, Extent, Family, HealthCheckAnswer, Interfaces, Link, Owner, PodNamespace, PortRange,
+    PortSet, Protocol, Reading, Snapshot, Socket, State, Tunnel, VirtualServer,
 };
 use portreeve_rules::node_query;
 
@@ -130,7 +130,7 @@ fn objects(world: &mut Snapshot, cluster: &Cluster, families: &[Family]) {
     for pod in cluster.pods.iter().flat_map(lines::pods) {
         let namespace = (!pod.host_network && pod.node.is_some()).then(|| {
             let uid = pod.uid.clone().expect("a pod has a uid");
-            PodNamespace::with_use(uid, Ok(EphemeralUse { at_most: 12, busiest: Vec::new() }))
+            PodNamespace::with_use(uid, Ok(EphemeralUse::of_every_socket(12)))
         });
         seen(&mut world.kernel.pod_namespaces).extend(namespace);
         seen(&mut world.cluster.pods).push(pod.into());
@@ -198,6 +198,8 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
                 seen(&mut namespace.ephemeral)
             }
         };
+        let ports = PortRange { first: 1, last: u16::MAX }.into();
+        used.extent = Extent::Walked { ports, tcp_tw_reuse: Some(0), every: None };
         used.at_most += destination.used;
         used.busiest.push(destination);
         used.busiest.sort_by_key(|it| std::cmp::Reverse(it.used));

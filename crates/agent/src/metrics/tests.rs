@@ -90,7 +90,7 @@ fn series(world: Snapshot, name: &str) -> Option<f64> {
 fn a_bound_of_ephemeral_ports_is_no_measurement() {
     let of = |busiest| {
         let mut world = Snapshot::healthy();
-        world.kernel.ephemeral = Reading::Seen(EphemeralUse { at_most: 13_000, busiest });
+        world.kernel.ephemeral = Reading::Seen(EphemeralUse { busiest, ..EphemeralUse::of_every_socket(13_000) });
         ["used_max", "used_at_most"]
             .map(|name| series(world.clone(), &format!("portreeve_ephemeral_ports_{name}{{scope=\"host\"}}")))
     };

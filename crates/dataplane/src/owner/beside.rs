@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::super::{
     by_port::Port,
     cilium::serves_here,
+    claim::ClaimKind,
     owners::owner_name,
     round::Round,
     sockets::{is_bound, place, socket_in_words},
@@ -18,7 +19,7 @@ pub enum BesideKind {
     Connection,
     /// A port of a Service at its cluster IP.
     ClusterIp,
-    /// A nodePort of a Service that this node's proxy does not serve.
+    /// A nodePort or an external address of a Service that this node's proxy does not serve.
     NotServed,
     /// The claim is in a pod: one of its own servers needs the port.
     Need,
@@ -99,25 +100,21 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     all
 }
 
-/// The Services with this nodePort that this node's proxy does not serve.
-fn not_served(round: &Round<'_>, (protocol, number): Port) -> impl Iterator<Item = Beside> {
-    let snapshot = round.now;
-    let has_it =
-        |it: &&Service| it.ports.iter().any(|entry| (entry.protocol, entry.node_port) == (protocol, Some(number)));
-    let services = snapshot.cluster.services.known_part(Unread::Reported("owner")).iter().map(Arc::as_ref);
-    let services: Vec<&Service> = services.filter(has_it).filter(|it| !snapshot.proxy_serves(it)).collect();
+/// The Services with this port that this node's proxy does not serve.
+fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
+    let services = round.not_served().at(port);
     // Cilium may have the name of the Service's proxy.
-    let doubt = round.unread_proxy_name().filter(|_| serves_here(snapshot) != Some(false));
+    let doubt = round.unread_proxy_name().filter(|_| serves_here(round.now) != Some(false));
     let detail = doubt.map_or_else(
         || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),
         |gap| gap.detail,
     );
-    let named = |it: &Service| Beside {
-        kind: BesideKind::NotServed,
-        name: format!("Service {}/{} at its nodePort", it.namespace, it.name),
-        detail: detail.clone(),
+    let named = |(kind, it): &(ClaimKind, &Service)| {
+        let place = if *kind == ClaimKind::NodePort { "its nodePort" } else { "its external addresses" };
+        let name = format!("Service {}/{} at {place}", it.namespace, it.name);
+        Beside { kind: BesideKind::NotServed, name, detail: detail.clone() }
     };
-    let listed: Vec<Beside> = services.iter().take(MOST).copied().map(named).collect();
+    let listed: Vec<Beside> = services.iter().take(MOST).map(named).collect();
     listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
 }
 

@@ -6,8 +6,6 @@ mod claims;
 mod in_pod;
 mod ownership;
 
-use std::{collections::BTreeSet, net::IpAddr};
-
 use beside::beside;
 pub use beside::{Beside, BesideKind};
 use claims::claims;
@@ -17,22 +15,11 @@ pub use ownership::{Answered, Claimant, Ownership};
 use super::{
     cases::{Judged, Loss, Stratum},
     contest::{Contest, Undecided},
-    external_address::ExternalAddress,
-    kept_off::serves,
     local_address::LocalAddress,
     outcome::Outcome,
-    part::Field,
     round::{Addressed, Round},
 };
 use portreeve_facts::{Gap, Protocol, Source, Vantage};
-
-/// The addresses of load balancers that Services have.
-fn balanced(round: &Round<'_>) -> BTreeSet<IpAddr> {
-    let services = round.now.cluster.services.get().into_iter().flatten();
-    let all = services.flat_map(|service| ExternalAddress::of(round.now, service));
-    let served = all.filter(|it| it.field == Field::LoadBalancer && serves(round, it.service, it.part()) != Ok(false));
-    served.map(|it| it.ip).collect()
-}
 
 /// Who owns a port.
 ///
@@ -49,7 +36,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     if let Some(gap) = snapshot.kernel.no_udp.as_ref().filter(|_| protocol == Protocol::Udp) {
         return Err(gap.clone());
     }
-    let contest = Contest::of(round, addressed, (protocol, port), claims).with_balanced(balanced(round));
+    let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
     let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
     let claimants = contest.claims().map(|it| it.claimant(round)).collect();

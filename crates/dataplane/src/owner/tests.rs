@@ -97,6 +97,27 @@ fn a_service_of_another_proxy_is_named_as_not_served_here() {
 }
 
 #[test]
+fn an_external_address_of_another_proxys_service_is_named_as_not_served_here() {
+    let web = |label: Option<&str>, change: fn(&mut Service)| {
+        let web = |it: World| it.with(|web| web.proxy_name = label.map(str::to_owned)).with(change);
+        Snapshot::healthy().service("web", web)
+    };
+    let changes: [fn(&mut Service); 2] = [
+        |web| (web.external_ips, web.ports[0].port) = (vec![ip(PRIMARY[0])], 30080),
+        |web| (web.load_balancer_ips, web.ports[0].port) = (vec![ip("203.0.113.7")], 30080),
+    ];
+    for change in changes {
+        let world = web(Some("other"), change).node_port_range("20000-22767");
+        let [(BesideKind::NotServed, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
+        assert_eq!(name, "Service default/web at its external addresses");
+        assert!(detail.ends_with("another proxy may answer"), "{detail}");
+        assert_eq!(beside(&web(None, change).node_port_range("20000-22767")), [], "this node's proxy serves it");
+    }
+    let inner = web(Some("other"), |web| web.ports[0].port = 30080).node_port_range("20000-22767");
+    assert_eq!(beside(&inner), [], "it has no external address");
+}
+
+#[test]
 fn a_cluster_ip_with_the_number_is_no_conflict_and_only_named_where_node_ports_are() {
     let clustered = |number: u16| web().service("inner", |it| it.with(|service| service.ports[0].port = number));
     let world = clustered(30080);

@@ -150,6 +150,21 @@ fn of_more_clashes_than_are_compared_the_worst_is_found_and_the_rest_is_counted(
 }
 
 #[test]
+fn a_port_that_its_service_may_have_beside_it_is_no_clash_even_if_not_all_are_compared() {
+    let twin = |world: Snapshot, n: usize| world.service(&format!("a{n}"), |it| it.node_port(30777));
+    let both = |it: World| {
+        it.node_port(30777).with(|dns| {
+            let udp = ServicePort { protocol: Protocol::Udp, ..dns.ports[0].clone() };
+            dns.ports.push(udp);
+        })
+    };
+    let world = (0..MOST_COMPARED).fold(Snapshot::healthy(), twin).service("dns", both);
+    let evidence = expect_problem(&RULE, &world, &subject("dns"));
+    let more = format!("and {} more", MOST_COMPARED - MOST_LISTED);
+    assert!(evidence.values.contains(&("also claimed by", more.clone())), "{more}: {:?}", evidence.values);
+}
+
+#[test]
 fn a_workload_loses_nothing_to_a_service_of_another_proxy() {
     let other = |it: World| it.node_port(30777).with(|service| service.proxy_name = Some("other".to_owned()));
     expect_healthy(&RULE, &with_workload(Snapshot::healthy().service("web", other), |_| ()), &subject("web"));
