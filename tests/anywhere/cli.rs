@@ -220,6 +220,7 @@ fn usage_errors_end_with_64_and_say_what_was_wanted() {
         (vec!["what-if", "--set", "ip_local_port_range=0 0"], "ip_local_port_range=0 0"),
         (vec!["what-if", "--set", "ip_local_port_range=0 0"], "wanted FIRST-LAST, each 1 to 65535"),
         (vec!["what-if", "--set", "tcp_tw_reuse=9"], "wanted 0, 1 or 2"),
+        (vec!["what-if", "--set", "ip_unprivileged_port_start=65536"], "wanted a number from 0 to 65535"),
         (vec!["what-if", "--snapshot", node, "--set", "ip_local_port_range=80 5000"], refused),
         (vec!["check", "--snapshot", node, "--set", "ip_unprivileged_port_start=40000"], "refuses ip_local_port_range"),
         (vec!["explain", "listener-on-node-prot"], "listener-on-node-port"),

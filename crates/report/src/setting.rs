@@ -53,7 +53,9 @@ impl FromStr for Setting {
         Ok(match key.trim() {
             "ip_local_port_range" => Self::IpLocalPortRange(ephemeral(value)?),
             "ip_local_reserved_ports" => Self::IpLocalReservedPorts(parse(value)?),
-            "ip_unprivileged_port_start" => Self::IpUnprivilegedPortStart(parse(value)?),
+            "ip_unprivileged_port_start" => Self::IpUnprivilegedPortStart(
+                parse(value).map_err(|_: String| "wanted a number from 0 to 65535".to_owned())?,
+            ),
             "route_localnet" => Self::RouteLocalnet(switch(value)?),
             "tcp_tw_reuse" => Self::TcpTwReuse(reuse(value)?),
             "proxy_mode" => Self::ProxyMode(parse(value)?),
