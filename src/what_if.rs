@@ -68,7 +68,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let wanted = Wanted { behind: Behind::EveryNodePort, ..Wanted::default() };
     let NodeResults { results, nodes, partial, scope, .. } =
         scope.judge(&wanted, console, |snapshot| compare(snapshot, &parsed, &mut what_if, &mut refused))?;
-    if refused.len() == results.len()
+    if results.iter().all(|it| it.result.is_err())
         && let Some(words) = refused.pop()
     {
         return Err(UsageError(words).into());

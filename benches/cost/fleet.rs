@@ -259,20 +259,21 @@ impl<'a> Fleet<'a> {
         happens(self);
         let (asked, now) = (self.audit.of(OBSERVER).split_off(before), self.bytes());
         self.tell_of(what, &asked);
-        // A server that is too busy says so, and the same request comes again: how often is a property of the server.
-        let (refused, asked): (Vec<_>, Vec<_>) =
-            asked.into_iter().partition(|asked| asked.code == 429 || asked.code >= 500);
-        let count = |verbs: &[&str]| {
-            let of = asked.iter().filter(|asked| verbs.contains(&asked.verb.as_str()));
+        let of = |verbs: &[&str], answered: &dyn Fn(u64) -> bool| {
+            let of = asked.iter().filter(|asked| verbs.contains(&asked.verb.as_str()) && answered(asked.code));
             of.count() as f64 / self.size as f64
         };
-        let (reads, writes) = (count(&["get", "list"]), count(&["create", "patch", "update", "delete"]));
+        let count = |verbs: &[&str]| of(verbs, &|_| true);
+        // A busy server refuses reads, which come again later.
+        let is_busy = |code| code == 429 || code >= 500;
+        let [reads, refused] = [false, true].map(|busy| of(&["get", "list"], &|code| is_busy(code) == busy));
+        let writes = count(&["create", "patch", "update", "delete"]);
         let more = now.iter().map(|(end, carried)| carried - bytes.get(end).unwrap_or(&0.0));
         let kib = more.sum::<f64>() / 1024.0 / self.size as f64;
         let told = [
             ("reads", "requests", reads),
             ("watches that ended", "watches", count(&["watch"])),
-            ("refusals of a busy server", "requests", refused.len() as f64 / self.size as f64),
+            ("reads that a busy server refused", "requests", refused),
             ("writes, looks at Events included,", "requests", writes),
             ("traffic", "KiB", kib),
         ];

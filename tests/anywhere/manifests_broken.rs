@@ -295,6 +295,10 @@ fn a_mapping_that_is_merged_counts_at_its_place_as_for_kubectl() {
         ("spec: {type: NodePort, !!merge <<: *b}", ServiceKind::ClusterIp),
         ("spec: {type: NodePort}\n<<: {spec: *b}", ServiceKind::ClusterIp),
         ("<<: {spec: *b}\nspec: {type: NodePort}", ServiceKind::NodePort),
+        ("x: &of {<<: *l, a: 1}\nspec: *of", ServiceKind::LoadBalancer),
+        ("x: &of {<<: *l}\ny: &s {<<: *of}\nspec: {type: NodePort, <<: *s}", ServiceKind::LoadBalancer),
+        ("x: &s {\"<<\": *l, type: NodePort}\nspec: *s", ServiceKind::NodePort),
+        ("x: &s {'<<': 5}\nspec: {type: NodePort, <<: *s}", ServiceKind::NodePort),
     ] {
         let facts = facts_of(&[format!("{NAMED}{spec}\n")]);
         assert_eq!(facts.services.get().expect("services")[0].kind, wanted, "{spec}");

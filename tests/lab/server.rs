@@ -102,11 +102,14 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
         ("again", "{port: 80, <<: *six, <<: *seven}", 30007),
         ("quoted", "{port: 80, nodePort: 30005, \"<<\": *six}", 30005),
         ("single", "{port: 80, nodePort: 30005, '<<': 5}", 30005),
+        ("chained", "*chained", 30006),
+        ("named", "*n", 30005),
     ] {
         let file = admin.write(
             &format!("{name}.yaml"),
             &format!(
-                "six: &six {{nodePort: 30006}}\nseven: &seven {{nodePort: 30007}}\napiVersion: v1\nkind: Service\n\
+                "six: &six {{nodePort: 30006}}\nseven: &seven {{nodePort: 30007}}\nchained: &chained {{port: 80, <<: *six}}\n\
+             named: &n {{port: 80, nodePort: 30005, \"<<\": *six}}\napiVersion: v1\nkind: Service\n\
              metadata: {{name: {name}}}\nspec: {{type: NodePort, ports: [{port}]}}\n"
             ),
         );

@@ -8,7 +8,7 @@ use std::{
     net::{TcpListener, TcpStream},
     path::Path,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -48,11 +48,10 @@ fn json(n: u32) -> String {
     )
 }
 
-/// Scans with these arguments. Returns the document, the peak resident memory in KiB and the time.
-fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
+/// Scans with these arguments. Returns the document and the peak resident memory in KiB.
+fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     let mut command = portreeve();
     command.args(["check", "--node", "n1", "--proxy-mode", "iptables", "-o", "json"]).args(arguments);
-    let start = Instant::now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("portreeve runs");
     let status = format!("/proc/{}/status", child.id());
@@ -66,12 +65,11 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64, Duration) {
         peak
     });
     let output = child.wait_with_output().expect("the program ends");
-    let took = start.elapsed();
     let peak = watcher.join().expect("no panic");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code().is_some_and(|code| code < 2), "{:?}: {stderr}", output.status);
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {stderr}"));
-    (document, peak, took)
+    (document, peak)
 }
 
 /// The peak of resident memory in a `/proc/PID/status`, in KiB; none for a process that has ended.
@@ -91,15 +89,13 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     let in_yaml = directory.path().join("services.yaml");
     // A JSON object is also YAML. A block sequence of such objects looks like the output of `kubectl get -o yaml`.
     services(&in_yaml, |n| format!("- {}", json(n)), "apiVersion: v1\nkind: List\nitems:\n", "\n", "\n");
-    let (_, _, without_file) = measured(&[]);
     for file in [in_json, in_yaml] {
-        let (document, peak, took) = measured(&[OsStr::new("--services"), file.as_os_str()]);
+        let (document, peak) = measured(&[OsStr::new("--services"), file.as_os_str()]);
         let findings = document["findings"].as_array().expect("findings");
         let squatted =
             |finding: &&serde_json::Value| is_of(finding, "listener-on-node-port/loses") && finding["port"] == 31234;
         assert_eq!(findings.iter().filter(squatted).count(), 1, "{document:#}");
         assert!(peak < MEMORY, "{peak} KiB for {}", file.display());
-        assert!(without_file * 2 < took, "{took:?} for {}, {without_file:?} without it", file.display());
     }
     drop(stage);
 }

@@ -276,10 +276,11 @@ impl<'de> Visitor<'de> for KeyVisitor {
     }
 
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
-        let Node { value, width, .. } = Node::deserialize(deserializer)?;
+        let Spanned { value, defined, .. } = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Key::Name(match value {
-            // With quotes, the key has four characters in its file. In JSON, the place is not known.
-            Value::Text(text) if text == MERGE && width == MERGE.len() as u64 => return Ok(Key::Merge),
+            // With quotes, the key has four characters where the mapping is written: an alias of the mapping has any width. In JSON, the
+            // place is not known.
+            Value::Text(text) if text == MERGE && defined.span().len() == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
             Value::Number(number) => number.to_string(),

@@ -286,7 +286,8 @@ impl EphemeralUse {
         let every = match self.extent {
             Extent::NotRecorded => None,
             Extent::Every => Some(self.at_most),
-            Extent::Walked { every, .. } => every,
+            // Sockets may have come between the total and the walk.
+            Extent::Walked { every, .. } => every.map(|every| every.max(self.at_most)),
         };
         walked.into_iter().chain(every).min()
     }

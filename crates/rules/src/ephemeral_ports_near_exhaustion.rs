@@ -165,20 +165,21 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     if is_each_counted || bound.is_some_and(|bound| reached(limits, bound, capacity).is_none()) {
         return None;
     }
-    let (source, who) = match whose {
-        Whose::Node => (Source::EphemeralUse, "this node".to_owned()),
-        Whose::Pod(pod, _) => (Source::PodNamespaces, format!("pod {}/{}", pod.namespace, pod.name)),
+    let (source, why, who) = match whose {
+        Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
+        // The author of a pod chooses a range that is too small for a walk: that decides no result.
+        Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
-        Extent::Walked { .. } => {
+        Extent::Walked { .. } if used.not_walked(&ports.set, tw_reuse) != Some(0) => {
             format!("the sockets of {who} were counted for other settings, not for these {capacity} ephemeral ports")
         }
-        Extent::Every | Extent::NotRecorded => format!(
+        _ => format!(
             "{} sockets of {who} may use the {capacity} ephemeral ports, and were not counted for each destination",
             used.at_most
         ),
     };
-    Some(Gap::new(source, Why::NotCounted, detail))
+    Some(Gap::new(source, why, detail))
 }
 
 /// The severity if connections to one destination use this part of the ports.
@@ -599,7 +600,7 @@ mod tests {
         let (world, subject) = of_pod(1600);
         expect_healthy(&RULE, &world, &subject);
         let gap = expect_unknown(&RULE, &of_pod(1601).0, &subject);
-        assert_eq!((gap.source, gap.why), (Source::PodNamespaces, Why::NotCounted), "as the node");
+        assert_eq!((gap.source, gap.why), (Source::PodNamespaces, Why::Ambiguous), "its author chooses the range");
     }
 
     #[test]

@@ -141,7 +141,8 @@ impl FreePorts {
     }
 
     /// Numbers for a remedy, lowest first: the static band comes before the band from which the API server chooses. There is none while an
-    /// input was not read: each number may be in use. Redirections are an exception: beside the hostPorts of Pods, they are leftovers.
+    /// input was not read: each number may be in use. Redirections are an exception: without many rights no scan reads them, and no remedy
+    /// would have a number.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.unread.iter().all(|(_, gap)| gap.source == Source::Netfilter))
     }

@@ -123,7 +123,7 @@ fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {
         BesideKind::ClusterIp => (format!("{more} more Services"), "at their cluster IPs: no conflict"),
-        BesideKind::NotServed => (format!("{more} more Services"), "not served by this node's proxy"),
+        BesideKind::NotServed => (format!("{more} more ports of Services"), "not served by this node's proxy"),
         BesideKind::Connection | BesideKind::Need => (format!("{more} more connections"), "of the same port"),
     };
     Some(Beside { kind, name, detail: detail.to_owned() })

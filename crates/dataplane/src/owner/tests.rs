@@ -93,7 +93,7 @@ fn a_service_of_another_proxy_is_named_as_not_served_here() {
         world.service(&format!("s{n}"), other)
     });
     let names: Vec<String> = beside(&many).into_iter().map(|(_, name, _)| name).collect();
-    assert_eq!((names.len(), &*names[4]), (5, "2 more Services"), "{names:?}");
+    assert_eq!((names.len(), &*names[4]), (5, "2 more ports of Services"), "{names:?}");
 }
 
 #[test]
