@@ -160,7 +160,8 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
-    let is_each_counted = !used.busiest.is_empty() && used.not_walked(&ports.set, tw_reuse) == Some(0);
+    let is_walked = used.not_walked(&ports.set, tw_reuse) == Some(0);
+    let is_each_counted = !used.busiest.is_empty() && is_walked;
     let bound = used.bound(&ports.set, tw_reuse);
     if is_each_counted || bound.is_some_and(|bound| reached(limits, bound, capacity).is_none()) {
         return None;
@@ -171,7 +172,7 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
-        Extent::Walked { .. } if used.not_walked(&ports.set, tw_reuse) != Some(0) => {
+        Extent::Walked { .. } if !is_walked => {
             format!("the sockets of {who} were counted for other settings, not for these {capacity} ephemeral ports")
         }
         _ => format!(

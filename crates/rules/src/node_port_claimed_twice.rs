@@ -61,10 +61,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
         // Not each pair can be compared, but each claim clashes with all except itself and what its Service may have beside it.
-        let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
-        for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
-            *alike.entry((claim.service, port.port, port.protocol)).or_default() += 1;
-        }
+        let alike = LazyCell::new(|| {
+            let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
+            for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
+                *alike.entry((claim.service, port.port, port.protocol)).or_default() += 1;
+            }
+            alike
+        });
         let beside_it = |claim: &Claim<'_>| {
             let of = |port: &ServicePort, protocol| alike.get(&(&raw const *claim.service, port.port, protocol));
             let others = Protocol::ALL.into_iter().filter(|protocol| *protocol != claim.protocol());
@@ -79,8 +82,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
             let mut others: Vec<(Other<'_>, Clash)> = others.collect();
             others.sort_by_key(|(_, clash)| Reverse(*clash));
-            let of_pods = others.iter().filter(|(other, _)| !matches!(other, Other::Claim(_))).count();
-            let all = of_pods + claims.len() - beside_it(claim);
+            let all = if compared.len() == claims.len() {
+                others.len()
+            } else {
+                let of_pods = others.iter().filter(|(other, _)| !matches!(other, Other::Claim(_))).count();
+                of_pods + claims.len() - beside_it(claim)
+            };
             others.truncate(MOST_LISTED);
             if let Some(worst) = others.first().map(|(_, clash)| *clash) {
                 let subject = Subject::service(claim.service);
