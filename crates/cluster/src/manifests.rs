@@ -111,8 +111,8 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // kubectl prints an empty List for every kind, and a list of one namespace may have no Service.
-    for kind in read.empty.into_iter().filter(|kind| !["List", "ServiceList"].contains(&kind.as_str())) {
+    // kubectl prints an empty List for every kind.
+    for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
     read.errors

@@ -125,6 +125,7 @@ fn broken() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             "Service shop/a: spec is absent, wanted a mapping",
         ),
         ("a List without items", b"{\"kind\": \"List\"}".to_vec(), "has no Service"),
+        ("an empty List", b"{\"kind\": \"List\", \"items\": []}".to_vec(), "has no Service but for example List"),
         ("a PodList", b"{\"kind\": \"PodList\", \"items\": []}".to_vec(), "has no Service but for example PodList"),
         ("no List, and no items", b"items:\nkind: Servi\n".to_vec(), "has no Service but for example Servi"),
         (

@@ -425,7 +425,10 @@ fn what_cannot_be_compared_with_is_no_silence() {
     for (arguments, says) in [
         (&["--against", "nowhere.yaml"][..], "--against nowhere.yaml: No such file"),
         (&["--against", "empty.yaml"], "empty.yaml: is empty"),
-        (&["--against", "none.json"], "none.json: has no Service, wanted all Services of the cluster"),
+        (
+            &["--against", "none.json"],
+            "none.json: has no Service but for example List, wanted all Services of the cluster",
+        ),
         (&["--against", "cluster", "--kubeconfig", "kubeconfig"], "nothing was compared with Services, Pods, Nodes"),
         (&["--against", "cluster"], "no cluster is configured"),
     ] {
