@@ -192,8 +192,8 @@ impl Ledger {
     ) -> Vec<(Finding, Clearance)> {
         let becoming: BTreeSet<Claim> = self.pending.keys().filter(|key| seen.contains(key)).map(Claim::of).collect();
         let over = |key: &Key| {
-            let claim = Claim::of(key);
-            rows.have(key.rule, key.variant) && !seen.contains(key) && !held.holds(&claim, healthy.contains(&claim))
+            let not_held = |claim: Claim| !held.holds(&claim, healthy.contains(&claim));
+            rows.have(key.rule, key.variant) && !seen.contains(key) && not_held(Claim::of(key))
         };
         self.pending.retain(|key, _| !over(key));
         self.open
