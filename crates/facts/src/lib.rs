@@ -43,7 +43,7 @@ pub use reading::{Gap, Reading, Source, Unread, Why, if_requested};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Extent, Holder, Owner, PodContainer, PodNamespace, Process, Socket,
-    State,
+    State, lists_bound,
 };
 pub use uid::Uid;
 pub use vantage::{Affected, Vantage};
