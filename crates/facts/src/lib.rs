@@ -31,7 +31,7 @@ pub use manifest::{ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, R
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
     MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, PodQuery, Redirection, SockStat, Sysctls, Tunnel,
-    VirtualServer,
+    VirtualServer, WireGuard,
 };
 pub use pods::{ContainerPort, ContainerPorts, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
