@@ -156,6 +156,16 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
     }
 }
 
+/// WireGuard answers over generic netlink, with the private key of a device beside its port.
+#[test]
+fn no_source_queries_wireguard() {
+    let sources = sources(&["src", "crates"]);
+    assert!(sources.iter().any(|(_, text)| text.contains("NETLINK_ROUTE")), "protocols of netlink are named so");
+    for (path, text) in &sources {
+        assert!(!text.contains("NETLINK_GENERIC"), "{}", path.display());
+    }
+}
+
 #[test]
 fn no_unsafe_code_is_compiled() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");

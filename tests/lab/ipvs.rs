@@ -1,8 +1,10 @@
-//! ipvs mode, which needs a kernel that has it: this machine's or a guest's.
+//! ipvs mode, and what other modules decide. It needs a kernel that has them: this machine's or a guest's.
 
 use crate::parts::named::name;
 use std::{
-    net::{IpAddr, SocketAddr, TcpStream},
+    collections::BTreeSet,
+    fs,
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsRawFd as _, OwnedFd},
     path::Path,
     process::Command,
@@ -14,8 +16,9 @@ use nix::{
         AddressFamily, Backlog, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, connect, listen, socket,
     },
 };
-use portreeve_facts::{Mode, Protocol, Socket, State, VirtualServer};
+use portreeve_facts::{Family, Mode, PortRange, Protocol, Socket, State, VirtualServer};
 use portreeve_kernel::Sockets;
+use portreeve_rules::NFS_CLIENT_PORTS;
 use serde_json::{Value, json};
 
 use crate::{
@@ -204,6 +207,51 @@ fn a_listener_of_sctp_is_read_with_the_address_it_was_bound_to() {
         assert_eq!(diag.0.iter().map(|it| (it.local, it.local_port, it.state)).collect::<Vec<_>>(), [wildcard]);
         assert_eq!((diag.1.len(), diag.1[0].local, diag.1[0].remote), (1, ip(PRIMARY[0]), ip(PEER)), "{diag:#?}");
         assert_eq!(diag, text, "a kernel without the module to ask tells the same");
+    });
+}
+
+#[test]
+fn the_ports_of_nfs_clients_are_those_of_the_kernel() {
+    with_ipvs(|| {
+        run("modprobe", &["sunrpc"]);
+        let [first, last] = ["min", "max"].map(|name| {
+            let path = format!("/proc/sys/sunrpc/{name}_resvport");
+            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            text.trim().parse().expect("a port")
+        });
+        assert_eq!(NFS_CLIENT_PORTS, PortRange { first, last });
+    });
+}
+
+// No program sets a port here: the kernel chooses one when the device is first brought up, and keeps it.
+#[test]
+fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_port() {
+    with_ipvs(|| {
+        let _wired = Wired::enter();
+        run("ip", &["link", "add", "cilium_wg0", "type", "wireguard"]);
+        let device = || {
+            let links = portreeve_kernel::route::read().expect("links");
+            let down: Vec<u16> = links.tunnels_down().map(|(port, _)| port).collect();
+            let link = links.links.into_iter().find(|link| link.name == "cilium_wg0").expect("the device");
+            (link.udp_port, link.tunnel.expect("a tunnel").families, down)
+        };
+        assert_eq!(device(), (None, Family::BOTH.to_vec(), vec![51871]));
+
+        let udp = || {
+            let listeners = Sockets::live(Path::new("/proc")).listeners().expect("listeners");
+            let udp = listeners.sockets.into_iter().filter(|socket| socket.protocol == Protocol::Udp);
+            udp.map(|socket| (socket.family, socket.local_port)).collect::<BTreeSet<_>>()
+        };
+        let before = udp();
+        run("ip", &["link", "set", "cilium_wg0", "up"]);
+        let opened: Vec<_> = udp().difference(&before).copied().collect();
+        let [(Family::V4, port), (Family::V6, of_ipv6)] = opened[..] else { panic!("{opened:?}") };
+        assert_eq!((port, device().2), (of_ipv6, vec![]));
+        run("ip", &["link", "set", "cilium_wg0", "down"]);
+        let _taken = UdpSocket::bind(("::1", port)).expect("the port is free again");
+        let output = Command::new("ip").args(["link", "set", "cilium_wg0", "up"]).output().expect("ip");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains("Address already in use"), "{error}");
     });
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 use portreeve_facts::{
     ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
-    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested,
+    ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested, lists_bound,
 };
 
 /// A need for one port and protocol, with its reason.
@@ -191,6 +191,25 @@ impl<'a> Needs<'a> {
             Some((_, gap)) => Err(gap.clone()),
             None => Ok(&self.known),
         }
+    }
+}
+
+impl Round<'_> {
+    /// The assumption about a TCP port on which no process listens, if an absent server needs the port: before Linux 6.8 the kernel
+    /// does not list sockets that are bound and do not listen.
+    pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
+        let (at, release) = ((protocol, number), &self.now.kernel.release);
+        let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
+        let is_needed = || self.needs().known().at(at).iter().any(is_absent);
+        let is_assumed = protocol == Protocol::Tcp
+            && !lists_bound(release)
+            && self.listeners().is_ok_and(|all| all.at(at).is_empty())
+            && is_needed();
+        is_assumed.then(|| {
+            format!(
+                "no socket is bound to {number}/{protocol} without listening; Linux lists such sockets since 6.8, and this node has {release}"
+            )
+        })
     }
 }
 

@@ -31,7 +31,7 @@ pub use manifest::{ACCEPT, Accepts, Claim, Claimed, FileName, Manifest, Place, R
 pub use node::{
     Address, CILIUM_HOST, HealthCheckAnswer, IPVS_LINKS, Interfaces, IpVsConnection, KernelFacts, Link, Masquerade,
     MasqueradePool, MasqueradedFlow, Netfilter, NodeQuery, PodQuery, Redirection, SockStat, Sysctls, Tunnel,
-    VirtualServer,
+    VirtualServer, WireGuard,
 };
 pub use pods::{ContainerPort, ContainerPorts, Controller, Pod, ServiceName, WaitingPod};
 pub use ports::{Family, NotPorts, PortRange, PortSet, Protocol};
@@ -43,7 +43,7 @@ pub use reading::{Gap, Reading, Source, Unread, Why, if_requested};
 pub use snapshot::{OwnPort, SNAPSHOT_SCHEMA, Snapshot, VERSION};
 pub use sockets::{
     Cgroup, Clients, DestinationUse, EphemeralUse, Extent, Holder, Owner, PodContainer, PodNamespace, Process, Socket,
-    State,
+    State, lists_bound,
 };
 pub use uid::Uid;
 pub use vantage::{Affected, Vantage};

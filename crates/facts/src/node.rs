@@ -269,9 +269,10 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down although they have a UDP port, with the port.
+    /// The tunnels that are down although they have a UDP port, with the port. For WireGuard, it is the [default](Link::wireguard) port.
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
-        self.links.iter().filter(|link| !link.up).filter_map(|link| Some((link.udp_port?, link)))
+        let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
+        self.links.iter().filter(|link| !link.up).filter_map(move |link| Some((port(link)?, link)))
     }
 
     /// The addresses of a link by its name.
@@ -290,8 +291,8 @@ pub struct Link {
     /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
     pub kind: Option<String>,
     /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel opens
-    /// the port in another network namespace, in which the link was made. WireGuard's is never read: only generic netlink
-    /// has it, and needs CAP_NET_ADMIN.
+    /// the port in another network namespace, in which the link was made. WireGuard's is never read: the kernel tells the port only
+    /// with CAP_NET_ADMIN, and together with the private key (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
     /// How the kernel opens this port. Earlier versions did not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -320,7 +321,43 @@ pub struct Tunnel {
     pub families: Vec<Family>,
 }
 
+/// A WireGuard device of a network plugin, with the plugin's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireGuard {
+    /// The name of the device.
+    pub device: &'static str,
+    /// The UDP port.
+    pub port: u16,
+    /// The plugin.
+    pub plugin: &'static str,
+    /// The setting of the port, if there is one.
+    pub setting: Option<&'static str>,
+}
+
+impl WireGuard {
+    /// The defaults are from these files: cilium/cilium pkg/wireguard/types/types.go (a constant), projectcalico/calico
+    /// felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go, squat/kilo pkg/mesh/backend.go.
+    const ALL: [Self; 6] = [
+        Self::of("cilium_wg0", 51871, "Cilium", None),
+        Self::of("wireguard.cali", 51820, "Calico", Some("`wireguardListeningPort` in Calico's FelixConfiguration")),
+        Self::of("wg-v6.cali", 51821, "Calico", Some("`wireguardListeningPortV6` in Calico's FelixConfiguration")),
+        Self::of("flannel-wg", 51820, "flannel", Some("`ListenPort` in flannel's net-conf.json")),
+        Self::of("flannel-wg-v6", 51821, "flannel", Some("`ListenPortV6` in flannel's net-conf.json")),
+        Self::of("kilo0", 51820, "Kilo", Some("`--port` of Kilo")),
+    ];
+
+    const fn of(device: &'static str, port: u16, plugin: &'static str, setting: Option<&'static str>) -> Self {
+        Self { device, port, plugin, setting }
+    }
+}
+
 impl Link {
+    /// The defaults of a WireGuard device of a network plugin: the port that the kernel probably opens for it.
+    pub fn wireguard(&self) -> Option<WireGuard> {
+        let is_wireguard = self.kind.as_deref() == Some("wireguard");
+        WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
+    }
+
     /// Whether two tunnels cannot share one port. None if it is unknown how they open the port.
     ///
     /// Geneve devices always share: the kernel refuses to make a device that cannot share (drivers/net/geneve.c

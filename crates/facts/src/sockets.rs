@@ -297,7 +297,7 @@ impl EphemeralUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
     /// At most 4,096, sockets in SYN-SENT and UDP first. After them, on the [contested](super::NodeQuery::contested) ports,
-    /// at most 64 that are bound and neither listen nor connect, if the kernel reports them (Linux 6.8).
+    /// at most 64 that are bound and neither listen nor connect, if the kernel [lists them](lists_bound).
     pub sockets: Vec<Socket>,
     /// The peers of TCP connections on the same ports to which another connection leads, from a port without a listener.
     /// These peers are servers: only a listener accepts a connection.
@@ -312,6 +312,12 @@ pub struct Clients {
     /// bound by number, a scan would have to walk over all connections of a host with many.
     #[serde(default)]
     pub passed_over: bool,
+}
+
+/// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect: since Linux 6.8.
+pub fn lists_bound(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
+    numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
 }
 
 /// One pod's network namespace.
@@ -343,5 +349,16 @@ impl PodNamespace {
     /// A pod of which only the use of the ephemeral range is known, or the reason why it is not.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
         Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_requested() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bound_sockets_are_listed_since_linux_6_8() {
+        assert!(["6.8.0-41-generic", "6.18.44", "7.0", "10.0-rc1"].into_iter().all(lists_bound));
+        assert!(!["6.7.12", "5.15.0-105", "unknown", "", "6"].into_iter().any(lists_bound));
     }
 }

@@ -54,7 +54,7 @@ use self::{owner::unread, proxy::Answers, root::Root, stopwatch::Stopwatch};
 use portreeve_facts::{
     Clients, EphemeralUse, Gap, HealthCheckAnswer, Interfaces, KernelFacts, Masquerade, MasqueradePool, NodeQuery,
     Owner, PROXY_HEALTH, PROXY_METRICS, PortRange, PortSet, Reading, SockStat, Socket, Source, Sysctls, Unread,
-    VirtualServer, Why, text,
+    VirtualServer, Why, lists_bound, text,
 };
 
 /// The addresses on which kube-proxy answers, unless `metricsBindAddress` sets another. `bindAddress` decides which of
@@ -326,12 +326,6 @@ fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockS
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
-/// Whether a kernel of this release reports sockets that are bound and neither listen nor connect: since Linux 6.8.
-fn lists_bound(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
-    numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
-}
-
 /// The result of a reader, if a rule will use it.
 fn unless_skipped<T>(
     wanted: &NodeQuery,
@@ -398,12 +392,6 @@ fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> R
 mod tests {
     use super::*;
     use portreeve_facts::Snapshot;
-
-    #[test]
-    fn bound_sockets_are_reported_since_linux_6_8() {
-        assert!(["6.8.0-41-generic", "6.18.44", "7.0", "10.0-rc1"].into_iter().all(lists_bound));
-        assert!(!["6.7.12", "5.15.0-105", "unknown", "", "6"].into_iter().any(lists_bound));
-    }
 
     #[test]
     fn clients_are_not_walked_if_connections_are_many_and_the_kernel_chooses_no_port_that_matters() {

@@ -167,15 +167,17 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
         }
     }
     // A tunnel that was made in another network namespace has its port there, even after a move.
-    (link.udp_port, link.tunnel) = tunnel.filter(|_| !is_of_another).unzip();
+    if let Some((port, opened)) = tunnel.filter(|_| !is_of_another) {
+        (link.udp_port, link.tunnel) = (port, Some(opened));
+    }
     Ok(Some(link))
 }
 
-/// A UDP port, and how the kernel opens it.
-type Opened = (u16, Tunnel);
+/// A UDP port, and how the kernel opens it. None for WireGuard, whose port is not read.
+type Opened = (Option<u16>, Tunnel);
 
 /// `IFLA_LINKINFO`: the kind, and the UDP port, if the kernel listens on a port for links of this kind. WireGuard
-/// reports its port over its own netlink family, and only with CAP_NET_ADMIN.
+/// reports its port over its own netlink family, only with CAP_NET_ADMIN, and together with its private key.
 fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     let (mut kind, mut data) = (None, None);
     for attribute in attributes(info) {
@@ -204,6 +206,10 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
             [Port(0), Id(0), CollectMetadata, Remote6(ANY), Local6(ANY)].map(|it| Some(it.kind()))
         }
         InfoKind::BareUdp => [Some(InfoBareUdp::Port(0).kind()), None, None, None, None],
+        // A socket of each family (drivers/net/wireguard/socket.c `wg_socket_init`).
+        InfoKind::Wireguard => {
+            return Ok(Some((None, Tunnel { families: IpFamily::BOTH.to_vec(), ..Tunnel::default() })));
+        }
         _ => return Ok(None),
     };
     let (mut port, mut tunnel, mut families) = (None, Tunnel::default(), &[IpFamily::V4][..]);
@@ -230,7 +236,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     // families (bareudp_create_sock).
     let both = tunnel.external || *kind == InfoKind::BareUdp;
     tunnel.families = if both { IpFamily::BOTH.to_vec() } else { families.to_vec() };
-    Ok(port.map(|port| (port, tunnel)))
+    Ok(port.map(|port| (Some(port), tunnel)))
 }
 
 /// The ip-link(8) name of an option that all VXLAN devices on one socket must have, or none of them. `external` is

@@ -183,6 +183,8 @@ impl<'a> Node<'_, 'a> {
                 },
             );
         evidence.values.extend(ranges_in_words(self.snapshot));
+        // Only the variant `nobody` has no listener.
+        evidence = evidence.each("assumed", self.round.assumed_unbound((Protocol::Tcp, port)));
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Remote]);
         }
@@ -256,6 +258,21 @@ mod tests {
         let text = format!("{evidence:?}");
         assert!(text.contains("30999/tcp is not served on this node, because no process listens"), "{text}");
         assert!(text.contains("FailedToStartServiceHealthcheck") && text.contains("externalTrafficPolicy"), "{text}");
+    }
+
+    #[test]
+    fn before_linux_6_8_nobody_there_assumes_that_no_socket_is_bound_to_the_port() {
+        let assumed = |release: &str, change: fn(Snapshot) -> Snapshot| {
+            let mut world = change(world());
+            world.kernel.release = release.to_owned();
+            let values = expect_problem(&RULE, &world, &subject()).values;
+            values.into_iter().filter(|(name, _)| *name == "assumed").map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        let words = "no socket is bound to 30999/tcp without listening; Linux lists such sockets since 6.8, and this node has 5.15.0-105-generic";
+        assert_eq!(assumed("5.15.0-105-generic", |it| it), [words]);
+        assert_eq!(assumed("6.8.0-41-generic", |it| it), [""; 0]);
+        let squatted = |world: Snapshot| answered(world.listens("[::]:30999"), names("default/other"));
+        assert_eq!(assumed("5.15.0-105-generic", squatted), [""; 0], "a process has the port");
     }
 
     #[test]

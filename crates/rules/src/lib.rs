@@ -85,6 +85,7 @@ pub use free_ports::{FreePorts, Hidden, free_port};
 pub use limits::Limits;
 pub use node_ports::ASSUMED_RANGE;
 pub use node_query::{limit_to_pod, node_query};
+pub use opener::NFS_CLIENT_PORTS;
 pub use pods::workload as made_by;
 pub use policy_parameters::PolicyParameters;
 pub use port_advice::{Advice, pod_port_advice, port_advice};

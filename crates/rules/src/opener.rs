@@ -5,11 +5,9 @@ use portreeve_facts::{
     Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested,
 };
 
-/// The first port of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` in Linux). Lower ports belong to
-/// servers only.
-const FIRST_OF_NFS_CLIENTS: u16 = 665;
-/// The last port of NFS clients (`RPC_DEF_MAX_RESVPORT`).
-const LAST_OF_NFS_CLIENTS: u16 = 1023;
+/// The ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and `RPC_DEF_MAX_RESVPORT` in Linux). Lower
+/// ports belong to servers only.
+pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,11 +40,11 @@ impl Clues {
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
         let is_servers = is_mostly_a_servers(remote_port);
         // The kernel's own clients choose among ports that are outside of the range.
-        let of_nfs = (FIRST_OF_NFS_CLIENTS..=LAST_OF_NFS_CLIENTS).contains(&local_port) && (of_kernel || is_servers);
+        let of_nfs = NFS_CLIENT_PORTS.contains(local_port) && (of_kernel || is_servers);
         match state {
             State::SynSent => Opener::Here,
             State::SynRecv | State::NewSynRecv => Opener::Peer,
-            _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < FIRST_OF_NFS_CLIENTS => {
+            _ if self.leads_to_server == Some(true) || remote_port != 0 && remote_port < NFS_CLIENT_PORTS.first => {
                 Opener::Here
             }
             _ if self.is_of_server && self.leads_to_server.is_none() => Opener::Either,

@@ -1,6 +1,6 @@
 //! A tunnel cannot come up: another tunnel, or a program, has its UDP port.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Limits, Round, Rule, ids,
@@ -11,7 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Addresses, owner_name, place, v6only_unknown};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-/// It requests no ports: the kernel reader knows the ports of tunnels that are down.
+/// It requests no ports: the kernel reader knows the ports of tunnels that are down. For the WireGuard devices of network plugins, these are
+/// the default ports.
 pub(super) static RULE: Rule =
     Rule::of(&ids::TUNNEL_PORT_CONFLICT, &["devices", "listener"], &[Source::Addresses], check);
 
@@ -93,13 +94,13 @@ impl Contested<'_> {
         let up = names(pairs.iter().map(|(_, up)| *up));
         let sentence = format!(
             "{}: {} {port}/udp, and the kernel does not let them share the port.",
-            cannot_come_up(&down),
+            self.cannot_come_up(&down),
             plural(&up, "has", "have")
         );
         let reason = pairs.first().map(|(down, up)| ("not shared", difference(down, up)));
         let values = self.up.iter().map(|link| ("up", in_words(link))).chain(reason);
         let evidence = self.evidence(snapshot, &sentence, values).variant("devices");
-        evidence.remedy(another_port("one of the networks")).remedy(Step::advice(format!(
+        evidence.remedy(another_port("one of the networks", &self.settings(true))).remedy(Step::advice(format!(
             "if one of the links ({}) is a leftover of a deleted network, delete that link",
             listed(down.iter().chain(&up))
         )))
@@ -116,15 +117,16 @@ impl Contested<'_> {
         }
         let first = sockets[0];
         let owner = owner_name(snapshot, &first.owner);
-        let sentence = format!("{}: {owner} listens on {}.", cannot_come_up(&down), place(first));
+        let sentence = format!("{}: {owner} listens on {}.", self.cannot_come_up(&down), place(first));
+        let settings = self.settings(false);
+        let moved = (!settings.is_empty()).then(|| another_port(&plural(&down, "", ""), &settings));
         let evidence = self.evidence(snapshot, &sentence, []).variant("listener");
-        with_sockets(evidence, "listener", snapshot, &sockets)
-            .remedy(move_off(snapshot, first))
-            .remedy(another_port(&plural(&down, "", "")))
-            .remedy(Step::advice(format!(
-                "if the link ({}) is a leftover of a deleted network, delete the link",
-                listed(&down)
-            )))
+        let mut evidence = with_sockets(evidence, "listener", snapshot, &sockets).remedy(move_off(snapshot, first));
+        evidence.remedies.extend(moved);
+        evidence.remedy(Step::advice(format!(
+            "if the link ({}) is a leftover of a deleted network, delete the link",
+            listed(&down)
+        )))
     }
 
     /// The common part of both variants; `values` follow the tunnels that are down.
@@ -137,8 +139,38 @@ impl Contested<'_> {
         let (severity, pods) = severity(snapshot);
         let mut evidence = Evidence::new(severity, capital(sentence));
         let down = self.down.iter().map(|link| ("down", in_words(link)));
-        evidence.values.extend(down.chain(values).chain(pods.map(|pods| ("not ready", pods))));
+        let assumed = self.plugins().into_iter().map(|plugin| {
+            ("assumed", format!("{}/udp is the default port of {plugin}; the device's own port is not read", self.port))
+        });
+        evidence.values.extend(down.chain(assumed).chain(values).chain(pods.map(|pods| ("not ready", pods))));
         evidence
+    }
+
+    fn cannot_come_up(&self, down: &[&str]) -> String {
+        let plugins = self.plugins();
+        let assumed = match plugins.is_empty() {
+            true => String::new(),
+            false => format!(", with the default port of {},", listed(plugins)),
+        };
+        format!("{} down and{assumed} cannot come up", plural(down, "is", "are"))
+    }
+
+    /// The network plugins of the WireGuard devices, each of which is judged with a default port.
+    fn plugins(&self) -> BTreeSet<&'static str> {
+        self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
+    }
+
+    /// The settings of the ports of the tunnels that are down, and of `others`. Cilium's WireGuard device has no such setting.
+    fn settings(&self, others: bool) -> Vec<&'static str> {
+        let others = others || self.down.iter().any(|link| link.wireguard().is_none());
+        let overlays = [
+            "`vxlanPort` in Calico's FelixConfiguration",
+            "`tunnelPort` of Cilium's chart",
+            "`Port` in flannel's net-conf.json",
+            "`--data-path-port` of Docker Swarm",
+        ];
+        let wireguard = self.down.iter().filter_map(|link| link.wireguard()?.setting);
+        overlays.into_iter().filter(|_| others).chain(wireguard).collect()
     }
 }
 
@@ -177,10 +209,6 @@ fn plural(names: &[&str], one: &str, several: &str) -> String {
     format!("{noun} {} {verb}", listed(names)).trim_end().to_owned()
 }
 
-fn cannot_come_up(names: &[&str]) -> String {
-    format!("{} down and cannot come up", plural(names, "is", "are"))
-}
-
 /// `flannel.1: vxlan, id 1`.
 fn in_words(link: &Link) -> String {
     let mut words = vec![link.kind.clone().unwrap_or_default()];
@@ -212,12 +240,8 @@ fn difference(one: &Link, other: &Link) -> String {
 }
 
 /// Gives a network another port.
-fn another_port(whose: &str) -> Remedy {
-    Step::advice(format!(
-        "give {whose} another UDP port, on all nodes alike: `vxlanPort` in Calico's FelixConfiguration, `tunnelPort` of Cilium's \
-         chart, `Port` in flannel's net-conf.json, `--data-path-port` of Docker Swarm"
-    ))
-    .into()
+fn another_port(whose: &str, settings: &[&str]) -> Remedy {
+    Step::advice(format!("give {whose} another UDP port, on all nodes alike: {}", settings.join(", "))).into()
 }
 
 /// The reason if an earlier version wrote the snapshot.
@@ -375,6 +399,83 @@ mod tests {
         assert!(evidence.summary.contains("the kernel listens on 0.0.0.0:8472/udp"), "{}", evidence.summary);
         let step = &evidence.remedies[0].steps[0].text;
         assert!(step.contains("WireGuard") && step.contains("another network namespace"), "{step}");
+    }
+
+    /// A WireGuard device of this name, down. Its own port is not read.
+    fn wireguard(world: Snapshot, name: &str) -> Snapshot {
+        world.tunnel(name, "wireguard", 1, |link| {
+            (link.up, link.udp_port) = (false, None);
+            of(link).families = Family::BOTH.to_vec();
+        })
+    }
+
+    #[test]
+    fn a_wireguard_device_of_a_network_plugin_is_judged_with_the_plugins_default_port() {
+        let taken = |name: &str, port| {
+            let world = wireguard(Snapshot::healthy(), name);
+            problem(&listens(world, &format!("0.0.0.0:{port}"), daemon("dnsmasq", 7)))
+        };
+        let evidence = taken("cilium_wg0", 51871);
+        assert_eq!((evidence.variant, evidence.severity), ("listener", Severity::Info));
+        assert_eq!(
+            evidence.summary,
+            "Tunnel cilium_wg0 is down and, with the default port of Cilium, cannot come up: process dnsmasq listens on 0.0.0.0:51871/udp."
+        );
+        for value in [
+            ("down", "cilium_wg0: wireguard, IPv4, IPv6"),
+            ("assumed", "51871/udp is the default port of Cilium; the device's own port is not read"),
+        ] {
+            assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?} {evidence:#?}");
+        }
+        let advice = |evidence: &Evidence| format!("{:?}", evidence.remedies);
+        assert!(!advice(&evidence).contains("another UDP port"), "Cilium has no setting: {evidence:#?}");
+        for (name, port, setting) in [
+            ("wireguard.cali", 51820, "alike: `wireguardListeningPort` in"),
+            ("wg-v6.cali", 51821, "alike: `wireguardListeningPortV6` in"),
+            ("flannel-wg", 51820, "alike: `ListenPort` in"),
+            ("flannel-wg-v6", 51821, "alike: `ListenPortV6` in"),
+            ("kilo0", 51820, "alike: `--port` of Kilo"),
+        ] {
+            assert!(advice(&taken(name, port)).contains(setting), "{name}");
+        }
+        let of_ipv6 = wireguard(Snapshot::healthy(), "kilo0").socket(
+            Protocol::Udp,
+            State::Close,
+            "[::]:51820",
+            "[::]:0",
+            |socket| (socket.owner, socket.v6only) = (daemon("dnsmasq", 7), Some(true)),
+        );
+        assert_eq!(problem(&of_ipv6).variant, "listener", "it opens a socket of each family");
+    }
+
+    #[test]
+    fn a_tunnel_with_the_default_port_of_a_wireguard_device_is_told_with_both() {
+        let world = wireguard(Snapshot::healthy(), "flannel-wg").tunnel("old0", "vxlan", 51820, |_| ());
+        let evidence = problem(&listens(world, "0.0.0.0:51820", Owner::Kernel { link: "old0".to_owned() }));
+        assert_eq!(evidence.variant, "devices");
+        assert_eq!(
+            evidence.summary,
+            "Tunnel flannel-wg is down and, with the default port of flannel, cannot come up: tunnel old0 has 51820/udp, and the kernel does not let them share the port."
+        );
+        let kinds = ("not shared", "flannel-wg is wireguard, old0 is vxlan".to_owned());
+        assert!(evidence.values.contains(&kinds), "{evidence:#?}");
+        let step = &evidence.remedies[0].steps[0].text;
+        assert!(step.contains("`vxlanPort`") && step.ends_with("`ListenPort` in flannel's net-conf.json"), "{step}");
+    }
+
+    #[test]
+    fn a_wireguard_device_is_not_judged_if_it_is_up_or_of_another_name_or_nothing_has_the_port() {
+        let taken = |world: Snapshot| listens(world, "0.0.0.0:51820", daemon("dnsmasq", 7));
+        healthy(&wireguard(Snapshot::healthy(), "kilo0"));
+        healthy(&taken(wireguard(Snapshot::healthy(), "wg0")));
+        healthy(&taken(wireguard(Snapshot::healthy(), "cilium_wg0")));
+        let mut up = taken(wireguard(Snapshot::healthy(), "kilo0"));
+        interfaces_of(&mut up).links.iter_mut().for_each(|link| link.up = true);
+        healthy(&up);
+        let mut dummy = taken(wireguard(Snapshot::healthy(), "kilo0"));
+        let link = interfaces_of(&mut dummy).links.last_mut().expect("a link");
+        link.kind = Some("dummy".to_owned());
+        healthy(&dummy);
     }
 
     #[test]

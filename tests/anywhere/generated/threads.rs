@@ -22,7 +22,7 @@ use crate::threads::{CLASSES, Reason, UNSERVED};
 
 const FOLDER: &str = "tests/anywhere/threads";
 /// The number of threads.
-const THREADS: usize = 107;
+const THREADS: usize = 109;
 const LINES: [&str; 3] = ["Thread: ", "Symptom: ", "Says: "];
 
 const HEAD: &str = "# Threads

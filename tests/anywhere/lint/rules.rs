@@ -72,6 +72,24 @@ fn a_number_that_one_service_writes_twice_is_told_once_at_each_field() {
     assert!(second.contains("of default/dns port b is also nodePort of default/dns port a:"), "{second}");
 }
 
+/// As charts render a value that nobody set: the key stays, without a number.
+#[test]
+fn a_node_port_that_is_empty_or_zero_is_no_number() {
+    let rendered = |number: &str| {
+        let of_type = |kind: &str, name: &str| {
+            format!(
+                "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: web}}\nspec:\n  type: {kind}\n  ports:\n  \
+                 - port: 8080\n    name: http\n    nodePort:{number}\n  - port: 8443\n    name: https\n    nodePort:{number}\n---\n"
+            )
+        };
+        of_type("LoadBalancer", "edge") + &of_type("ClusterIP", "metrics")
+    };
+    for number in ["", " null", " ~", " 0", " # none"] {
+        assert_eq!(found(&rendered(number), &[]), NOTHING, "{number:?}");
+    }
+    assert_eq!(found(&rendered(" 31080"), &["--rule", "node-port-claimed-twice"]).len(), 2, "http and https");
+}
+
 #[test]
 fn who_is_in_no_conflict_is_not_named_in_one() {
     let port = containers("containerPort: 80, hostPort: 8080");

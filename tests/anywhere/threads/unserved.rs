@@ -36,6 +36,18 @@ pub(crate) const UNSERVED: &[Unserved] = &[
         ),
     },
     Unserved {
+        threads: &["cilium/cilium#48419"],
+        symptom: "two nodes announce one load balancer's address, because two Services share the address and Cilium elects a node for each",
+        reason: Reason::NotRead(
+            "the Leases of Cilium, which name a node and a Service, not the address. The announced address is on no link and in no annotation",
+        ),
+    },
+    Unserved {
+        threads: &["cilium/cilium#24555"],
+        symptom: "a client has 32,767 connections through one NodePort, and each further connection times out",
+        reason: Reason::NotRead("the source NAT of Cilium, which is in its own eBPF maps"),
+    },
+    Unserved {
         threads: &["kubernetes/kubernetes#142183"],
         symptom: "kube-proxy 1.37 still refuses NodePorts at 127.0.0.1 after its setting was changed to serve them",
         reason: Reason::NotRead(

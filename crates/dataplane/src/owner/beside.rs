@@ -51,8 +51,8 @@ pub struct Beside {
 /// The largest number of listed users of one kind.
 const MOST: usize = 4;
 
-/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them; Services of another
-/// proxy; and cluster IPs, if NodePorts can have the number.
+/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them, and possible sockets
+/// that were not listed; Services of another proxy; and cluster IPs, if NodePorts can have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -66,12 +66,18 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
             gap.detail
         ),
     });
+    let unlisted = round.assumed_unbound(port).map(|assumed| Beside {
+        kind: BesideKind::Connection,
+        name: "perhaps a socket that is bound and does not listen".to_owned(),
+        detail: format!("assumed: {assumed}"),
+    });
     let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
     let connection = |it: &&Socket| connection(&owner_name(snapshot, &it.owner), it);
     let more = more(BesideKind::Connection, clients.len());
-    let mut all: Vec<Beside> = clients.iter().take(MOST).map(connection).chain(more).chain(unread).collect();
+    let mut all: Vec<Beside> =
+        clients.iter().take(MOST).map(connection).chain(more).chain(unread).chain(unlisted).collect();
 
     all.extend(not_served(round, port));
 

@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot,
-    Socket, Source, State, Vantage, Why, WithoutBackend,
+    CiliumConfig, ContainerPort, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service,
+    ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -38,6 +38,31 @@ fn a_free_port_is_refused_and_a_listener_answers() {
 fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
+}
+
+#[test]
+fn before_linux_6_8_it_says_that_no_socket_is_assumed_to_be_bound_to_a_port_that_an_absent_server_needs() {
+    let pod = |port, ready| {
+        let world = Snapshot::healthy().pod("edge", |pod| {
+            (pod.host_network, pod.ready) = (true, ready);
+            pod.ports.push(ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp });
+        });
+        on_linux(world, "6.1.0-56-amd64")
+    };
+    let [(BesideKind::Connection, name, detail)] = &beside(&pod(30080, false))[..] else { panic!("one line") };
+    assert_eq!(name, "perhaps a socket that is bound and does not listen");
+    let words = "assumed: no socket is bound to 30080/tcp without listening; Linux lists such sockets since 6.8, and this node has 6.1.0-56-amd64";
+    assert_eq!(detail, words);
+    assert_eq!(beside(&on_linux(pod(30080, false), "6.8.0")), [], "the kernel lists them");
+    assert_eq!(beside(&pod(30081, false)), [], "no server needs the port");
+    assert_eq!(beside(&pod(30080, true)), [], "the server is there");
+    assert_eq!(beside(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
+}
+
+/// The same node with a kernel of this release.
+fn on_linux(mut world: Snapshot, release: &str) -> Snapshot {
+    world.kernel.release = release.to_owned();
+    world
 }
 
 #[test]

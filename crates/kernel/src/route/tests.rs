@@ -193,7 +193,9 @@ fn tunnels_have_their_udp_port() {
         let families = if kind == "bareudp" { &IpFamily::BOTH[..] } else { &[IpFamily::V4] };
         assert_eq!(link.tunnel, Some(Tunnel { families: families.to_vec(), ..Tunnel::default() }));
     }
-    assert_eq!(tunnel_of("wireguard", &[attribute(5, &8472u16.to_be_bytes())], &[]).tunnel, None);
+    let wireguard = tunnel_of("wireguard", &[attribute(5, &8472u16.to_be_bytes())], &[]);
+    let of_both = Tunnel { families: IpFamily::BOTH.to_vec(), ..Tunnel::default() };
+    assert_eq!((wireguard.udp_port, wireguard.tunnel), (None, Some(of_both)), "it has a port, which is not read");
 }
 
 /// include/uapi/linux/if_link.h: `IFLA_GENEVE_ID`, `IFLA_GENEVE_COLLECT_METADATA`, a flag, `IFLA_GENEVE_REMOTE6`.
