@@ -27,7 +27,7 @@ const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=Use
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
-/// An old release, with the values of its values.yaml.
+/// The chart of c2f01163 as it was, without its README and the files of what it leaves out by default: dashboards, alerts and policies.
 pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
@@ -286,7 +286,9 @@ fn an_old_release_is_upgraded_with_its_values_and_rolled_back_and_leaves_nothing
         "{INSTALL_BEFORE} --set image.repository=registry.example/portreeve --set port=29600 --set profile=guard"
     ));
     let (set_before, all_before) = (daemon_set(&person), objects(&person));
-    assert_eq!(set_before["spec"]["template"]["spec"]["affinity"], Value::Null, "it is the old one");
+    let pod_before = &set_before["spec"]["template"]["spec"];
+    assert_eq!(pod_before["affinity"], Value::Null, "it is the old one");
+    assert_eq!(pod_before["containers"][0]["ports"][0]["containerPort"], 29600, "it takes values");
 
     let refused = person.tries(UPGRADE).expect_err("the profile has another name now");
     assert!(refused.contains("/profile") && refused.contains("netfilter"), "{refused}");
