@@ -40,7 +40,7 @@ const TYPED: [(&str, &str); 21] = [
     ("kubectl delete -f deploy/policies/policies.yaml", "it deletes what the command before created"),
     ("kubectl delete namespace portreeve", "it is kubectl's own"),
     ("helm upgrade ... --set policies.enabled=false", "it is a part of the user's own command"),
-    ("kubectl get services,endpointslices,pods,nodes -A -o yaml", "kubectl debug needs a node's kubelet and an image"),
+    ("kubectl get services,endpointslices,pods,nodes -A -o yaml", "tests/lab/chart.rs types it on a node"),
     ("ln -s \"$(command -v portreeve)\" ~/.local/bin/kubectl", "tests/lab/plugin.rs makes the same links"),
     ("cargo build --release --locked", "this test is built by it"),
     ("cargo run --release --locked -- check", "tests run the same binary"),

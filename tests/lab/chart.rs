@@ -4,13 +4,16 @@ use std::{
     collections::BTreeSet,
     fs,
     net::{SocketAddr, TcpListener},
+    path::Path,
     thread,
     time::Duration,
 };
 
 use serde_json::{Value, json};
 
-use crate::parts::{Answer, ControlPlane, Person, WholeNode, ask, enter_alone, events, reasons, until};
+use crate::parts::{
+    Answer, ControlPlane, PORTREEVE, Person, Plugin, WholeNode, ask, enter_alone, events, reasons, until,
+};
 
 /// The commands of the chart's README.
 const PREPARE: [&str; 2] = [
@@ -24,7 +27,7 @@ const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=Use
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
-/// An old release, with the values of its values.yaml.
+/// The chart of c2f01163 as it was, without its README and the files of what it leaves out by default: dashboards, alerts and policies.
 pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
@@ -39,6 +42,51 @@ pub fn prepare(person: &Person<'_>) {
 /// Waits until the agent that was installed last is ready: it has scanned once.
 pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
+}
+
+/// The user, the capabilities and the restrictions of a process of the node.
+#[track_caller]
+fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
+    let status = fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
+    for line in wanted {
+        assert!(status.lines().any(|it| it == *line), "{line}: {status}");
+    }
+}
+
+/// A stranger on a nodePort is found by the two commands that scan a node without an agent: that of docs/try.md, and that of
+/// `owner --no-agent`.
+#[track_caller]
+fn found_without_an_agent(node: &WholeNode, port: u64) {
+    let person = node.person();
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/try.md")).expect("a page");
+    let line = page.split("```").nth(1).and_then(|it| it.strip_prefix("console\n")).expect("its first command");
+    let line = line.replace("NODE", "n1").replace("IMAGE", PORTREEVE);
+    let found = person.pipes(&line);
+    for words in ["listener-on-node-port/loses", "Service shop/web"] {
+        assert!(found.contains(words), "{line}{found}");
+    }
+    // The same pod with a program that stays.
+    let (_, debug) = line.split_once("| ").expect("a pipe");
+    let stays = debug.replace(" -i ", " ").replace("check --services -", "agent --listen 127.0.0.1:29600");
+    assert_ne!(stays, debug);
+    person.pipes(&stays);
+    let is_it = |words: &Vec<String>| words[0] == "/portreeve" && words.iter().any(|word| word.ends_with(":29600"));
+    let pid = until("process", || Some(node.machine.processes().into_iter().find(|(_, words)| is_it(words))?.0));
+    has_status(node, pid, &["Uid:\t65534\t65534\t65534\t65534", "CapEff:\t0000000000000000"]);
+    let pods = person.types("kubectl get pods -o name");
+    assert_eq!(pods.matches("pod/node-debugger-n1-").count(), 2, "{pods}");
+    for pod in pods.lines() {
+        person.types(&format!("kubectl delete --now {pod}"));
+    }
+
+    let asked = format!("kubectl portreeve owner {port}/tcp --no-agent --node n1 --image {PORTREEVE}");
+    let (code, text, error) = Plugin::of(&node.cluster.kubeconfig("admin")).types(&asked);
+    assert_eq!(code, 0, "{error}");
+    let found = person.pipes(text.lines().last().expect("a command"));
+    for words in ["node-port, ", "listener, ", "who answers"] {
+        assert!(found.contains(words), "{text}{found}");
+    }
+    assert!(!person.types("kubectl -n portreeve get pods").contains("portreeve-look"), "it deletes its pod");
 }
 
 /// The pids of agents on the node, without probes.
@@ -117,11 +165,11 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     for command in commands {
         person.types(command);
     }
-    let status = node.machine.file(&format!("/proc/{}/status", the_agent(&node)));
-    let status = fs::read_to_string(status).expect("a process");
-    for line in ["Uid:\t65534\t65534\t65534\t65534", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"] {
-        assert!(status.lines().any(|it| it == line), "{line}: {status}");
-    }
+    has_status(
+        &node,
+        the_agent(&node),
+        &["Uid:\t65534\t65534\t65534\t65534", "CapPrm:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"],
+    );
     assert!(events(&node.cluster).is_empty(), "nothing is wrong yet");
 
     let arguments = [format!("0.0.0.0:{port}"), "process".to_owned()];
@@ -149,6 +197,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert!(with_minimal.to_string().contains("only processes of this pid namespace are visible"));
     let hidden = ["netfilter", "pod-namespaces", "processes", "proxy-process"];
     assert_eq!(not_permitted(&with_minimal), BTreeSet::from(hidden));
+    found_without_an_agent(&node, port);
 
     person.types(&format!("{UPGRADE} --set profile=attribution"));
     roll_out(&person);
@@ -237,7 +286,9 @@ fn an_old_release_is_upgraded_with_its_values_and_rolled_back_and_leaves_nothing
         "{INSTALL_BEFORE} --set image.repository=registry.example/portreeve --set port=29600 --set profile=guard"
     ));
     let (set_before, all_before) = (daemon_set(&person), objects(&person));
-    assert_eq!(set_before["spec"]["template"]["spec"]["affinity"], Value::Null, "it is the old one");
+    let pod_before = &set_before["spec"]["template"]["spec"];
+    assert_eq!(pod_before["affinity"], Value::Null, "it is the old one");
+    assert_eq!(pod_before["containers"][0]["ports"][0]["containerPort"], 29600, "it takes values");
 
     let refused = person.tries(UPGRADE).expect_err("the profile has another name now");
     assert!(refused.contains("/profile") && refused.contains("netfilter"), "{refused}");

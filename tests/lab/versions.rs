@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::{
     agent::Trouble,
-    chart::{INSTALL_BEFORE, PLACE, UPGRADE, an_incident_on_each_node, prepare, roll_out, served, told},
+    chart::{
+        INSTALL_BEFORE, PLACE, UNINSTALL, UPGRADE, an_incident_on_each_node, objects, prepare, roll_out, served, told,
+    },
     parts::{
         Agent, Directory, Machine, Plugin, Role, SecondNode, WholeNode, http_get, image_of, named::is_of, programs,
         reasons, until,
@@ -19,7 +21,7 @@ use crate::{
 const SCRIPT: &str = include_str!("before");
 /// The image of the earlier program, in the repository that the tests give to the chart.
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
-/// The image that the old chart names.
+/// The image that the old chart names by default.
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 
 /// This program, or the earlier one.
@@ -213,7 +215,7 @@ fn each_plugin_shows_the_findings_of_each_agent_and_the_versions_of_all() {
 }
 
 #[test]
-fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_a_rollback_with_one_event() {
+fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_rollbacks_with_one_event() {
     let node = WholeNode::start();
     let [before, now] = &Program::both();
     import(before, &[&node.machine]);
@@ -222,32 +224,62 @@ fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_a_rollback_
         node.namespace(name);
     }
     let (_, port) = served(&node);
-    node.stranger("office", "printer", &[&format!("0.0.0.0:{port}"), "process"], &json!({"hostNetwork": true}));
-
     let person = node.person();
     prepare(&person);
-    let to_before = "--set image.repository=registry.example/portreeve --set image.tag=before --set config.interval=2s";
-    for (line, program) in [
-        (INSTALL_BEFORE.to_owned(), before),
-        (format!("{UPGRADE} {to_before}"), before),
-        (format!("{UPGRADE} --set image.tag="), now),
-        ("helm rollback portreeve -n portreeve".to_owned(), before),
+    until("authority for pods", || node.read("/api/v1/namespaces/portreeve/configmaps/kube-root-ca.crt"));
+    let objects_before = objects(&person);
+    node.stranger("office", "printer", &[&format!("0.0.0.0:{port}"), "process"], &json!({"hostNetwork": true}));
+
+    let install = format!("{INSTALL_BEFORE} --set config.interval=2s --set resources.requests.cpu=20m");
+    let upgrade = format!("{UPGRADE} --set image.repository=registry.example/portreeve");
+    // The chart of c2f01163 has no affinity by default.
+    for (line, program, is_old_chart) in [
+        (&*install, before, true),
+        (&format!("{upgrade} --set image.tag=before"), before, false),
+        (&format!("{UPGRADE} --set image.tag="), now, false),
+        ("helm rollback portreeve -n portreeve", before, false),
+        ("helm rollback portreeve 1 -n portreeve", before, true),
+        (&upgrade, now, false),
     ] {
-        person.types(&line);
+        person.types(line);
         roll_out(&person);
+        let set = node.read("/apis/apps/v1/namespaces/portreeve/daemonsets/portreeve").expect("a DaemonSet");
+        let pod = &set["spec"]["template"]["spec"];
+        assert_eq!(pod["affinity"].is_null(), is_old_chart, "{line}: {pod:#}");
+        assert_eq!(pod["containers"][0]["resources"]["requests"]["cpu"], "20m", "{line}");
+        let settings = node.read("/api/v1/namespaces/portreeve/configmaps/portreeve").expect("a ConfigMap");
+        assert!(settings["data"]["agent.yaml"].as_str().is_some_and(|it| it.contains("interval: 2s")), "{line}");
         let document = until("finding", || {
             let is_found = |it: &Value| it["findings"].as_array().is_some_and(|found| !found.is_empty());
             told(&node).filter(|it| it["nodes"][0]["version"] == program.version && is_found(it))
         });
         assert!(is_of(&document["findings"][0], "listener-on-node-port/loses"), "{line}: {document:#}");
         until("Event", || (reasons(&node.cluster) == ["ListenerOnNodePort"]).then_some(()));
-        if line != INSTALL_BEFORE {
+        if line != install {
             until("written Event", || (found(&http_get(PLACE, "/metrics")?) == Some(1.0)).then_some(()));
         }
     }
     person.types("kubectl -n office delete pod printer");
     until("resolution", || (reasons(&node.cluster).len() > 1).then_some(()));
     assert_eq!(reasons(&node.cluster), ["ListenerOnNodePort", "ListenerOnNodePortResolved"]);
+    person.types(UNINSTALL);
+    until("end of its objects", || (objects(&person) == objects_before).then_some(()));
+}
+
+#[test]
+fn the_old_chart_has_the_files_of_its_commit() {
+    let ours = "tests/lab/chart-before";
+    let git = |arguments: &[&str]| {
+        let output = Command::new("git").args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
+        String::from_utf8(output.expect("git is installed").stdout).expect("UTF-8")
+    };
+    let listed = git(&["ls-files", ours]);
+    assert!(listed.lines().count() > 10, "{listed}");
+    for file in listed.lines() {
+        let of_commit = file.replace(ours, "c2f01163:deploy/chart");
+        let kept = fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(file)).expect("a file");
+        assert_eq!(git(&["show", &of_commit]), kept, "{file}");
+    }
 }
 
 #[test]

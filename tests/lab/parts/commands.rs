@@ -62,14 +62,25 @@ impl<'a> Person<'a> {
     pub fn tries(&self, line: &str) -> Result<String, String> {
         let mut words = line.split_whitespace();
         let program = programs::find(words.next().expect("a program"));
+        run(self.command(&program).args(words))
+    }
+
+    /// What a line with pipes and quotes prints in a shell. Some commands fail because of their findings.
+    #[track_caller]
+    pub fn pipes(&self, line: &str) -> String {
+        run(self.command("bash".as_ref()).args(["-c", line])).unwrap_or_else(|said| said)
+    }
+
+    fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.current_dir(&self.folder).args(words);
-        // Plugins of kubectl, as krew's page says.
+        command.current_dir(&self.folder);
+        // Plugins of kubectl, as krew's page says, and kubectl for a shell.
         let plugins = self.home.path().join(".krew/bin");
+        let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
-        command.env("PATH", env::join_paths([plugins].into_iter().chain(places)).expect("a PATH"));
+        command.env("PATH", env::join_paths([plugins, kubectl].into_iter().chain(places)).expect("a PATH"));
         // The caches are about another cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
-        run(&mut command)
+        command
     }
 }

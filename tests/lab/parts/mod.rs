@@ -54,7 +54,7 @@ pub use self::{
     control_plane::ControlPlane,
     copies::Copies,
     directory::Directory,
-    images::{image_of, static_binary},
+    images::{PORTREEVE, image_of, static_binary},
     kubectl::{Plugin, kubectl},
     machine::Machine,
     namespace::{Namespace, ip, sysctl},
