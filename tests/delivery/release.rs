@@ -84,6 +84,41 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     assert_eq!(strange.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+/// The words of a document of this tree, with one space between them.
+fn words(name: &str) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name));
+    let text = text.unwrap_or_else(|error| panic!("{name}: {error}"));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_documents_say_why_a_release_has_nothing_for_macos() {
+    let targets = words(".goreleaser.yaml");
+    assert!(targets.contains("targets: [x86_64-unknown-linux-musl, aarch64-unknown-linux-musl]"), "{targets}");
+    let why = "no linker for Apple's frameworks";
+    for (document, sentences) in [
+        ("docs/verify.md", &["**No archive is for macOS**", "the manifest for krew names Linux only", why][..]),
+        (
+            "docs/install.md",
+            &[
+                "No archive of a release is for macOS",
+                why,
+                "On a Mac, `cargo build --release --locked` makes the plugin",
+                "`make lab` type-checks it, but no test ran it there",
+            ],
+        ),
+    ] {
+        let words = words(document);
+        for sentence in sentences {
+            assert!(words.contains(sentence), "{document} does not say: {sentence}");
+        }
+    }
+    let makefile = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Makefile")).expect("a Makefile");
+    assert!(
+        makefile.contains("MACOS := aarch64-apple-darwin\n") && makefile.contains("clippy --locked --target $(MACOS)")
+    );
+}
+
 #[test]
 fn nothing_is_published_that_was_not_made() {
     let maker = Maker::new();
