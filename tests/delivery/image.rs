@@ -32,7 +32,8 @@ fn build() -> TempDir {
     let binary = folder.path().join("portreeve");
     fs::write(&binary, BINARY).expect("a binary");
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("its mode");
-    let arguments = "bud --isolation chroot --build-arg BINARY=prebuilt --build-arg VERSION=1.2.3 --tag image .";
+    let arguments = "bud --isolation chroot --build-arg BINARY=prebuilt --build-arg VERSION=1.2.3 \
+                     --build-arg REPOSITORY=https://forge.test/p --tag image .";
     run(&folder, "buildah", arguments.split(' '));
     run(&folder, "buildah", ["push", "image", "dir:parts"].into_iter());
     folder
@@ -67,6 +68,9 @@ fn the_image_is_one_binary_and_its_licence_for_nobody() {
     assert_eq!(config["Entrypoint"], json!(["/portreeve"]));
     let labels = ["title", "licenses", "version"].map(|it| &config["Labels"][format!("org.opencontainers.image.{it}")]);
     assert_eq!(labels, ["portreeve", "Apache-2.0", "1.2.3"]);
+    for label in ["source", "url", "documentation"] {
+        assert_eq!(config["Labels"][format!("org.opencontainers.image.{label}")], "https://forge.test/p", "{label}");
+    }
 
     fs::create_dir(folder.path().join("root")).expect("a folder");
     for layer in manifest["layers"].as_array().expect("layers") {
