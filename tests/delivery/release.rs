@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
     path::Path,
+    process::Output,
     thread,
 };
 
@@ -135,8 +136,10 @@ impl<'a> Forge<'a> {
     fn new(maker: &'a Maker) -> Self {
         maker.run("git", &["init", "--quiet", "--bare", "forge"]);
         fs::create_dir(maker.path("bin")).expect("a folder");
+        // gh and a login read their input to its end.
+        let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         for (name, does) in
-            [("gh", "cat > /dev/null\n"), ("skopeo", ""), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
+            [("gh", "cat > /dev/null\n"), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
         {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
@@ -145,7 +148,7 @@ impl<'a> Forge<'a> {
     }
 
     /// A release of the clone's commit, as far as `tools/publish` reads one.
-    fn made(&self, clone: &Path, version: &str) {
+    fn made(&self, clone: &Path, version: &str, system: &str) {
         let dist = clone.join("dist");
         fs::create_dir_all(dist.join("site")).expect("a folder");
         fs::write(dist.join("site/index.html"), format!("the site of {version}")).expect("a page");
@@ -159,6 +162,7 @@ impl<'a> Forge<'a> {
         fs::write(dist.join("SHA256SUMS"), run("sha256sum", &[&site])).expect("a list");
         let predicate = json!({"predicate": {"buildDefinition": {
             "externalParameters": {"version": version, "image": "registry.test/portreeve@sha256:2"},
+            "internalParameters": {"system": system},
             "resolvedDependencies": [{
                 "uri": "git+https://forge.test/portreeve/portreeve",
                 "digest": {"gitCommit": revision.trim()},
@@ -172,6 +176,20 @@ impl<'a> Forge<'a> {
     }
 
     fn published(&self, clone: &Path) -> String {
+        successful("tools/publish", &self.publish(clone, &[]))
+    }
+
+    /// What `tools/publish` says when it refuses, before any program is called.
+    fn refused(&self, clone: &Path) -> String {
+        let output = self.publish(clone, &[]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(!fs::exists(self.0.path("called")).expect("a folder"), "a program was called");
+        let lines = text(&output.stderr);
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        lines
+    }
+
+    fn publish(&self, clone: &Path, more: &[(&str, &str)]) -> Output {
         let path = format!("{}:{}", self.0.path("bin"), env::var("PATH").expect("a PATH"));
         let to_forge = [
             ("GIT_CONFIG_COUNT", "1".to_owned()),
@@ -180,7 +198,7 @@ impl<'a> Forge<'a> {
         ];
         let mut publish = command(clone.join("tools/publish").to_str().expect("UTF-8"), &[], clone);
         publish.env("PATH", path).env("COSIGN_KEY", "a key").env_remove("KUBEBUILDER_ASSETS").envs(to_forge);
-        successful("tools/publish", &publish.output().expect("bash"))
+        publish.envs(more.iter().copied()).output().expect("bash")
     }
 
     /// What git prints about the forge's repository.
@@ -193,7 +211,7 @@ impl<'a> Forge<'a> {
 fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
     let maker = Maker::new();
     let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
-    forge.made(&clone, "1.10.0");
+    forge.made(&clone, "1.10.0", "debian 12");
     forge.published(&clone);
     let calls = fs::read_to_string(maker.path("called")).expect("calls");
     let wanted = [
@@ -215,17 +233,56 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
     site("1.10.0");
 
     fs::remove_dir_all(clone.join("dist")).expect("a release");
-    forge.made(&clone, "1.9.1");
+    forge.made(&clone, "1.9.1", "debian 12");
     let said = forge.published(&clone);
     assert!(said.contains("The site was not pushed: it stays that of 1.10.0, which is newer than 1.9.1"), "{said}");
     site("1.10.0");
 
     fs::remove_dir_all(clone.join("dist")).expect("a release");
-    forge.made(&clone, "1.11.0");
+    forge.made(&clone, "1.11.0", "debian 12");
     forge.published(&clone);
     site("1.11.0");
     let changes = successful("git", &command("git", &["status", "--porcelain"], &clone).output().expect("git"));
     assert_eq!(changes, "", "dist is ignored, and nothing else was written");
+}
+
+#[test]
+fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
+    let maker = Maker::new();
+    let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
+    forge.made(&clone, "1.10.0", "ubuntu 24.04");
+    let said = forge.refused(&clone);
+    assert!(said.contains("a release is made on Debian 12, and dist was made on 'ubuntu 24.04'"), "{said}");
+
+    fs::remove_dir_all(clone.join("dist")).expect("a release");
+    forge.made(&clone, "1.10.0", "debian 12");
+    let at = |of: &str| forge.has(&["rev-parse", of]).trim().to_owned();
+    maker.run("git", &["-C", "clone", "push", "--quiet", "../forge", "HEAD:refs/heads/main"]);
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    let by_a_person = |words: &[&str]| forge.has(&[&identity[..], words].concat()).trim().to_owned();
+    let head = at("main");
+    let other = by_a_person(&["commit-tree", "-m", "another commit", "main^{tree}"]);
+    for tag in [&["tag", "v1.10.0", &other][..], &["tag", "--force", "--annotate", "--message=x", "v1.10.0", &other]] {
+        by_a_person(tag);
+        let said = forge.refused(&clone);
+        let wanted =
+            format!("v1.10.0 of https://forge.test/portreeve/portreeve is at {other}, and dist was made of {head}");
+        assert!(said.contains(&wanted), "{said}");
+        assert_eq!(at("v1.10.0^{commit}"), other, "the tag stays");
+    }
+    // A maintainer's tag is an object with a text, and perhaps a signature.
+    by_a_person(&["tag", "--force", "--annotate", "--message=Portreeve 1.10.0", "v1.10.0", &head]);
+    let tag = at("v1.10.0");
+    assert_ne!(tag, head);
+    let home = maker.path("home");
+    let in_a_workflow = [("REGISTRY_USER", "me"), ("REGISTRY_PASSWORD", "secret"), ("HOME", &home)];
+    successful("tools/publish", &forge.publish(&clone, &in_a_workflow));
+    assert_eq!(at("v1.10.0"), tag, "the tag stays");
+    let calls = fs::read_to_string(maker.path("called")).expect("calls");
+    let login = format!(
+        "skopeo login --authfile {home}/.docker/config.json --username me --password-stdin registry.test\nsecret\nskopeo copy "
+    );
+    assert!(calls.starts_with(&login), "{calls}");
 }
 
 /// What `make nightly SHARD=release` runs: it needs GoReleaser, cosign and more.
