@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     maker::{Maker, command, program, successful},
-    names::name,
+    names::{UNPUBLISHED, name},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -56,12 +56,25 @@ fn a_release_needs_its_version_keys_and_real_names() {
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
-        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\nMAINTAINERS=@a/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a.example/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n",
         "",
     ];
     for names in examples {
         let names = maker.write("examples", names);
         assert!(refused(VERSION, &[("NAMES", &names)]).contains("must have the real names"));
+    }
+    // The names of the maker are real, and the chart has others.
+    let readme = clone.join("deploy/chart/README.md");
+    let text = fs::read_to_string(&readme).expect("a document");
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    for line in ["oci://other.example/charts", &format!("**{UNPUBLISHED}.** Compile it.")] {
+        fs::write(&readme, format!("{text}\n{line}\n")).expect("a document");
+        let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
+        successful("git", &command("git", &commit, &clone).output().expect("git"));
+        let said = refused(VERSION, &[]);
+        assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
     // The names of this tree are examples, or are real.
     fs::write(clone.join("new"), "").expect("a file");
@@ -351,6 +364,15 @@ mod made {
             (&values["image"]["repository"], &values["image"]["digest"]),
             (&json!("registry.test/portreeve"), &json!(digest))
         );
+        for (name, ours) in [
+            ("Chart.yaml", "home: https://forge.test/portreeve/portreeve\n"),
+            ("README.md", "oci://registry.test/portreeve/charts/portreeve"),
+            ("values.yaml", "documentation: https://site.test/\n"),
+        ] {
+            let archive = path(&first, &format!("portreeve-{VERSION}.tgz"));
+            let text = maker.run("tar", &["-xzOf", &archive, &format!("portreeve/{name}")]);
+            assert!(text.contains(ours) && !text.contains(".example") && !text.contains(UNPUBLISHED), "{name}: {text}");
+        }
         let notice = text(&has["NOTICE"]);
         for word in ["  ring v0.", "  rustls v", "  kube v5.", "Permission is hereby granted, free of charge"] {
             assert!(notice.contains(word), "NOTICE lacks {word}");
@@ -425,6 +447,9 @@ mod made {
             file("install.html").contains("https://forge.test/portreeve/portreeve/blob/main/"),
             "links to the repository"
         );
+        let install = file("install.html");
+        assert!(install.contains("oci://registry.test/portreeve/charts/portreeve") && !install.contains(UNPUBLISHED));
+        assert!(install.contains("https://forge.test/portreeve/portreeve/releases"), "the page of releases");
         assert_eq!(file("CNAME").trim_end(), "site.test");
         let listed = maker.run("tar", &["-tvzf", &archive]);
         assert!(listed.lines().all(|line| line.contains(" 0/0 ")), "{listed}");
