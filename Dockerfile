@@ -18,6 +18,7 @@ RUN apk add --no-cache clang linux-headers lld && cargo install cargo-auditable 
 WORKDIR /src
 COPY Cargo.toml Cargo.lock ./
 COPY .cargo ./.cargo
+COPY deploy/names ./deploy/names
 COPY deploy/policies ./deploy/policies
 COPY crates ./crates
 COPY src ./src

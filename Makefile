@@ -157,7 +157,7 @@ release: ## Make a release below dist, and push nothing: make release VERSION=1.
 	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 
 publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=FILE
-	@tools/install helm release
+	@tools/install helm release publish
 	@COSIGN_KEY='$(COSIGN_KEY)' tools/publish
 
 # What runs on nodes.

@@ -23,7 +23,7 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
-const TYPED: [(&str, &str); 21] = [
+const TYPED: [(&str, &str); 26] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
     (
@@ -51,6 +51,20 @@ const TYPED: [(&str, &str); 21] = [
     ),
     ("cosign verify-blob ", "tests/delivery/release.rs verifies a release with it"),
     ("sha256sum --check ", "tests/delivery/release.rs checks a release with it"),
+    (
+        "kubectl krew install --manifest=portreeve.yaml --archive=",
+        "tests/lab/released.rs types it with krew's own name",
+    ),
+    ("sudo dpkg --install portreeve-VERSION-linux-ARCH.deb", "tests/lab/released.rs installs it below a folder"),
+    ("sudo rpm --install portreeve-VERSION-linux-ARCH.rpm", "tests/lab/released.rs installs it below a folder"),
+    (
+        "helm install portreeve oci://registry.example/portreeve/charts/portreeve -n portreeve",
+        "it needs a registry: tests/lab/released.rs installs the file of the chart",
+    ),
+    (
+        "helm upgrade portreeve oci://registry.example/portreeve/charts/portreeve -n portreeve --reset-then-reuse-values",
+        "it needs a registry: tests/lab/chart.rs types it with the folder of the chart",
+    ),
 ];
 
 fn root() -> &'static Path {
@@ -180,7 +194,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
     // Those of runbooks are typed in `tests/lab/runbooks.rs`.
     let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
     pages.retain(|page| !page.starts_with("docs/runbooks/"));
-    pages.extend(["README.md", "examples/README.md"].map(str::to_owned));
+    pages.extend(["README.md", "deploy/chart/README.md", "examples/README.md"].map(str::to_owned));
     for page in &pages {
         for command in commands(&text(page)) {
             let command = command.as_str();

@@ -39,6 +39,40 @@ fn the_chart_is_of_the_version_of_the_program() {
     assert_eq!(image, concat!("r.example/x:", env!("CARGO_PKG_VERSION")));
 }
 
+/// The ports that a policy names anywhere in it, as text or as number.
+fn ports(policy: &Value) -> Vec<u64> {
+    match policy {
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(key, value)| match (key.as_str(), value) {
+                ("port", value) => vec![number(value)],
+                ("ports", Value::Array(listed)) if !listed.iter().any(Value::is_object) => {
+                    listed.iter().map(number).collect()
+                }
+                (_, value) => ports(value),
+            })
+            .collect(),
+        Value::Array(items) => items.iter().flat_map(ports).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn number(port: &Value) -> u64 {
+    port.as_u64().or_else(|| port.as_str()?.parse().ok()).unwrap_or_else(|| panic!("{port} is no port"))
+}
+
+#[test]
+fn the_examples_of_policies_for_hosts_are_about_the_port_of_the_chart() {
+    let port = file("values.yaml")["port"].as_u64().expect("a port");
+    for (name, kind, times) in
+        [("calico-host-policy", "GlobalNetworkPolicy", 2), ("cilium-host-policy", "CiliumClusterwideNetworkPolicy", 2)]
+    {
+        let policy = file(&format!("../examples/{name}.yaml"));
+        assert_eq!(policy["kind"], kind);
+        assert_eq!(ports(&policy["spec"]), vec![port; times], "{name}");
+    }
+}
+
 #[test]
 fn an_image_without_a_registry_is_never_pulled() {
     for (name, is_whole) in [

@@ -124,6 +124,28 @@ fn an_action_is_pinned_by_its_digest_with_its_version_beside_it() {
 }
 
 #[test]
+fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() {
+    let release = parsed(&workflow("release"));
+    let image = release["jobs"]["release"]["container"]["image"].as_str().expect("a container");
+    let toolchain = text("rust-toolchain.toml");
+    let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
+    let digest = image.strip_prefix(&format!("rust:{}-bookworm@sha256:", channel.expect("a channel")));
+    assert!(digest.is_some_and(|it| it.len() == 64 && it.chars().all(|it| it.is_ascii_hexdigit())), "{image}");
+    assert!(digest.is_some_and(|it| it.chars().collect::<BTreeSet<_>>().len() > 10), "{image}: this is no digest");
+    // tools/publish reads it in deploy/names, and logs in.
+    for name in WORKFLOWS {
+        for (job, steps) in jobs(&parsed(&workflow(name))) {
+            assert!(steps.iter().all(|step| step["with"]["registry"].is_null()), "{name}: {job}");
+        }
+    }
+    let publish = release["jobs"]["release"]["steps"].as_array().expect("steps").last().expect("a step");
+    assert_eq!(publish["run"], "make publish");
+    for name in ["REGISTRY_USER", "REGISTRY_PASSWORD", "GH_TOKEN"] {
+        assert!(publish["env"][name].is_string(), "make publish needs {name}");
+    }
+}
+
+#[test]
 fn every_shard_of_a_night_has_a_machine() {
     let nightly = text("tests/nightly");
     let rows = nightly.split_once("<<'ROWS'\n").and_then(|(_, rest)| rest.split_once("\nROWS")).expect("the rows").0;

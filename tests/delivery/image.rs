@@ -1,6 +1,12 @@
 //! The image, as buildah makes it of the Dockerfile without a registry: whatever was compiled stands in for the toolchain.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+use std::{
+    collections::BTreeSet,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Component, Path, PathBuf},
+    process::Command,
+};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -13,6 +19,10 @@ fn package(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+fn text(name: &str) -> String {
+    String::from_utf8(package(name)).expect("UTF-8")
+}
+
 /// Builds the image of a context that holds what it needs, and returns a folder with its parts.
 fn build() -> TempDir {
     let folder = TempDir::new().expect("a folder");
@@ -22,7 +32,8 @@ fn build() -> TempDir {
     let binary = folder.path().join("portreeve");
     fs::write(&binary, BINARY).expect("a binary");
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755)).expect("its mode");
-    let arguments = "bud --isolation chroot --build-arg BINARY=prebuilt --build-arg VERSION=1.2.3 --tag image .";
+    let arguments = "bud --isolation chroot --build-arg BINARY=prebuilt --build-arg VERSION=1.2.3 \
+                     --build-arg REPOSITORY=https://forge.test/p --tag image .";
     run(&folder, "buildah", arguments.split(' '));
     run(&folder, "buildah", ["push", "image", "dir:parts"].into_iter());
     folder
@@ -57,6 +68,9 @@ fn the_image_is_one_binary_and_its_licence_for_nobody() {
     assert_eq!(config["Entrypoint"], json!(["/portreeve"]));
     let labels = ["title", "licenses", "version"].map(|it| &config["Labels"][format!("org.opencontainers.image.{it}")]);
     assert_eq!(labels, ["portreeve", "Apache-2.0", "1.2.3"]);
+    for label in ["source", "url", "documentation"] {
+        assert_eq!(config["Labels"][format!("org.opencontainers.image.{label}")], "https://forge.test/p", "{label}");
+    }
 
     fs::create_dir(folder.path().join("root")).expect("a folder");
     for layer in manifest["layers"].as_array().expect("layers") {
@@ -74,12 +88,80 @@ fn the_image_is_one_binary_and_its_licence_for_nobody() {
 
 #[test]
 fn the_dockerfile_is_of_the_versions_of_the_package() {
-    let dockerfile = String::from_utf8(package("Dockerfile")).expect("UTF-8");
+    let dockerfile = text("Dockerfile");
     let line = |wanted: &str| dockerfile.lines().any(|line| line == wanted);
     assert!(line(concat!("ARG VERSION=", env!("CARGO_PKG_VERSION"))));
     let toolchain = concat!("docker.io/library/rust:", env!("CARGO_PKG_RUST_VERSION"), "-alpine");
     assert!(line(&format!("ARG BASE={toolchain}")), "{toolchain}");
     assert!(line("FROM --platform=$BUILDPLATFORM ${BASE} AS build"));
+}
+
+/// Every file of Rust below a folder of the package.
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|it| it == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The files that a source compiles into the program, relative to the package: text and bytes that macros include.
+fn included(source: &Path, text: &str) -> Vec<PathBuf> {
+    let macros = ["include_str!(\"", "include_bytes!(\"", "include!(\""];
+    let named = macros.iter().flat_map(|it| text.split(it).skip(1)).map(|rest| rest.split('"').next().expect("a path"));
+    let mut files = Vec::new();
+    for name in named {
+        let mut path = source.parent().expect("a folder").to_owned();
+        for part in Path::new(name).components() {
+            match part {
+                Component::ParentDir => assert!(path.pop(), "{}: {name}", source.display()),
+                part => path.push(part),
+            }
+        }
+        files.push(path);
+    }
+    files
+}
+
+#[test]
+fn the_dockerfile_copies_every_file_that_is_compiled_into_the_program() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files: BTreeSet<PathBuf> = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"].map(PathBuf::from).into();
+    for folder in ["src", "crates"] {
+        let mut found = Vec::new();
+        sources(&root.join(folder), &mut found);
+        for source in found {
+            let text = fs::read_to_string(&source).expect("a source");
+            let source = source.strip_prefix(root).expect("it lies below");
+            files.extend(included(source, &text));
+            files.insert(source.to_owned());
+        }
+    }
+    for name in ["deploy/names", "deploy/policies/policies.yaml", "crates/bind-hook/build.rs"] {
+        assert!(files.contains(Path::new(name)), "{name} is compiled, and was not found");
+    }
+    let (ignored, dockerfile) = (text(".dockerignore"), text("Dockerfile"));
+    assert_eq!(ignored.lines().next(), Some("*"), "all that is not named is left out");
+    let let_in: Vec<&Path> = ignored.lines().filter_map(|line| line.strip_prefix('!')).map(Path::new).collect();
+    let stage = dockerfile.split("\nFROM ").find(|it| it.contains(" AS build\n")).expect("the stage that compiles");
+    // Each is copied to its own place.
+    let copied: Vec<&Path> = stage
+        .lines()
+        .filter_map(|line| line.strip_prefix("COPY ")?.rsplit_once(' '))
+        .flat_map(|(from, to)| {
+            from.split(' ').filter(move |it| to == "./" && !it.contains('/') || to.strip_prefix("./") == Some(*it))
+        })
+        .map(Path::new)
+        .collect();
+    for file in files {
+        assert!(root.join(&file).is_file(), "{} is no file", file.display());
+        for (who, names) in [(".dockerignore", &let_in), ("Dockerfile", &copied)] {
+            assert!(names.iter().any(|name| file.starts_with(name)), "{who} leaves out {}", file.display());
+        }
+    }
 }
 
 #[test]

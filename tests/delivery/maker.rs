@@ -9,8 +9,8 @@ use std::{
 
 use tempfile::TempDir;
 
-const NAMES: &str =
-    "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n";
+const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n\
+                     SITE=https://site.test/\nMAINTAINERS=@portreeve/maintainers\n";
 
 /// Keys to sign with, and names, in a folder of their own.
 pub struct Maker(TempDir);

@@ -47,6 +47,43 @@ fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read()
     }
 }
 
+/// The line of documents that a release leaves out.
+pub(crate) const UNPUBLISHED: &str = "No release is published yet";
+
+#[test]
+fn the_documents_tell_how_to_install_a_release_and_that_there_is_none_until_the_names_are_real() {
+    let (repository, registry) = (name("REPOSITORY"), name("REGISTRY"));
+    let install = text("docs/install.md");
+    let chart = format!("oci://{registry}/charts/portreeve");
+    assert!(install.contains(&format!("]({repository}/releases)")), "docs/install.md names the page of releases");
+    let charts: BTreeSet<&str> = addresses(&install).filter(|it| it.starts_with("oci:")).collect();
+    assert_eq!(charts, BTreeSet::from([&*chart]), "docs/install.md: deploy/names has another registry");
+
+    let expected = if text("deploy/names").contains(".example") { vec![format!("{UNPUBLISHED}.")] } else { Vec::new() };
+    for document in ["README.md", "docs/install.md", "deploy/chart/README.md"] {
+        let text = text(document);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains(UNPUBLISHED)).collect();
+        assert_eq!(lines, expected, "{document}: the sentence has a line of its own until deploy/names has real names");
+    }
+}
+
+#[test]
+fn the_maintainers_are_named_in_one_place_and_asked_about_every_file() {
+    let maintainers = name("MAINTAINERS");
+    let owners = text(".github/CODEOWNERS");
+    let rows: Vec<Vec<&str>> = owners
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0], ["*", &maintainers]);
+    assert!(rows.iter().all(|row| row[1..] == [&*maintainers]), "deploy/names has another name: {rows:?}");
+    let governance = text("GOVERNANCE.md");
+    let listed = governance.split("\n## Maintainers\n").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let is_unnamed = listed.expect("the list").contains("No maintainer is named yet.");
+    assert_eq!(is_unnamed, maintainers.contains(".example"), "GOVERNANCE.md lists the accounts with the name");
+}
+
 #[test]
 fn the_chart_says_what_artifact_hub_shows() {
     let (repository, registry) = (name("REPOSITORY"), name("REGISTRY"));

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     env, fs,
     path::Path,
+    process::Output,
     thread,
 };
 
@@ -12,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::{
     maker::{Maker, command, program, successful},
-    names::name,
+    names::{UNPUBLISHED, name},
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -55,12 +56,25 @@ fn a_release_needs_its_version_keys_and_real_names() {
     let examples = [
         "REPOSITORY=https://forge.example/portreeve\nREGISTRY=registry.test/portreeve\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=portreeve\n",
-        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\nMAINTAINERS=@a/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a.example/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n",
         "",
     ];
     for names in examples {
         let names = maker.write("examples", names);
         assert!(refused(VERSION, &[("NAMES", &names)]).contains("must have the real names"));
+    }
+    // The names of the maker are real, and the chart has others.
+    let readme = clone.join("deploy/chart/README.md");
+    let text = fs::read_to_string(&readme).expect("a document");
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    for line in ["oci://other.example/charts", &format!("**{UNPUBLISHED}.** Compile it.")] {
+        fs::write(&readme, format!("{text}\n{line}\n")).expect("a document");
+        let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
+        successful("git", &command("git", &commit, &clone).output().expect("git"));
+        let said = refused(VERSION, &[]);
+        assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
     // The names of this tree are examples, or are real.
     fs::write(clone.join("new"), "").expect("a file");
@@ -84,6 +98,41 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     assert_eq!(strange.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
+/// The words of a document of this tree, with one space between them.
+fn words(name: &str) -> String {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name));
+    let text = text.unwrap_or_else(|error| panic!("{name}: {error}"));
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_documents_say_why_a_release_has_nothing_for_macos() {
+    let targets = words(".goreleaser.yaml");
+    assert!(targets.contains("targets: [x86_64-unknown-linux-musl, aarch64-unknown-linux-musl]"), "{targets}");
+    let why = "no linker for Apple's frameworks";
+    for (document, sentences) in [
+        ("docs/verify.md", &["**No archive is for macOS**", "the manifest for krew names Linux only", why][..]),
+        (
+            "docs/install.md",
+            &[
+                "No archive of a release is for macOS",
+                why,
+                "On a Mac, `cargo build --release --locked` makes the plugin",
+                "`make lab` type-checks it, but no test ran it there",
+            ],
+        ),
+    ] {
+        let words = words(document);
+        for sentence in sentences {
+            assert!(words.contains(sentence), "{document} does not say: {sentence}");
+        }
+    }
+    let makefile = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/Makefile")).expect("a Makefile");
+    assert!(
+        makefile.contains("MACOS := aarch64-apple-darwin\n") && makefile.contains("clippy --locked --target $(MACOS)")
+    );
+}
+
 #[test]
 fn nothing_is_published_that_was_not_made() {
     let maker = Maker::new();
@@ -100,8 +149,10 @@ impl<'a> Forge<'a> {
     fn new(maker: &'a Maker) -> Self {
         maker.run("git", &["init", "--quiet", "--bare", "forge"]);
         fs::create_dir(maker.path("bin")).expect("a folder");
+        // gh and a login read their input to its end.
+        let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         for (name, does) in
-            [("gh", "cat > /dev/null\n"), ("skopeo", ""), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
+            [("gh", "cat > /dev/null\n"), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
         {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
@@ -110,7 +161,7 @@ impl<'a> Forge<'a> {
     }
 
     /// A release of the clone's commit, as far as `tools/publish` reads one.
-    fn made(&self, clone: &Path, version: &str) {
+    fn made(&self, clone: &Path, version: &str, system: &str) {
         let dist = clone.join("dist");
         fs::create_dir_all(dist.join("site")).expect("a folder");
         fs::write(dist.join("site/index.html"), format!("the site of {version}")).expect("a page");
@@ -124,6 +175,7 @@ impl<'a> Forge<'a> {
         fs::write(dist.join("SHA256SUMS"), run("sha256sum", &[&site])).expect("a list");
         let predicate = json!({"predicate": {"buildDefinition": {
             "externalParameters": {"version": version, "image": "registry.test/portreeve@sha256:2"},
+            "internalParameters": {"system": system},
             "resolvedDependencies": [{
                 "uri": "git+https://forge.test/portreeve/portreeve",
                 "digest": {"gitCommit": revision.trim()},
@@ -137,6 +189,20 @@ impl<'a> Forge<'a> {
     }
 
     fn published(&self, clone: &Path) -> String {
+        successful("tools/publish", &self.publish(clone, &[]))
+    }
+
+    /// What `tools/publish` says when it refuses, before any program is called.
+    fn refused(&self, clone: &Path) -> String {
+        let output = self.publish(clone, &[]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(!fs::exists(self.0.path("called")).expect("a folder"), "a program was called");
+        let lines = text(&output.stderr);
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        lines
+    }
+
+    fn publish(&self, clone: &Path, more: &[(&str, &str)]) -> Output {
         let path = format!("{}:{}", self.0.path("bin"), env::var("PATH").expect("a PATH"));
         let to_forge = [
             ("GIT_CONFIG_COUNT", "1".to_owned()),
@@ -145,7 +211,7 @@ impl<'a> Forge<'a> {
         ];
         let mut publish = command(clone.join("tools/publish").to_str().expect("UTF-8"), &[], clone);
         publish.env("PATH", path).env("COSIGN_KEY", "a key").env_remove("KUBEBUILDER_ASSETS").envs(to_forge);
-        successful("tools/publish", &publish.output().expect("bash"))
+        publish.envs(more.iter().copied()).output().expect("bash")
     }
 
     /// What git prints about the forge's repository.
@@ -158,7 +224,7 @@ impl<'a> Forge<'a> {
 fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
     let maker = Maker::new();
     let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
-    forge.made(&clone, "1.10.0");
+    forge.made(&clone, "1.10.0", "debian 12");
     forge.published(&clone);
     let calls = fs::read_to_string(maker.path("called")).expect("calls");
     let wanted = [
@@ -180,17 +246,56 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
     site("1.10.0");
 
     fs::remove_dir_all(clone.join("dist")).expect("a release");
-    forge.made(&clone, "1.9.1");
+    forge.made(&clone, "1.9.1", "debian 12");
     let said = forge.published(&clone);
     assert!(said.contains("The site was not pushed: it stays that of 1.10.0, which is newer than 1.9.1"), "{said}");
     site("1.10.0");
 
     fs::remove_dir_all(clone.join("dist")).expect("a release");
-    forge.made(&clone, "1.11.0");
+    forge.made(&clone, "1.11.0", "debian 12");
     forge.published(&clone);
     site("1.11.0");
     let changes = successful("git", &command("git", &["status", "--porcelain"], &clone).output().expect("git"));
     assert_eq!(changes, "", "dist is ignored, and nothing else was written");
+}
+
+#[test]
+fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
+    let maker = Maker::new();
+    let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
+    forge.made(&clone, "1.10.0", "ubuntu 24.04");
+    let said = forge.refused(&clone);
+    assert!(said.contains("a release is made on Debian 12, and dist was made on 'ubuntu 24.04'"), "{said}");
+
+    fs::remove_dir_all(clone.join("dist")).expect("a release");
+    forge.made(&clone, "1.10.0", "debian 12");
+    let at = |of: &str| forge.has(&["rev-parse", of]).trim().to_owned();
+    maker.run("git", &["-C", "clone", "push", "--quiet", "../forge", "HEAD:refs/heads/main"]);
+    let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    let by_a_person = |words: &[&str]| forge.has(&[&identity[..], words].concat()).trim().to_owned();
+    let head = at("main");
+    let other = by_a_person(&["commit-tree", "-m", "another commit", "main^{tree}"]);
+    for tag in [&["tag", "v1.10.0", &other][..], &["tag", "--force", "--annotate", "--message=x", "v1.10.0", &other]] {
+        by_a_person(tag);
+        let said = forge.refused(&clone);
+        let wanted =
+            format!("v1.10.0 of https://forge.test/portreeve/portreeve is at {other}, and dist was made of {head}");
+        assert!(said.contains(&wanted), "{said}");
+        assert_eq!(at("v1.10.0^{commit}"), other, "the tag stays");
+    }
+    // A maintainer's tag is an object with a text, and perhaps a signature.
+    by_a_person(&["tag", "--force", "--annotate", "--message=Portreeve 1.10.0", "v1.10.0", &head]);
+    let tag = at("v1.10.0");
+    assert_ne!(tag, head);
+    let home = maker.path("home");
+    let in_a_workflow = [("REGISTRY_USER", "me"), ("REGISTRY_PASSWORD", "secret"), ("HOME", &home)];
+    successful("tools/publish", &forge.publish(&clone, &in_a_workflow));
+    assert_eq!(at("v1.10.0"), tag, "the tag stays");
+    let calls = fs::read_to_string(maker.path("called")).expect("calls");
+    let login = format!(
+        "skopeo login --authfile {home}/.docker/config.json --username me --password-stdin registry.test\nsecret\nskopeo copy "
+    );
+    assert!(calls.starts_with(&login), "{calls}");
 }
 
 /// What `make nightly SHARD=release` runs: it needs GoReleaser, cosign and more.
@@ -259,6 +364,15 @@ mod made {
             (&values["image"]["repository"], &values["image"]["digest"]),
             (&json!("registry.test/portreeve"), &json!(digest))
         );
+        for (name, ours) in [
+            ("Chart.yaml", "home: https://forge.test/portreeve/portreeve\n"),
+            ("README.md", "oci://registry.test/portreeve/charts/portreeve"),
+            ("values.yaml", "documentation: https://site.test/\n"),
+        ] {
+            let archive = path(&first, &format!("portreeve-{VERSION}.tgz"));
+            let text = maker.run("tar", &["-xzOf", &archive, &format!("portreeve/{name}")]);
+            assert!(text.contains(ours) && !text.contains(".example") && !text.contains(UNPUBLISHED), "{name}: {text}");
+        }
         let notice = text(&has["NOTICE"]);
         for word in ["  ring v0.", "  rustls v", "  kube v5.", "Permission is hereby granted, free of charge"] {
             assert!(notice.contains(word), "NOTICE lacks {word}");
@@ -333,6 +447,9 @@ mod made {
             file("install.html").contains("https://forge.test/portreeve/portreeve/blob/main/"),
             "links to the repository"
         );
+        let install = file("install.html");
+        assert!(install.contains("oci://registry.test/portreeve/charts/portreeve") && !install.contains(UNPUBLISHED));
+        assert!(install.contains("https://forge.test/portreeve/portreeve/releases"), "the page of releases");
         assert_eq!(file("CNAME").trim_end(), "site.test");
         let listed = maker.run("tar", &["-tvzf", &archive]);
         assert!(listed.lines().all(|line| line.contains(" 0/0 ")), "{listed}");

@@ -1,7 +1,7 @@
 //! The inputs: every kind, files and folders, standard input, JSON, Lists, and broken documents.
 
 use std::{
-    fs::{File, OpenOptions, create_dir},
+    fs::{self, File, OpenOptions, create_dir},
     io::Write as _,
     os::{fd::AsRawFd as _, unix::fs::symlink},
     process::{Output, Stdio},
@@ -484,7 +484,13 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
         ("charts/shop/templates/web.yaml", template),
     ];
     // As the hook of pre-commit begins.
-    let (code, stdout, notes) = lint(&files, &["--no-headers", "--allow-empty", "."]);
+    let hooks = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.pre-commit-hooks.yaml")).expect("the hooks");
+    let hooks: serde_json::Value = serde_saphyr::from_str(&hooks).expect("YAML");
+    let entry = hooks[0]["entry"].as_str().expect("a command").strip_prefix("portreeve lint ").expect("the verb");
+    let arguments = hooks[0]["args"].as_array().expect("arguments").iter().map(|it| it.as_str().expect("a word"));
+    let typed: Vec<&str> = entry.split(' ').chain(arguments).collect();
+    assert_eq!(hooks[0]["pass_filenames"], false, "a commit without manifests has no file to name");
+    let (code, stdout, notes) = lint(&files, &typed);
     assert_eq!((code, stdout.as_str()), (0, ""), "{notes}");
     let said =
         "lint does not read the templates of the chart charts/shop: helm template charts/shop | portreeve lint -";
