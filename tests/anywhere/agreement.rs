@@ -11,7 +11,7 @@ use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
 use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
 use portreeve_rules::{
     Limits,
-    findings::{Finding, Key, Severity, Subject},
+    findings::{Finding, Key, Scope, Severity, Subject},
     ids::{self, Arbiter, Id, Kind, Named, Rows, Variant},
     ledger::Board,
 };
@@ -56,7 +56,8 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return None;
     }
     let Some(owned) = owned(snapshot, port) else {
-        return Some(format!("{}: owner tells nothing", pair(&finding.key)));
+        // A problem of the cluster may be certain without the inputs of a node, and `owner` is not.
+        return (evidence.scope != Scope::Cluster).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
     let claim = |index: Option<usize>| index.and_then(|index| Some(owned.claimants.get(index)?.claim));
     let shown = |from: Vantage| {

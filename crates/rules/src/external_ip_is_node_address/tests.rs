@@ -394,7 +394,7 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
 #[test]
 fn of_many_addresses_none_of_this_node_and_no_internal_ip_is_left_out() {
     let many = || (0..2 * MOST_LISTED).map(|n| format!("198.51.100.{n}"));
-    let last = many().last().expect("an address");
+    let last = many().next_back().expect("an address");
     let mut world = many().fold(trap(PEER), |world, address| world.address("eth0", &address));
     objects(&mut world.cluster.services)[0].external_ips = many().map(|it| ip(&it)).collect();
     let evidence = expect_problem(&RULE, &world.listens(&format!("{last}:6666")), &subject());
