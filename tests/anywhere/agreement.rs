@@ -1,29 +1,37 @@
 //! `owner` and the findings must agree. If a finding names a loser, `owner` names it too. If `owner` names a loser, it has a
 //! finding, or an excuse from a closed list.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
 use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
 use portreeve_rules::{
     Limits,
-    findings::{Finding, Severity, Subject},
+    findings::{Finding, Key, Scope, Severity, Subject},
+    ids::{self, Arbiter, Id, Kind, Named, Rows, Variant},
     ledger::Board,
 };
 
-use crate::every_node::{board, one_of_each_plane, pair, ports, reported_by, small};
+use crate::every_node::{board, one_of_each_plane, pair, ports, small};
 
 /// Rules about a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
-    ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/node-address"];
+    ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/takes-listener"];
 /// Rules about leftovers of a hostPort.
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
-/// Rules about two claims to one port, without a listener.
-const OF_CLAIMS: [(&str, &[ClaimKind]); 4] = [
+/// Rules about claims to one port, without a listener: the claims on this node.
+const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("external-ip-conflict/takes-node-port", &[ClaimKind::ExternalIp, ClaimKind::NodePort]),
     ("host-port-conflict/node-port", &[ClaimKind::HostPort, ClaimKind::NodePort]),
     ("external-ip-conflict/claimed-twice", &[ClaimKind::ExternalIp, ClaimKind::ExternalIp]),
     (LEFT_BEHIND, &[ClaimKind::Redirection]),
+    ("node-port-claimed-twice/lost", &[ClaimKind::NodePort, ClaimKind::NodePort]),
+    ("node-port-claimed-twice/pods", &[ClaimKind::NodePort]),
+    ("host-port-conflict/health-check", &[ClaimKind::HostPort]),
 ];
 
 /// The owners of a port, as `owner PORT -o json` prints them.
@@ -39,7 +47,7 @@ fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered)
 
 /// A finding about lost connections that `owner` does not show.
 fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
-    let (rule, evidence) = (&*reported_by(finding.key.rule, finding.key.variant), &finding.evidence);
+    let (rule, evidence) = (&*name(&finding.key), &finding.evidence);
     let port = (finding.key.port?, finding.key.protocol?);
     let of_listener = OF_LISTENERS.contains(&rule);
     let of_claims = OF_CLAIMS.iter().find(|(its, _)| *its == rule).map(|(_, claims)| claims);
@@ -48,7 +56,8 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return None;
     }
     let Some(owned) = owned(snapshot, port) else {
-        return Some(format!("{}: owner tells nothing", pair(&finding.key)));
+        // A problem of the cluster may be certain without the inputs of a node, and `owner` is not.
+        return (evidence.scope != Scope::Cluster).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
     let claim = |index: Option<usize>| index.and_then(|index| Some(owned.claimants.get(index)?.claim));
     let shown = |from: Vantage| {
@@ -71,6 +80,27 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         claims.iter().any(|claim| count(&all, claim) < count(claims, claim))
     });
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
+}
+
+/// A finding whose port is not the port for which its arbiter decides. Routes decide for an address, whatever the port.
+fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
+    let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
+    let wants_port = match kind {
+        Kind::Pair(Arbiter::Routes) => false,
+        Kind::Pair(Arbiter::Packets | Arbiter::Bind | Arbiter::Scheduler | Arbiter::Allocator) => true,
+        Kind::Pair(Arbiter::Replies) | Kind::Pool | Kind::State(_) => return None,
+    };
+    let has_port = key.port.is_some() && key.protocol.is_some();
+    (has_port != wants_port).then(|| format!("{}: decided by {kind}, with the port {:?}", name(key), key.port))
+}
+
+fn name(key: &Key) -> String {
+    format!("{}/{}", key.rule, key.variant)
+}
+
+/// Whether these rows have this variant.
+fn have(rows: &Rows, of: &str) -> bool {
+    Named::parse(of).expect("a variant").names_any(rows.rule.0, rows.variants)
 }
 
 /// Whether two Services have this port of one address of this node.
@@ -128,8 +158,8 @@ fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -
         return Some(Excuse::HostPort);
     }
     let is_about = |subject: &Subject| owned.claimants.iter().any(|it| it.name.contains(&subject.to_string()));
-    let unknown =
-        board.unknown.iter().filter(|it| OF_LISTENERS.contains(&&*reported_by(it.rows.rule, it.rows.variants[0])));
+    let is_of_listeners = |rows: &Rows| OF_LISTENERS.iter().any(|its| have(rows, its));
+    let unknown = board.unknown.iter().filter(|it| is_of_listeners(&it.rows));
     if unknown.into_iter().any(|it| it.subject.as_ref().is_none_or(is_about)) {
         return Some(Excuse::NotJudged);
     }
@@ -163,6 +193,7 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
 /// The differences between `owner` and the findings of a node. Also, for each loser, the finding or the excuse.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
+    wrong.extend(board.findings.iter().filter_map(has_another_key));
     let mut asked = BTreeMap::new();
     for port in claimed(snapshot, board) {
         let Some(owned) = owned(snapshot, port) else { continue };
@@ -170,13 +201,13 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         losers.sort_unstable();
         losers.dedup();
         let of_port = |it: &&Finding| (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1));
-        let found = board.findings.iter().filter(of_port).map(|it| reported_by(it.key.rule, it.key.variant));
-        let found: Vec<String> = found.collect();
+        let found = board.findings.iter().filter(of_port);
+        let found: Vec<String> = found.map(|it| name(&it.key)).collect();
         let reported = found.iter().any(|it| OF_LISTENERS.contains(&&**it) || it == LEFT_BEHIND);
         let takes = |it: &Answered| it.by.is_some_and(|by| owned.claimants[by].claim == ClaimKind::Redirection);
         let is_taken =
             owned.answers.iter().any(takes) && owned.claimants.iter().any(|it| it.claim != ClaimKind::Redirection);
-        let is_doubted = board.unknown.iter().any(|it| reported_by(it.rows.rule, it.rows.variants[0]) == LEFT_BEHIND);
+        let is_doubted = board.unknown.iter().any(|it| have(&it.rows, LEFT_BEHIND));
         if is_taken && !is_doubted && !found.iter().any(|it| it == LEFT_BEHIND) {
             wrong.push(format!("{}/{}: a redirection that was left behind takes it, and no finding", port.0, port.1));
         }
@@ -195,6 +226,16 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
         }
     }
     (wrong, asked)
+}
+
+#[test]
+fn owner_is_asked_about_every_loss_that_the_data_plane_decides() {
+    let decided = |it: &&Variant| it.kind == Kind::Pair(Arbiter::Packets) && it.ceiling() > Severity::Info;
+    let of_id =
+        |id: &&'static Id| id.variants.iter().filter(decided).map(|it| format!("{}/{}", id.name, it.name)).collect();
+    let decided: BTreeSet<String> = ids::IDS.iter().flat_map::<Vec<_>, _>(of_id).collect();
+    let asked = OF_LISTENERS.into_iter().chain(OF_CLAIMS.into_iter().map(|(its, _)| its));
+    assert_eq!(decided, asked.map(str::to_owned).collect());
 }
 
 #[test]

@@ -42,10 +42,13 @@ fn variants(id: &Id) -> String {
         let others = variant.in_manifests.iter().map(|it| format!("{it} by `lint`"));
         on_nodes.chain(others).collect::<Vec<_>>().join(", ")
     };
+    let cells =
+        |variant: &Variant| [variant.name.to_owned(), severities(variant), patience(variant), variant.kind.to_string()];
     let row =
-        |variant: &Variant| format!("| {:14} | {:23} | {} |\n", variant.name, severities(variant), patience(variant));
-    let rows: String = id.variants.iter().map(row).collect();
-    format!("| {:14} | {:23} | reported |\n|---|---|---|\n{rows}", "variant", "severity")
+        |[name, severity, reported, by]: [String; 4]| format!("| {name:14} | {severity:23} | {reported:26} | {by} |\n");
+    let rows: String = id.variants.iter().map(cells).map(row).collect();
+    let heading = row(["variant", "severity", "reported", "decided by"].map(str::to_owned));
+    format!("{heading}|---|---|---|---|\n{rows}")
 }
 
 /// One rule's page for a terminal.

@@ -186,7 +186,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         .beside(others().filter_map(typed_in))
         .value("address", format!("{ip} ({})", own.field))
         .value("service", service_in_words(own.service))
-        .each("also has it", others().map(words));
+        .each("also has it", others().map(words))
+        .and_more("also has it", all.len() - 1, MOST_LISTED);
     // If users wrote several of the claims, each finding names the same Services: if all remedies are followed, one Service still
     // has the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
@@ -278,6 +279,15 @@ mod tests {
         );
         let evidence = expect_problem(&RULE, &world, &subject("third"));
         assert!(evidence.values.len() <= 4 * MOST_LISTED, "{evidence:#?}");
+    }
+
+    #[test]
+    fn of_many_services_with_one_address_the_rest_is_counted() {
+        let world =
+            (0..MOST_LISTED + 3).fold(Snapshot::healthy(), |world, n| world.service(&format!("s{n}"), balanced));
+        let evidence = expect_problem(&RULE, &world, &subject("s0"));
+        let mut listed = evidence.values.iter().rev().filter(|(name, _)| *name == "also has it");
+        assert_eq!(listed.next().map(|(_, words)| words.as_str()), Some("and 2 more"));
     }
 
     /// One file may hold a Service twice, and only the second copy has the address.

@@ -388,14 +388,16 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 }
 
 /// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So at most this number of
-/// addresses of one Service is judged. Addresses of this node come first, because a process may listen there.
+/// addresses of other Nodes is judged, InternalIPs first: all of them together are one finding, which is as severe as the worst. Every
+/// address of this node is judged, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, mut claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
-    claims.sort_by_cached_key(|(claim, _)| !is_on_link(snapshot, claim.ip));
+    let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
+    claims.sort_by_cached_key(|(claim, owners)| (!is_on_link(snapshot, claim.ip), !is_internal(owners)));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(claim, _)| {
         let reported = reported.entry(std::ptr::from_ref(claim.service)).or_default();
         *reported += 1;
-        *reported <= MOST_LISTED
+        *reported <= MOST_LISTED || is_on_link(snapshot, claim.ip)
     });
     claims
 }

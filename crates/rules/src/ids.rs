@@ -5,6 +5,10 @@
 
 use std::fmt;
 
+use self::{
+    Arbiter::{Allocator, Bind, Packets, Replies, Routes, Scheduler},
+    Kind::{Pair, Pool, State},
+};
 use crate::findings::{
     RuleId,
     Severity::{self, Critical, Info, Warning},
@@ -28,6 +32,8 @@ pub struct Id {
 pub struct Variant {
     /// The name: a word of this list, never the name of an object or a process.
     pub name: &'static str,
+    /// What makes it a problem.
+    pub kind: Kind,
     /// The possible severities, mildest first.
     pub severities: &'static [Severity],
     /// Other severities in manifests, because lint knows more or less than an agent: for example workloads, which agents do not
@@ -37,6 +43,50 @@ pub struct Variant {
     pub of_nodes: bool,
 }
 
+/// What makes a variant a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Two claims meet, and an arbiter decides between them.
+    Pair(Arbiter),
+    /// A supply of ports or file descriptors is nearly used up, or contains a needed port.
+    Pool,
+    /// No two claims meet. The words name what the rule judges instead.
+    State(&'static str),
+}
+
+/// What decides between two claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arbiter {
+    /// The data plane: who gets a new connection to a port of an address.
+    Packets,
+    /// The kernel: who may have a port for itself.
+    Bind,
+    /// The scheduler: which pod a node may have.
+    Scheduler,
+    /// The API server: whose number it is, over all protocols.
+    Allocator,
+    /// The way of an answer, by the source port of a connection.
+    Replies,
+    /// The routes of this node: whose address it is, whatever the port.
+    Routes,
+}
+
+impl fmt::Display for Kind {
+    /// A cell of the column *decided by*.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Pair(Packets) => "data plane",
+            Pair(Bind) => "bind",
+            Pair(Scheduler) => "scheduler",
+            Pair(Allocator) => "API server",
+            Pair(Replies) => "replies",
+            Pair(Routes) => "local routes",
+            Pool => "supply",
+            State(of) => return write!(f, "state: {of}"),
+        })
+    }
+}
+
 impl Variant {
     /// The worst severity on a node.
     pub fn ceiling(&self) -> Severity {
@@ -44,13 +94,13 @@ impl Variant {
     }
 }
 
-const fn of(name: &'static str, severities: &'static [Severity]) -> Variant {
-    Variant { name, severities, in_manifests: &[], of_nodes: false }
+const fn of(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
+    Variant { name, kind, severities, in_manifests: &[], of_nodes: false }
 }
 
 /// A variant that `lint` never reports, although it runs the rule.
-const fn of_nodes(name: &'static str, severities: &'static [Severity]) -> Variant {
-    Variant { of_nodes: true, ..of(name, severities) }
+const fn of_nodes(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
+    Variant { of_nodes: true, ..of(name, kind, severities) }
 }
 
 /// A variant with other severities in `lint`.
@@ -76,10 +126,10 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
     title: "A process listens on a port that is a Service's NodePort, or may become one",
     page: include_str!("pages/listener-on-node-port.md"),
     variants: &[
-        of("loses", &[Warning, Critical]),
-        of("trap", &[Info]),
-        of("no-return", &[Info, Warning]),
-        and(&[Warning], of("latent", &[Info])),
+        of("loses", Pair(Packets), &[Warning, Critical]),
+        of("trap", Pair(Packets), &[Info]),
+        of("no-return", Pair(Bind), &[Info, Warning]),
+        and(&[Warning], of("latent", Pair(Packets), &[Info])),
     ],
 };
 
@@ -89,9 +139,9 @@ pub static CONNECTION_ON_PORT: Id = Id {
     title: "An outgoing connection uses a port that a Service or a server needs",
     page: include_str!("pages/connection-on-port.md"),
     variants: &[
-        of("answers-taken", &[Info, Warning, Critical]),
-        of("blocks", &[Warning]),
-        of("blocks-in-pod", &[Warning]),
+        of("answers-taken", Pair(Replies), &[Info, Warning, Critical]),
+        of("blocks", Pair(Bind), &[Warning]),
+        of("blocks-in-pod", Pair(Bind), &[Warning]),
     ],
 };
 
@@ -101,10 +151,10 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     title: "A pod in the host's network cannot listen on its port",
     page: include_str!("pages/host-network-port-taken.md"),
     variants: &[
-        of("listener", &[Info, Warning]),
-        of_nodes("refused", &[Info, Warning]),
-        of("agent", &[Warning]),
-        of("daemon", &[Info, Warning]),
+        of("listener", Pair(Bind), &[Info, Warning]),
+        of_nodes("refused", Pair(Bind), &[Info, Warning]),
+        of("agent", Pair(Bind), &[Warning]),
+        of("daemon", Pair(Bind), &[Info, Warning]),
     ],
 };
 
@@ -114,11 +164,11 @@ pub static EXTERNAL_IP_CONFLICT: Id = Id {
     title: "An external address of a Service is also the address of another object",
     page: include_str!("pages/external-ip-conflict.md"),
     variants: &[
-        of("node-address", &[Info, Warning, Critical]),
-        of("takes-listener", &[Info, Warning, Critical]),
-        of("takes-node-port", &[Warning, Critical]),
-        of("claimed-twice", &[Warning]),
-        of("cluster-ip", &[Warning]),
+        of("node-address", Pair(Routes), &[Info, Warning, Critical]),
+        of("takes-listener", Pair(Packets), &[Info, Warning, Critical]),
+        of("takes-node-port", Pair(Packets), &[Warning, Critical]),
+        of("claimed-twice", Pair(Packets), &[Warning]),
+        of("cluster-ip", Pair(Routes), &[Warning]),
     ],
 };
 
@@ -127,7 +177,11 @@ pub static ADDRESS_HELD_TWICE: Id = Id {
     name: RuleId("address-held-twice"),
     title: "This node has an address of another machine",
     page: include_str!("pages/address-held-twice.md"),
-    variants: &[of("ipvs", &[Critical]), of("link", &[Info, Warning, Critical]), of("announced-elsewhere", &[Warning])],
+    variants: &[
+        of("ipvs", Pair(Routes), &[Critical]),
+        of("link", Pair(Routes), &[Info, Warning, Critical]),
+        of("announced-elsewhere", Pair(Routes), &[Warning]),
+    ],
 };
 
 /// Two objects claim one NodePort.
@@ -136,11 +190,11 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     title: "Two objects claim one NodePort",
     page: include_str!("pages/node-port-claimed-twice.md"),
     variants: &[
-        of("lost", &[Critical]),
-        of("refused", &[Warning]),
-        of("anew", &[Warning]),
-        of("pods", &[Warning]),
-        of("own", &[Info]),
+        of("lost", Pair(Packets), &[Critical]),
+        of("refused", Pair(Allocator), &[Warning]),
+        of("anew", Pair(Allocator), &[Warning]),
+        of("pods", Pair(Packets), &[Warning]),
+        of("own", Pair(Packets), &[Info]),
     ],
 };
 
@@ -150,11 +204,11 @@ pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
     page: include_str!("pages/masquerade-source-ports.md"),
     variants: &[
-        of("taken", &[Critical]),
-        of("cilium", &[Info, Warning]),
-        of("host-port", &[Warning]),
-        of("tunnel", &[Info]),
-        of("pool", &[Warning, Critical]),
+        of("taken", Pair(Replies), &[Critical]),
+        of("cilium", State("one setting"), &[Info, Warning]),
+        of("host-port", Pool, &[Warning]),
+        of("tunnel", Pool, &[Info]),
+        of("pool", Pool, &[Warning, Critical]),
     ],
 };
 
@@ -164,10 +218,10 @@ pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     title: "The kernel may choose ports that Services or servers need",
     page: include_str!("pages/ephemeral-range-overlap.md"),
     variants: &[
-        of("node-ports", &[Warning, Critical]),
-        of("servers", &[Warning]),
-        of("no-start", &[Warning]),
-        of("workload", &[Info]),
+        of("node-ports", Pool, &[Warning, Critical]),
+        of("servers", Pool, &[Warning]),
+        of("no-start", State("two ranges"), &[Warning]),
+        of("workload", Pool, &[Info]),
     ],
 };
 
@@ -176,7 +230,7 @@ pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     name: RuleId("ephemeral-ports-near-exhaustion"),
     title: "Connections to one destination run out of local ports",
     page: include_str!("pages/ephemeral-ports-near-exhaustion.md"),
-    variants: &[of("node", &[Warning, Critical]), of("pod", &[Warning, Critical])],
+    variants: &[of("node", Pool, &[Warning, Critical]), of("pod", Pool, &[Warning, Critical])],
 };
 
 /// A hostPort is also a NodePort or the port of a process.
@@ -185,12 +239,12 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     title: "A hostPort is also a NodePort or the port of a process",
     page: include_str!("pages/host-port-conflict.md"),
     variants: &[
-        of("node-port", &[Info, Warning, Critical]),
-        of("takes-listener", &[Info, Warning]),
-        of_nodes("no-network", &[Info, Warning]),
-        of("health-check", &[Warning]),
-        of("ignored", &[Warning]),
-        and(&[Warning], of("latent", &[Info])),
+        of("node-port", Pair(Packets), &[Info, Warning, Critical]),
+        of("takes-listener", Pair(Packets), &[Info, Warning]),
+        of_nodes("no-network", Pair(Bind), &[Info, Warning]),
+        of("health-check", Pair(Packets), &[Warning]),
+        of("ignored", State("one claim"), &[Warning]),
+        and(&[Warning], of("latent", Pair(Packets), &[Info])),
     ],
 };
 
@@ -199,7 +253,10 @@ pub static STALE_REDIRECTION: Id = Id {
     name: RuleId("stale-redirection"),
     title: "Rules or addresses of a deleted pod or proxy remain",
     page: include_str!("pages/stale-redirection.md"),
-    variants: &[of("host-port", &[Info, Warning, Critical]), of("proxy", &[Warning])],
+    variants: &[
+        of("host-port", Pair(Packets), &[Info, Warning, Critical]),
+        of("proxy", State("remains of one mode"), &[Warning]),
+    ],
 };
 
 /// Another tunnel or a program has the port of a tunnel.
@@ -207,7 +264,7 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
     name: RuleId("tunnel-port-conflict"),
     title: "A tunnel is down, and another tunnel or program has its UDP port",
     page: include_str!("pages/tunnel-port-conflict.md"),
-    variants: &[of("devices", &[Info, Warning]), of("listener", &[Info, Warning])],
+    variants: &[of("devices", Pair(Bind), &[Info, Warning]), of("listener", Pair(Bind), &[Info, Warning])],
 };
 
 /// Pods that the scheduler cannot place.
@@ -215,7 +272,11 @@ pub static POD_WAITS_FOR_PORT: Id = Id {
     name: RuleId("pod-waits-for-port"),
     title: "A pod waits for a node port that another pod has",
     page: include_str!("pages/pod-waits-for-port.md"),
-    variants: &[and(&[Info], of("pod", &[Warning])), of("workloads", &[Warning]), of("replicas", &[Info, Warning])],
+    variants: &[
+        and(&[Info], of("pod", Pair(Scheduler), &[Warning])),
+        of("workloads", Pair(Scheduler), &[Warning]),
+        of("replicas", Pair(Scheduler), &[Info, Warning]),
+    ],
 };
 
 /// The proxy does not answer a health check.
@@ -224,10 +285,10 @@ pub static HEALTH_CHECK_UNSERVED: Id = Id {
     title: "The proxy does not answer a health check",
     page: include_str!("pages/health-check-unserved.md"),
     variants: &[
-        of_nodes("nobody", &[Warning, Critical]),
-        of("other", &[Warning, Critical]),
-        of_nodes("one-family", &[Warning, Critical]),
-        of("proxy", &[Warning]),
+        of_nodes("nobody", State("one claim"), &[Warning, Critical]),
+        of("other", Pair(Bind), &[Warning, Critical]),
+        of_nodes("one-family", Pair(Bind), &[Warning, Critical]),
+        of("proxy", Pair(Bind), &[Warning]),
     ],
 };
 
@@ -236,7 +297,7 @@ pub static PROXY_NEAR_FD_LIMIT: Id = Id {
     name: RuleId("proxy-near-fd-limit"),
     title: "kube-proxy runs out of file descriptors",
     page: include_str!("pages/proxy-near-fd-limit.md"),
-    variants: &[of("near", &[Warning, Critical])],
+    variants: &[of("near", Pool, &[Warning, Critical])],
 };
 
 /// The NodePort range is nearly full.
@@ -244,7 +305,7 @@ pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     name: RuleId("node-port-range-crowded"),
     title: "The NodePort range is filling up",
     page: include_str!("pages/node-port-range-crowded.md"),
-    variants: &[of("crowded", &[Warning]), of("spilled", &[Warning]), of("full", &[Critical])],
+    variants: &[of("crowded", Pool, &[Warning]), of("spilled", Pool, &[Warning]), of("full", Pool, &[Critical])],
 };
 
 /// A setting or a port does not fit the NodePort range.
@@ -253,11 +314,11 @@ pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     title: "A setting or a port does not fit the NodePort range",
     page: include_str!("pages/node-port-range-mismatch.md"),
     variants: &[
-        of("component", &[Warning]),
-        of("reserved", &[Warning]),
-        of("outside", &[Warning]),
-        of("band", &[Info]),
-        of("daemons", &[Info, Warning]),
+        of("component", State("two settings"), &[Warning]),
+        of("reserved", State("two settings"), &[Warning]),
+        of("outside", State("one claim"), &[Warning]),
+        of("band", State("one claim"), &[Info]),
+        of("daemons", Pool, &[Info, Warning]),
     ],
 };
 
@@ -266,7 +327,11 @@ pub static PORT_FIELD_REFUSED: Id = Id {
     name: RuleId("port-field-refused"),
     title: "The API server does not accept a field with a port",
     page: include_str!("pages/port-field-refused.md"),
-    variants: &[of("node-port", &[Warning]), of("twice", &[Warning]), of("host-network", &[Warning])],
+    variants: &[
+        of("node-port", State("one object"), &[Warning]),
+        of("twice", State("one object"), &[Warning]),
+        of("host-network", State("one object"), &[Warning]),
+    ],
 };
 
 /// Every id, in reading order.

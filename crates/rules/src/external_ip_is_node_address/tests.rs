@@ -391,6 +391,21 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
     assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 2 + MOST_LISTED), "{:?}", evidence.remedies);
 }
 
+#[test]
+fn of_many_addresses_none_of_this_node_and_no_internal_ip_is_left_out() {
+    let many = || (0..2 * MOST_LISTED).map(|n| format!("198.51.100.{n}"));
+    let last = many().next_back().expect("an address");
+    let mut world = many().fold(trap(PEER), |world, address| world.address("eth0", &address));
+    objects(&mut world.cluster.services)[0].external_ips = many().map(|it| ip(&it)).collect();
+    let evidence = expect_problem(&RULE, &world.listens(&format!("{last}:6666")), &subject());
+    assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "takes-listener"));
+    let mut world = trap(PEER).with_mode(Mode::Ipvs);
+    let kind = NodeAddressKind::ExternalIp;
+    objects(&mut world.cluster.nodes)[1].addresses.extend(many().map(|it| NodeAddress { kind, ip: ip(&it) }));
+    objects(&mut world.cluster.services)[0].external_ips = many().map(|it| ip(&it)).chain([ip(PEER)]).collect();
+    assert_eq!(severity(&world), Severity::Critical, "the InternalIP of the peer is the last one");
+}
+
 /// A Service whose load balancer address is a Node's.
 fn balanced(address: &str, host: Option<&str>, pool: Option<&str>) -> Snapshot {
     let announced = Announced { host: host.map(str::to_owned), pool: pool.map(str::to_owned) };
