@@ -8,14 +8,18 @@ use std::{
     time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
 /// The commands that `init-alone` calls; all of them are busybox.
-const APPLETS: [&str; 13] =
-    ["sh", "mount", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff", "true"];
+const APPLETS: [&str; 14] = [
+    "sh", "mount", "mkdir", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff",
+    "true",
+];
+/// The uid in the control group of the server that `init-alone` starts.
+const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 /// The modules that the kernel may load in the guest.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
 /// A guest that emulates every instruction needs a minute on an idle machine, and many minutes beside other tests.
@@ -79,6 +83,19 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
         fs::copy(kernel.join(&modules).join(list), root.join(&modules).join(list)).expect("a list");
     }
     run("depmod", &["--basedir", "root", release], folder);
+    let object = |kind: &str, metadata: Value, spec: Value| json!({"apiVersion": "v1", "kind": kind, "metadata": metadata, "spec": spec});
+    let service = object(
+        "Service",
+        json!({"name": "kubernetes", "namespace": "default"}),
+        json!({"clusterIP": "10.96.0.1", "ports": [{"port": 443}]}),
+    );
+    let pod = object(
+        "Pod",
+        json!({"name": "web-0", "namespace": "shop", "uid": POD}),
+        json!({"nodeName": "n1", "hostNetwork": true, "containers": [{"name": "web"}]}),
+    );
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [service, pod]});
+    fs::write(root.join("objects.json"), objects.to_string()).expect("a file");
     fs::write(root.join("init"), INIT).expect("a program");
     pack(folder);
 
@@ -101,12 +118,19 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     let (check, code) = of("check");
     let document: Value =
         serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
-    assert_eq!(document["findings"], serde_json::json!([]), "{document:#}");
+    assert_eq!(document["findings"], json!([]), "{document:#}");
     // Sockets were listed by sock_diag, whose modules the kernel loaded, and not read from text.
     let listed = of("modules").0;
     for module in ["tcp_diag", "udp_diag", "inet_diag"] {
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");
     }
+
+    // A socket's control group leads to its pod.
+    let (owner, code) = of("owner");
+    let document: Value =
+        serde_json::from_str(&owner).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{owner}"));
+    let claimants = &document["nodes"][0]["protocols"][0]["claimants"];
+    assert!(claimants.to_string().contains("pod shop/web-0 on "), "{document:#}");
 
     let (demo, code) = of("demo");
     assert_eq!(code, "0", "{demo}");
