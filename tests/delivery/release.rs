@@ -547,16 +547,6 @@ mod made {
         }
     }
 
-    #[test]
-    fn tried() {
-        let maker = Maker::new();
-        fs::copy("/work/ci/target/x86_64-unknown-linux-musl/release/portreeve", maker.path("portreeve")).unwrap();
-        is_shipped(&maker, "amd64");
-        let of = "/work/ci/target/aarch64-unknown-linux-musl/debug/portreeve";
-        maker.run("aarch64-linux-gnu-strip", &["-o", "portreeve", of]);
-        is_shipped(&maker, "arm64");
-    }
-
     // The whole program, compiled for both architectures in two folders: half an hour.
     #[test]
     fn the_whole_program_is_the_same_of_two_folders_and_names_no_path_of_this_machine() {
