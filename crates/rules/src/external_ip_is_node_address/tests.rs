@@ -392,7 +392,7 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
 }
 
 #[test]
-fn of_many_addresses_none_of_this_node_and_no_internal_ip_is_left_out() {
+fn of_many_addresses_none_of_this_node_is_left_out_and_internal_ips_come_before_others() {
     let many = || (0..2 * MOST_LISTED).map(|n| format!("198.51.100.{n}"));
     let last = many().next_back().expect("an address");
     let mut world = many().fold(trap(PEER), |world, address| world.address("eth0", &address));
