@@ -56,8 +56,9 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return None;
     }
     let Some(owned) = owned(snapshot, port) else {
-        // A problem of the cluster may be certain without the inputs of a node, and `owner` is not.
-        return (evidence.scope != Scope::Cluster).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
+        // A problem of the cluster may be certain without the addresses of a node, and `owner` is not.
+        let is_excused = evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some();
+        return (!is_excused).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
     let claim = |index: Option<usize>| index.and_then(|index| Some(owned.claimants.get(index)?.claim));
     let shown = |from: Vantage| {

@@ -4,14 +4,9 @@ use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
 use serde_json::{Value, json};
 
-use crate::programs;
+use crate::{programs, text};
 
 const WORKFLOWS: [&str; 3] = ["ci", "nightly", "release"];
-
-fn text(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
 
 fn workflow(name: &str) -> String {
     text(&format!(".github/workflows/{name}.yml"))

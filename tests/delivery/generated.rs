@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
-use crate::{config, helm, readme};
+use crate::{config, helm, readme, text};
 
 const MANIFEST: &str = "deploy/install.yaml";
 const README: &str = "deploy/chart/README.md";
@@ -31,10 +31,6 @@ const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-fn text(name: &str) -> String {
-    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 #[track_caller]

@@ -4,12 +4,14 @@ use std::{
     collections::BTreeSet,
     fs,
     os::unix::fs::PermissionsExt,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
     process::Command,
 };
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::{listed, text};
 
 /// Stands in for the binary; no test runs it.
 const BINARY: &[u8] = b"\x7fELF and so on";
@@ -17,10 +19,6 @@ const BINARY: &[u8] = b"\x7fELF and so on";
 fn package(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn text(name: &str) -> String {
-    String::from_utf8(package(name)).expect("UTF-8")
 }
 
 /// Builds the image of a context that holds what it needs, and returns a folder with its parts.
@@ -96,49 +94,26 @@ fn the_dockerfile_is_of_the_versions_of_the_package() {
     assert!(line("FROM --platform=$BUILDPLATFORM ${BASE} AS build"));
 }
 
-/// Every file of Rust below a folder of the package.
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
-        let path = entry.expect("an entry").path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|it| it == "rs") {
-            found.push(path);
-        }
-    }
-}
-
-/// The files that a source compiles into the program, relative to the package: text and bytes that macros include.
-fn included(source: &Path, text: &str) -> Vec<PathBuf> {
+/// The files that a source compiles into the program: text and bytes that macros include.
+fn included(source: &str, text: &str) -> Vec<PathBuf> {
     let macros = ["include_str!(\"", "include_bytes!(\"", "include!(\""];
     let named = macros.iter().flat_map(|it| text.split(it).skip(1)).map(|rest| rest.split('"').next().expect("a path"));
-    let mut files = Vec::new();
-    for name in named {
-        let mut path = source.parent().expect("a folder").to_owned();
-        for part in Path::new(name).components() {
-            match part {
-                Component::ParentDir => assert!(path.pop(), "{}: {name}", source.display()),
-                part => path.push(part),
-            }
-        }
-        files.push(path);
-    }
-    files
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().expect("a package");
+    let of = |name| {
+        let path = root.join(source).with_file_name("").join(name);
+        let path = path.canonicalize().unwrap_or_else(|error| panic!("{source}: {name}: {error}"));
+        path.strip_prefix(&root).expect("a file of the package").to_owned()
+    };
+    named.map(of).collect()
 }
 
 #[test]
 fn the_dockerfile_copies_every_file_that_is_compiled_into_the_program() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files: BTreeSet<PathBuf> = ["Cargo.toml", "Cargo.lock", ".cargo/config.toml"].map(PathBuf::from).into();
-    for folder in ["src", "crates"] {
-        let mut found = Vec::new();
-        sources(&root.join(folder), &mut found);
-        for source in found {
-            let text = fs::read_to_string(&source).expect("a source");
-            let source = source.strip_prefix(root).expect("it lies below");
-            files.extend(included(source, &text));
-            files.insert(source.to_owned());
-        }
+    for source in ["src/*.rs", "crates/*.rs"].map(listed).iter().flat_map(|it| it.lines()) {
+        files.extend(included(source, &text(source)));
+        files.insert(source.into());
     }
     for name in ["deploy/names", "deploy/policies/policies.yaml", "crates/bind-hook/build.rs"] {
         assert!(files.contains(Path::new(name)), "{name} is compiled, and was not found");

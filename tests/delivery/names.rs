@@ -4,16 +4,13 @@ use std::{collections::BTreeSet, fs};
 
 use serde_json::Value;
 
+use crate::text;
+
 /// A name of `deploy/names`.
 pub(crate) fn name(which: &str) -> String {
     let names = text("deploy/names");
     let found = names.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("deploy/names has no {which}")).to_owned()
-}
-
-fn text(path: &str) -> String {
-    fs::read_to_string(format!("{}/{path}", env!("CARGO_MANIFEST_DIR")))
-        .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// The targets of links, and other addresses, in a text.

@@ -495,6 +495,7 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
     let said =
         "lint does not read the templates of the chart charts/shop: helm template charts/shop | portreeve lint -";
     assert!(notes.contains(said), "{notes}");
+    assert_eq!(lint(&files[1..], &typed).0, 0, "a repository with nothing but a chart passes");
     let (_, table, _) = lint(&files, &["."]);
     assert!(table.contains("unread charts    1: charts/shop\n"), "{table}");
     let (_, document, _) = lint(&files, &["-o", "json", "."]);
