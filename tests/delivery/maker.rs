@@ -67,6 +67,7 @@ impl Maker {
         let text = format!(
             "#!/bin/bash\nset -eu\n\
              [ \"$1 $2\" = 'auditable build' ] || exec '{}' \"$@\"\n\
+             [ -z \"${{COSIGN_PASSWORD+set}}\" ] || {{ echo >&2 'a build script can read the password of a key'; exit 1; }}\n\
              for word; do case \"$word\" in --target=*) target=\"${{word#--target=}}\" ;; esac; done\n\
              made=\"target/$target/release/portreeve\"\n\
              mkdir -p \"${{made%/*}}\"\n\

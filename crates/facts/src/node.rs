@@ -336,13 +336,15 @@ pub struct WireGuard {
 
 impl WireGuard {
     /// The defaults are from these files: cilium/cilium pkg/wireguard/types/types.go (a constant), projectcalico/calico
-    /// felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go, squat/kilo pkg/mesh/backend.go.
-    const ALL: [Self; 6] = [
+    /// felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go, squat/kilo pkg/mesh/backend.go,
+    /// antrea-io/antrea pkg/apis/ports.go.
+    const ALL: [Self; 7] = [
         Self::of("cilium_wg0", 51871, "Cilium", None),
         Self::of("wireguard.cali", 51820, "Calico", Some("`wireguardListeningPort` in Calico's FelixConfiguration")),
         Self::of("wg-v6.cali", 51821, "Calico", Some("`wireguardListeningPortV6` in Calico's FelixConfiguration")),
         Self::of("flannel-wg", 51820, "flannel", Some("`ListenPort` in flannel's net-conf.json")),
         Self::of("flannel-wg-v6", 51821, "flannel", Some("`ListenPortV6` in flannel's net-conf.json")),
+        Self::of("antrea-wg0", 51820, "Antrea", Some("`wireGuard.port` in antrea-agent.conf")),
         Self::of("kilo0", 51820, "Kilo", Some("`--port` of Kilo")),
     ];
 

@@ -170,11 +170,11 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 }
 
 /// Whether a missing input is no failure for a rule. Excused are: a right that the profile lacks, a feature that the
-/// kernel or proxy lacks, input that was not wanted or not read yet, input that leaves a choice, a kube-proxy that
-/// does not answer. An API server always has Services, EndpointSlices, Pods and Nodes.
+/// kernel or proxy lacks, input that was not wanted, input that leaves a choice, a kube-proxy that does not answer. An API server
+/// always has Services, EndpointSlices, Pods and Nodes.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
-        Why::NotPermitted | Why::NotRequested | Why::NotYet | Why::Ambiguous => true,
+        Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
         Why::NotSupported => !is_of_every_cluster(source),
         Why::Unreachable => {
             matches!(source, Source::ProxyMode | Source::ProxyConfig | Source::HealthChecks) || is_of_proxy(source)
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_rule_without_an_answer_is_not_clear_if_its_input_failed() {
-        for why in [Why::Unreachable, Why::TimedOut, Why::Malformed, Why::Torn, Why::Stale, Why::TooMuch] {
+        for why in [Why::NotYet, Why::Unreachable, Why::TimedOut, Why::Malformed, Why::Torn, Why::Stale, Why::TooMuch] {
             assert!(of_rule(0, &Gap::new(Source::Pods, why, "")), "{why:?}");
         }
         for why in EXCUSED {

@@ -388,17 +388,19 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 }
 
 /// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So at most this number of
-/// addresses of one Service is judged, or all of its addresses of this node if they are more, because a process may listen there. They come
-/// first, then InternalIPs: all addresses together are one finding, which is as severe as the worst.
+/// addresses of other Nodes is judged, InternalIPs first: all addresses together are one finding, which is as severe as the worst. Every
+/// address of this node is judged, because a process may listen there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (is_on_link(snapshot, owned.0.ip), owned)).collect();
     claims.sort_by_key(|(is_here, (_, owners))| (!is_here, !is_internal(owners)));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(is_here, (claim, _))| {
-        let reported = reported.entry(std::ptr::from_ref(claim.service)).or_default();
-        *reported += 1;
-        *is_here || *reported <= MOST_LISTED
+        *is_here || {
+            let reported = reported.entry(std::ptr::from_ref(claim.service)).or_default();
+            *reported += 1;
+            *reported <= MOST_LISTED
+        }
     });
     claims.into_iter().map(|(_, owned)| owned).collect()
 }

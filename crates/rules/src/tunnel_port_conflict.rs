@@ -434,6 +434,7 @@ mod tests {
             ("wg-v6.cali", 51821, "alike: `wireguardListeningPortV6` in"),
             ("flannel-wg", 51820, "alike: `ListenPort` in"),
             ("flannel-wg-v6", 51821, "alike: `ListenPortV6` in"),
+            ("antrea-wg0", 51820, "alike: `wireGuard.port` in"),
             ("kilo0", 51820, "alike: `--port` of Kilo"),
         ] {
             assert!(advice(&taken(name, port)).contains(setting), "{name}");

@@ -385,10 +385,10 @@ fn of_many_addresses_of_nodes_a_few_are_told_and_those_of_this_node_first() {
     nodes[1].addresses.extend(many.clone().map(|ip| NodeAddress { kind, ip }));
     objects(&mut world.cluster.services)[0].external_ips = many.chain([ip(PRIMARY[0])]).collect();
     let judgements = RULE.judge(&Round::of(&world, None, 60), &Limits::default()).expect("it can judge");
-    assert_eq!(judgements.len(), 1 + MOST_LISTED);
+    assert_eq!(judgements.len(), 2 + MOST_LISTED, "the listener, the address of this node, and those of other Nodes");
     let evidence = expect_problem(&RULE, &world, &subject());
     assert_eq!(evidence.severity, Severity::Critical, "what a process of this node loses");
-    assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 2 + MOST_LISTED), "{:?}", evidence.remedies);
+    assert!(evidence.remedies.iter().all(|it| it.steps.len() <= 3 + MOST_LISTED), "{:?}", evidence.remedies);
 }
 
 #[test]
@@ -404,6 +404,8 @@ fn of_many_addresses_none_of_this_node_is_left_out_and_internal_ips_come_before_
     objects(&mut world.cluster.nodes)[1].addresses.extend(many().map(|it| NodeAddress { kind, ip: ip(&it) }));
     objects(&mut world.cluster.services)[0].external_ips = many().map(|it| ip(&it)).chain([ip(PEER)]).collect();
     assert_eq!(severity(&world), Severity::Critical, "the InternalIP of the peer is the last one");
+    let world = many().fold(world, |world, address| world.address("eth0", &address));
+    assert_eq!(severity(&world), Severity::Critical, "addresses of this node do not use the number up");
 }
 
 /// A Service whose load balancer address is a Node's.
