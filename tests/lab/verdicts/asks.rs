@@ -1,4 +1,4 @@
-//! Questions: who asks whom, and what comes of it.
+//! Questions: the client, the port, and the answer of the packets.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use portreeve_rules::findings::Vantage;
 use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
-/// Who asks, how, and where.
+/// The client, the protocol, the address and the port of a question.
 pub type Ask = (Vantage, Protocol, SocketAddr);
 
-/// Connections under way from one place, on a machine that is not slow.
+/// Connections that are open at one time from one place, on a machine that is not slow.
 const AT_ONCE: u32 = 128;
 
-/// Everybody's questions about a port.
+/// The questions of all clients about a port.
 pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     let to = |vantage, address: &str| (vantage, protocol, SocketAddr::new(address.parse().expect("an address"), port));
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter();
@@ -37,7 +37,8 @@ pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Asks everything, and what nobody answered once more when all else is done: a packet that is lost proves nothing.
+/// Sends all questions. At the end, the function repeats the questions without an answer: one lost packet proves
+/// nothing.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut);
@@ -46,7 +47,7 @@ pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     answers
 }
 
-/// Asks everything, from everywhere at once.
+/// Sends all questions, from all places at the same time.
 fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let from = |vantages: &[Vantage]| -> Vec<Ask> {
         asks.iter().copied().filter(|(vantage, ..)| vantages.contains(vantage)).collect()
@@ -63,7 +64,7 @@ fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Asks from the calling thread's namespace.
+/// Sends the questions from the calling thread's namespace.
 pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let left = Mutex::new(asks.iter());
     let work = || {
@@ -84,18 +85,19 @@ pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
 /// Sends a datagram.
 ///
 /// # Panics
-/// When the answer is none that a lab in order can give.
+/// If a lab in order cannot give this answer.
 #[track_caller]
 fn ask_udp(address: SocketAddr) -> Answer {
     match exchange(address) {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
-        // The last is a datagram that was translated and cannot leave loopback: it is not sent.
+        // The last error is for a translated datagram that cannot leave loopback: the kernel does not send the
+        // datagram.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::InvalidInput) => {
             Answer::TimedOut
         }
-        // A virtual server of ipvs without endpoints refuses a datagram of its own node like this.
+        // This is the error if a virtual server of ipvs without endpoints refuses a datagram of its own node.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
             Answer::Refused
         }
