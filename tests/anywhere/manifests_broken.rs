@@ -133,7 +133,7 @@ fn json_that_breaks_says_where_and_keeps_what_came_before() {
         {"kind":"Service","metadata":{"name":"b"},"spec":{}},
         {"kind":"Service","metadata":{"name":"c",}}]}"#]);
     assert!(
-        only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted what kubectl get"),
+        only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted the output of kubectl get"),
         "{}",
         only(&facts).detail
     );

@@ -347,9 +347,10 @@ fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves
 #[test]
 fn the_sentence_says_for_how_long_it_works() {
     let world = web().connects(State::Established, LOCAL, REMOTE);
-    for (mode, ends) in
-        [(Mode::Ipvs, "until the program has to reconnect"), (Mode::Nftables, "conntrack has an entry for it")]
-    {
+    for (mode, ends) in [
+        (Mode::Ipvs, "until the program has to reconnect"),
+        (Mode::Nftables, "conntrack has an entry for the connection"),
+    ] {
         let summary = expect_problem(&RULE, &world.with_mode(mode), &subject()).summary;
         assert!(summary.contains(ends), "{summary}");
     }
