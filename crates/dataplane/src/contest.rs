@@ -65,7 +65,7 @@ const TWO_SERVICES: &str = "two Services claim it, and their order is not define
 
 /// The outcome of packets to a load balancer's address that is on no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
 /// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
-const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to its other ports";
+const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -221,7 +221,7 @@ fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
 fn an_unknown_mode_leaves_what_every_mode_shares() {
     let evidence = expect_problem(&RULE, &hanging().without_proxy(), &subject());
     assert_eq!(evidence.severity, Severity::Info);
-    assert!(evidence.summary.ends_with("in other modes it may hang."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("in other modes the connection may hang."), "{}", evidence.summary);
     let second = |state| web().connects(state, "192.0.2.2:30080", REMOTE).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second(State::SynSent), &subject()).source, Source::ProxyMode);
     assert_eq!(severity(&second(State::Established)), Severity::Info, "it is harmless wherever it is served");
