@@ -108,7 +108,7 @@ fn rules_index() -> String {
     let rows: String = IDS.iter().map(row).collect();
     format!(
         "# Rules\n\nA finding has an id and a variant: `node-port-claimed-twice/lost`. [`lint`](../lint.md) has the same ids, for the \
-         conflicts that manifests would cause. The column *decided by* names what decides between two claims. \
+         conflicts that manifests would cause. The column *decided by* names the part that decides between two claims. \
          *Supply* means that ports run out, or that a needed port is among them. *State* means that no two claims meet.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
     )
 }

@@ -19,7 +19,7 @@ pub(super) struct Args {
     pod: Option<String>,
     #[command(flatten)]
     sources: Sources,
-    /// Also print how to get the number, if the API server refused a Service with this number: *provided port is already
+    /// Also print how to get this nodePort, if the API server refused a Service with this number: *provided port is already
     /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,

@@ -124,7 +124,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     let too_many = known.too_many_addresses();
     if let Some(count) = too_many {
         console.print_note(&format!(
-            "the nodes have {count} addresses, too many for a policy, so the policies have no addresses: name the networks of the nodes with --keep-free"
+            "the nodes have {count} addresses, too many for a policy: the policies list no addresses. Name the networks of the nodes with --keep-free"
         ));
     }
     if let Some(partial) = &partial {

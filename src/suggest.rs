@@ -58,7 +58,7 @@ enum Form {
     Json,
 }
 
-/// What is known of the printed ports.
+/// The known facts about the printed ports.
 fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
     let all = [
         (hidden.services, "no Service has these ports"),

@@ -1,4 +1,4 @@
-//! What an incident is: the steps that set it up, and what must be found.
+//! An incident: the steps that set it up, and the findings that must be found.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::part::Part;
 use portreeve_rules::findings::Severity;
 
-/// The node that is looked at, in the manifest and as host name.
+/// The node that is scanned, in the manifest and as host name.
 pub(super) const NODE: &str = "node-a";
-/// Its address (RFC 5737: documentation only).
+/// The address of this node (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
 /// The other node's address. A frame to it leaves the node, and there is no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
@@ -18,25 +18,25 @@ pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 pub(super) struct Incident {
     /// The incident's name on the command line.
     pub(super) name: &'static str,
-    /// What happened to people, in a few words.
+    /// The effect on people, in a few words.
     pub(super) title: &'static str,
-    /// Everything that is set up. Without any one of them it is not the incident any more.
+    /// All steps of the setup. Without any of these steps there is no incident.
     pub(super) steps: &'static [Step],
     /// The findings that the demo must find: all of them.
     pub(super) expected: &'static [Expected],
-    /// Sets the steps up.
+    /// Makes the scene from the steps.
     pub(super) scene: fn(&Steps) -> Scene,
 }
 
-/// One thing that is set up.
+/// A step of the setup.
 pub(super) struct Step {
-    /// Its name for `--without`.
+    /// The step's name for `--without`.
     pub(super) name: &'static str,
     /// The setup in words, for people.
     pub(super) description: &'static str,
 }
 
-/// Which steps are set up.
+/// The steps that are set up.
 pub(super) struct Steps {
     without: Option<String>,
 }
@@ -59,9 +59,9 @@ pub(super) struct Expected {
     pub(super) rule: &'static str,
     /// The expected finding's severity, exactly.
     pub(super) severity: Severity,
-    /// Whom it is about, e.g. `Service default/web`.
+    /// The subject of the finding, e.g. `Service default/web`.
     pub(super) subject: &'static str,
-    /// The port it is about.
+    /// The port of the finding.
     pub(super) port: Option<u16>,
     /// Names of evidence that must be there too, each with the beginning of its value.
     pub(super) evidence: &'static [(&'static str, &'static str)],

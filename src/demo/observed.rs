@@ -1,4 +1,4 @@
-//! What an observer saw, read from the document it printed, and whether that is what was expected.
+//! The document that an observer printed, and the comparison with the expected findings.
 
 use serde::Deserialize;
 
@@ -25,11 +25,11 @@ pub(super) struct ObservedFinding {
     /// The observed finding's sentence.
     pub(super) summary: String,
     evidence: Vec<Measured>,
-    /// What to do.
+    /// The remedy.
     pub(super) remedy: Vec<String>,
 }
 
-/// Something that is not known.
+/// An unread input or an unjudged rule.
 #[derive(Debug, Deserialize)]
 struct ObservedGap {
     rule: Option<String>,
@@ -66,7 +66,7 @@ impl ObservedReport {
 }
 
 impl ObservedFinding {
-    /// Whether this is what was expected.
+    /// Whether this finding is the expected finding.
     pub(super) fn is(&self, expected: &Expected) -> bool {
         let Expected { rule, severity, subject, port, evidence } = expected;
         self.name() == *rule

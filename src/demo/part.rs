@@ -1,5 +1,4 @@
-//! The processes of a stage: this program once more, each holding the sockets it is given until its standard input
-//! ends.
+//! The processes of a stage. Each is this program, and holds the given sockets until its standard input ends.
 
 use std::{
     ffi::CString,
@@ -34,26 +33,26 @@ use portreeve_facts::Mode;
 pub(super) const CURRENT: &str = "v1.36.3";
 /// The address at which kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
-/// How long the first retransmission may take to come: the kernel sends it after a second.
+/// The time limit for the first retransmission: the kernel sends it after a second.
 const RETRANSMISSION_PATIENCE: u32 = 50;
 const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 
-/// What a process does.
+/// The role of a process.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Part {
     /// The name of the process, at most 15 bytes.
     pub(super) name: String,
     /// The part's soft limit of open files.
     pub(super) descriptor_limit: Option<u64>,
-    /// The address at which it listens. It never accepts.
+    /// The address at which the process listens. The process never accepts.
     pub(super) listens: Vec<SocketAddr>,
-    /// The two ends of its connection.
+    /// The two ends of the process's connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
     /// The part's answer as a kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
-/// What a kube-proxy says of itself; how many files it has open is measured.
+/// The answers of a kube-proxy about itself; the number of its open files is measured.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answers {
     mode: Mode,

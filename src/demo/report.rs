@@ -9,7 +9,7 @@ use super::{
 use portreeve_report::{Ink, Style, tidy, wrap};
 use portreeve_rules::findings::Severity;
 
-/// Prints what is about to happen.
+/// Prints the planned incidents.
 pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Each incident has its own network namespaces, which are deleted afterwards. Portreeve reads only")?;
     writeln!(out, "the node in these namespaces and a manifest: portreeve check --services cluster.yaml\n")
@@ -19,16 +19,16 @@ pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
 pub(super) struct IncidentReport<'a> {
     /// The incident.
     pub(super) incident: &'a Incident,
-    /// Which of its steps were set up.
+    /// The steps that were set up.
     pub(super) steps: &'a Steps,
-    /// The observation, or why there is none.
+    /// The observation, or the reason why there is none.
     pub(super) look: &'a Result<ObservedReport, String>,
-    /// How lines are laid out.
+    /// The layout of lines.
     pub(super) style: &'a Style,
 }
 
 impl IncidentReport<'_> {
-    /// Whether everything that was expected was found.
+    /// Whether all expected findings were found.
     pub(super) fn is_found(&self) -> bool {
         self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }

@@ -83,8 +83,9 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // The demo may be started in a cgroup other than the root, and all processes of the stage with it. Seen
-    // from their own cgroup namespace they are in the root, which says nothing about who belongs together.
+    // The demo may be started in a cgroup other than the root, with all processes of the stage. From their own cgroup
+    // namespace, all these processes seem to be in the root cgroup. The root cgroup does not show which processes
+    // belong together.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
         // A directory cannot be mounted on itself, so another mount is between the two.
@@ -144,7 +145,7 @@ async fn uplink(netlink: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A dummy link as kube-proxy makes it, or a bridge where the kernel has no dummy links. It stays down.
+/// A dummy link as kube-proxy makes it, or a bridge if the kernel has no dummy links. The link stays down.
 async fn kube_ipvs(netlink: &Handle, addresses: &[IpAddr]) -> anyhow::Result<()> {
     if netlink.link().add(LinkDummy::new(IPVS_LINK).down().build()).execute().await.is_err() {
         netlink.link().add(LinkBridge::new(IPVS_LINK).down().build()).execute().await?;

@@ -21,10 +21,11 @@ const NODE: &str = "NODE";
 pub(super) struct NoAgentFlags {
     /// Query no agent: print the objects that claim the port, and a command that scans one node once
     ///
-    /// You need `list` of services and of pods, in all namespaces.
+    /// You need the right to `list` Services and Pods in all namespaces. The printed command also lists EndpointSlices and Nodes, and needs
+    /// the rights to create, attach to and delete a pod.
     #[arg(long, help_heading = "Agents")]
     pub(super) no_agent: bool,
-    /// The image for this command, with its registry, instead of the image of this release
+    /// The image for the printed command, with its registry, instead of the image of this release
     #[arg(long, value_name = "IMAGE", help_heading = "Agents", requires = "no_agent")]
     image: Option<String>,
 }

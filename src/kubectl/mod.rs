@@ -33,8 +33,8 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0   no finding of at least --min-severity (default: warning)
   1   findings of at least --min-severity; for reserve --check: outgoing connections of a node may get NodePorts or ports of servers
-  2 no findings, but an agent could not be queried, or an unread input could hide one. The code is also 2 after Ctrl-C or when the time limit ends,
-      unless there are findings (then 1)
+  2   no findings, but an agent could not be queried, or an unread input could hide one
+      After Ctrl-C or the time limit: 1 with findings, otherwise 2
   64  the command line was not understood";
 
 /// Examples, for the help text.
@@ -77,7 +77,7 @@ pub(super) enum Action {
     Suggest(suggest::Args<AgentScope>),
     /// Print the port reservation that keeps outgoing connections off NodePorts on all nodes, in the format of a platform
     Reserve(reserve::Args<AgentScope>),
-    /// Show what another proxy mode, range or reservation would change on all nodes
+    /// Show the effects of another proxy mode, range or reservation on all nodes
     WhatIf(what_if::Args<AgentScope>),
     /// Print admission policies against port conflicts, with the facts that the agents report
     Policies(policies::Args<AgentScope>),

@@ -27,7 +27,7 @@ pub(crate) struct Args {
     scope: AgentScope,
     #[command(flatten)]
     no_agent_flags: NoAgentFlags,
-    /// Also print how to get the number, if the API server refused a Service with this number: *provided port is already
+    /// Also print how to get this nodePort, if the API server refused a Service with this number: *provided port is already
     /// allocated*
     #[arg(long, help_heading = "Output")]
     refused: bool,

@@ -32,7 +32,7 @@ impl fmt::Display for QueryProgress {
     }
 }
 
-/// The person's Ctrl-C. From its making on it ends nothing by itself.
+/// The person's Ctrl-C. While this value exists, Ctrl-C does not end the program by itself.
 pub(super) struct Interrupts(Signal);
 
 impl Interrupts {
@@ -40,7 +40,7 @@ impl Interrupts {
         Ok(Self(signal(SignalKind::interrupt())?))
     }
 
-    /// Does something, unless the person stops it.
+    /// Runs a future, unless the person stops it.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         select! {
             biased;

@@ -51,7 +51,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let port = (finding.key.port?, finding.key.protocol?);
     let of_listener = OF_LISTENERS.contains(&rule);
     let of_claims = OF_CLAIMS.iter().find(|(its, _)| *its == rule).map(|(_, claims)| claims);
-    // An information is about a port where no connection is lost now.
+    // A finding of severity info is about a port that loses no connection now.
     if evidence.severity == Severity::Info || !of_listener && of_claims.is_none() {
         return None;
     }
@@ -126,9 +126,9 @@ pub(crate) enum Excuse {
     Client,
     /// A pod has it as hostPort: another rule reports the pod.
     HostPort,
-    /// Its rule could not judge this port or this object, and reports that.
+    /// The rule of the finding could not judge this port or this object, and reports this.
     NotJudged,
-    /// It loses only connections to a link-local address of the node itself.
+    /// The listener loses only connections to a link-local address of the node itself.
     LinkLocal,
     /// The address is on this node for the Service: a wildcard listener has the node's own addresses.
     ForTheService,

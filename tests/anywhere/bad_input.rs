@@ -27,9 +27,12 @@ fn a_file_that_cannot_be_read_is_told_first_and_once() {
     let directory = TempDir::new().expect("a directory");
     for (content, wanted) in [
         (&b"kind: Service\nmetadata:\n  name: [broken\n"[..], "services.yaml:3:9: not YAML: unclosed bracket"),
-        (b"{\"kind\": \"Service\",}", "services.yaml:1:20: not JSON: trailing comma; wanted what kubectl get"),
-        (b"kind: Service\nmetadata: {name: \xff\xfe}\n", "services.yaml:2:18: not YAML: not UTF-8 text; wanted what"),
-        (b"", "services.yaml: is empty, wanted what kubectl get -o yaml or -o json prints"),
+        (b"{\"kind\": \"Service\",}", "services.yaml:1:20: not JSON: trailing comma; wanted the output of kubectl get"),
+        (
+            b"kind: Service\nmetadata: {name: \xff\xfe}\n",
+            "services.yaml:2:18: not YAML: not UTF-8 text; wanted the output of",
+        ),
+        (b"", "services.yaml: is empty, wanted the output of kubectl get -o yaml or -o json"),
         (b"kind: Pod\nmetadata: {name: a}\nspec: {}\n", "services.yaml: has no Service, wanted all Services"),
     ] {
         let (code, stdout, stderr) = check(&directory, content, "table");

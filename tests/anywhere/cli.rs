@@ -300,7 +300,7 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
     assert!(stderr.contains(r#"lists all rules, did you mean "host-network-port-taken"?"#), "{stderr}");
-    // What only looks alike is another rule.
+    // A similar name is another rule.
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
     assert_eq!(code, 64);
     assert!(stderr.contains("no rule has this name; `explain` without a name lists all rules\n"), "{stderr}");

@@ -21,7 +21,7 @@ const BESIDE: [&str; 5] = [
     "to refuse new external IPs",
     "if Antrea serves NodePortLocal",
     "make sure that no other program",
-    "run it once more",
+    "if the command ends with an error",
     "restart kube-proxy: the rules of its current mode",
 ];
 

@@ -118,7 +118,7 @@ fn a_syntax_error_is_placed_by_line_and_costs_only_its_document() {
     let facts =
         facts_of(&[format!("{GOOD}---\nkind: Service\nmetadata:\n  name: [broken\n---{}", GOOD.replace("good", "b"))]);
     let gap = only(&facts);
-    assert!(gap.detail.contains(": not YAML: ") && gap.detail.ends_with("-o json prints"), "{}", gap.detail);
+    assert!(gap.detail.contains(": not YAML: ") && gap.detail.ends_with("-o json"), "{}", gap.detail);
     let place = gap.detail.split("0.txt:").nth(1).and_then(|rest| rest.split(':').next());
     let line: u64 = place.and_then(|line| line.parse().ok()).expect("a line");
     assert!((6..=9).contains(&line), "the broken document spans lines 6 to 9: {}", gap.detail);
@@ -133,7 +133,7 @@ fn json_that_breaks_says_where_and_keeps_what_came_before() {
         {"kind":"Service","metadata":{"name":"b"},"spec":{}},
         {"kind":"Service","metadata":{"name":"c",}}]}"#]);
     assert!(
-        only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted what kubectl get"),
+        only(&facts).detail.contains("0.txt:4:50: not JSON: trailing comma; wanted the output of kubectl get"),
         "{}",
         only(&facts).detail
     );
@@ -195,7 +195,7 @@ fn a_file_that_is_no_manifest_is_one_clear_error() {
     assert!(bad("anonymous", Some(b"metadata: {name: x}")).detail.contains("kind is absent"));
 
     let facts = facts_of_paths(vec![directory.path().to_owned(), good.clone()]);
-    assert!(only(&facts).detail.contains("cannot be read: is a directory; wanted a file with what"));
+    assert!(only(&facts).detail.contains("cannot be read: is a directory; wanted a file with the output"));
     let facts = facts_of_paths(vec![directory.path().join("missing")]);
     assert_eq!(facts.services.gap().map(|gap| gap.why), Some(Why::Unreachable), "nothing read is not no Services");
 }

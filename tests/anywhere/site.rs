@@ -193,7 +193,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
     }
     let makefile = text("Makefile");
     let (mut accepted, mut elsewhere) = (0, BTreeSet::new());
-    // Those of runbooks are typed in `tests/lab/runbooks.rs`.
+    // Commands of runbooks are typed in `tests/lab/runbooks.rs`.
     let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
     pages.retain(|page| !page.starts_with("docs/runbooks/"));
     pages.extend(["README.md", "deploy/chart/README.md", "examples/README.md"].map(str::to_owned));

@@ -157,7 +157,7 @@ impl Fake {
         access(&self.address, &self.directory, token, request_timeout)
     }
 
-    /// A kubeconfig for this server, as a person has one.
+    /// A kubeconfig for this server, as a person writes it.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.access("t", Duration::from_secs(20));
         self.directory.path().join("kubeconfig")

@@ -341,7 +341,8 @@ async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() 
     assert!((after - before) as u64 <= most_in(begun.elapsed(), 400), "{before} and then {after}");
 }
 
-/// The most waits that end in a time, if the first has this many milliseconds and each is twice the one before: a busy machine sleeps longer.
+/// The largest number of waits that end in a time. The first wait has this many milliseconds, and each wait is twice
+/// the wait before: a busy machine sleeps longer.
 fn most_in(time: Duration, first: u128) -> u64 {
     u64::from((time.as_millis() / first + 1).ilog2()) + 1
 }

@@ -81,7 +81,7 @@ fn an_unknown_fact_is_no_loss_and_clears_nothing() {
     assert!(!text.contains("unknown"), "{text}");
 }
 
-/// A node with many NodePorts in iptables mode. It has the address 192.0.2.2, which its Node does not have.
+/// A node with many NodePorts in iptables mode. The node has the address 192.0.2.2, and its Node object does not.
 fn with_many_ports(snapshot: &mut Value) {
     snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("iptables");
     let copy = |list: &mut Value, of: (&str, &str), change: &mut dyn FnMut(&mut Value)| {

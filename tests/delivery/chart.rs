@@ -121,7 +121,8 @@ fn each_profile_takes_what_it_says_and_no_more() {
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
-        // Where it is false it is absent, as the API server keeps it: `kubectl apply` would change it for ever.
+        // If `hostPID` is false, it is absent, as in the API server: otherwise `kubectl apply` would change it
+        // forever.
         let host_pid = if host_pid { json!(true) } else { Value::Null };
         assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &host_pid), "{profile}");
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");
@@ -413,7 +414,8 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// Compares keys as deep as the schema names them. `global` is helm's own. What is empty has only keys that users choose.
+/// Compares keys as deep as the schema names them. `global` belongs to helm. An empty object has only keys that users
+/// choose.
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;

@@ -1,4 +1,4 @@
-//! What is made of the chart is what is committed. `make chart` writes it anew.
+//! The committed files are the files that are made of the chart. `make chart` writes them anew.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 

@@ -9,7 +9,7 @@ use crate::{names::name, programs};
 /// What `make lab` builds for, and what the committed manifest says.
 const KUBERNETES: &str = "--kube-version=1.36.3";
 
-/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or what helm says against it.
+/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or helm's error.
 pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
     let image = image();
     let values =

@@ -21,7 +21,7 @@ fn package(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Builds the image of a context that holds what it needs, and returns a folder with its parts.
+/// Builds the image of a context with all needed files, and returns a folder with its parts.
 fn build() -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for name in ["Dockerfile", ".dockerignore", "LICENSE"] {

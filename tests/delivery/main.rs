@@ -1,5 +1,5 @@
-//! What is delivered: the chart and the manifest, as the real helm renders them, the image, as buildah builds it, a release, and the
-//! workflows of the forge.
+//! The delivered parts: the chart and the manifest, as the real helm renders them; the image, as buildah builds it; a
+//! release; and the workflows of the forge.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
 

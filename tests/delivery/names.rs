@@ -1,4 +1,4 @@
-//! What is delivered names one repository and one registry: those of `deploy/names`.
+//! All delivered files name one repository and one registry, from `deploy/names`.
 
 use std::{collections::BTreeSet, fs};
 

@@ -1,4 +1,4 @@
-//! The chart grants what the program asks for: no more, and no less.
+//! The chart grants exactly the rights that the program needs.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn asked<'a>(grants: impl Iterator<Item = &'a Grant>) -> BTreeSet<Permission> {
     all
 }
 
-/// The words of a list in a rule; one empty word where it is absent.
+/// The words of a list in a rule; one empty word if there is no list.
 fn words<'a>(rule: &'a Value, list: &str) -> Vec<&'a str> {
     rule.get(list).map_or(vec![""], |list| list.as_array().expect("a list").iter().filter_map(Value::as_str).collect())
 }
@@ -105,7 +105,7 @@ fn the_node_condition_adds_one_flag_and_one_right() {
     assert_eq!(words(&on), [words(&off), vec!["--node-condition".into()]].concat());
 }
 
-/// What `kubectl portreeve` asks for, in the agents' namespace: resource, name, verb.
+/// The rights that `kubectl portreeve` needs in the agents' namespace: resource, name, verb.
 const PLUGIN: [(&str, &str, &str); 3] =
     [("pods", "", "list"), ("pods/proxy", "", "get"), ("serviceaccounts/token", "portreeve-reader", "create")];
 

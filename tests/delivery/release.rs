@@ -1,4 +1,4 @@
-//! A release: what `tools/release` refuses, and what it leaves below `dist`.
+//! A release: the refusals of `tools/release`, and the files that it makes below `dist`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -191,7 +191,7 @@ impl<'a> Forge<'a> {
         successful("tools/publish", &self.publish(clone, &[]))
     }
 
-    /// What `tools/publish` says when it refuses, before any program is called.
+    /// The refusal of `tools/publish`, before it calls any program.
     fn refused(&self, clone: &Path) -> String {
         let output = self.publish(clone, &[]);
         assert_eq!(output.status.code(), Some(1));
@@ -298,7 +298,7 @@ fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
     assert!(!fs::exists(maker.path("home/.docker")).expect("a folder"), "no password stays");
 }
 
-// Not every linker takes the flags of amd64: those of other targets refuse them. So they are in .cargo/config.toml, by target.
+// The linkers of some targets refuse the flags of amd64. So the flags are in .cargo/config.toml, by target.
 #[test]
 fn no_build_script_has_flags_for_the_linker() {
     let scripts = crate::listed("*build.rs");
@@ -397,7 +397,7 @@ mod made {
         assert!(components.iter().all(|it| it["licenses"][0].is_object()), "each has a licence");
     }
 
-    /// The signatures are of this list, the list of these files, and what was changed is noticed.
+    /// The signatures sign this list, the list has these files, and a changed file is noticed.
     fn verifies(maker: &Maker, dist: &Path) {
         let [sums, bundle, provenance] = ["SHA256SUMS", SIGNED[0], SIGNED[1]].map(|name| path(dist, name));
         successful(

@@ -47,7 +47,7 @@ fn node_problem_detector_gets_a_line_that_it_does_not_cut() {
     assert!(line.lines().count() == 1 && line.trim_end().len() <= NPD_LINE, "{line}");
 }
 
-/// The commands of the program in a text: what stands between two backticks, and lines of the k9s plugin.
+/// The commands of the program in a text: the words between two backticks, and lines of the k9s plugin.
 fn commands(text: &str) -> Vec<String> {
     let quoted = text.split('`').skip(1).step_by(2).filter(|it| !it.contains('\n'));
     let piped = text.lines().filter_map(|line| line.split_once("-c, '")?.1.split(" 2>&1").next());

@@ -56,7 +56,8 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Both have an answer for each opening, and two agents leave one Event; only the last reporter reports the end.
+    // Both agents have an answer for each opening. Two agents leave one Event, and only the last reporter reports the
+    // end.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =

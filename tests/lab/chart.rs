@@ -22,12 +22,13 @@ const PREPARE: [&str; 2] = [
 ];
 pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
-/// Grants `observer` what `kubectl portreeve` needs, and nothing else.
+/// Grants `observer` only the rights that `kubectl portreeve` needs.
 const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
-/// The chart of c2f01163 as it was, without its README and the files of what it leaves out by default: dashboards, alerts and policies.
+/// The chart of c2f01163, without its README and without the files that the defaults leave out: dashboards, alerts and
+/// policies.
 pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
@@ -53,8 +54,8 @@ fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
     }
 }
 
-/// A stranger on a nodePort is found by the two commands that scan a node without an agent: that of docs/try.md, and that of
-/// `owner --no-agent`.
+/// A stranger on a nodePort is found by the two commands that scan a node without an agent: the command of docs/try.md,
+/// and the command of `owner --no-agent`.
 #[track_caller]
 fn found_without_an_agent(node: &WholeNode, port: u64) {
     let person = node.person();
@@ -263,7 +264,7 @@ fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     until("end of its volumes", || (volumes() == 0).then_some(()));
 }
 
-/// The DaemonSet as it is in the API server, without what the server counts.
+/// The DaemonSet of the API server, without the fields that the server counts.
 fn daemon_set(person: &Person<'_>) -> Value {
     let text = person.types("kubectl -n portreeve get daemonset portreeve -o json");
     let mut object: Value = serde_json::from_str(&text).expect("JSON");

@@ -1,4 +1,5 @@
-//! ipvs mode, and what other modules decide. It needs a kernel that has them: this machine's or a guest's.
+//! ipvs mode, and verdicts that depend on other modules of the kernel. The tests need a kernel with these modules: this
+//! machine's or a guest's.
 
 use crate::parts::named::name;
 use std::{
@@ -48,8 +49,8 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
-// `masquerade-source-ports/taken`. In a guest of its own: the kernel passes over virtual servers in its list where another network
-// namespace has some.
+// `masquerade-source-ports/taken`. The test has its own guest: if another network namespace has virtual servers, the
+// kernel's list may omit some.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| masquerade::agrees("ipvs"));
@@ -58,7 +59,7 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
     with_ipvs(|| {
-        // Datagrams were measured once, with the same answers: each lost one takes long in a guest.
+        // Datagrams were measured once, with the same answers: in a guest, each lost datagram takes long.
         external_ip::agrees("ipvs", &[Protocol::Tcp]);
     });
 }

@@ -1,5 +1,5 @@
-//! The rules that the CNI plugin portmap leaves behind if no runtime calls it at the end of a pod, and the connections that
-//! they take.
+//! The rules that the CNI plugin portmap leaves behind if no runtime calls it at the end of a pod, and the connections
+//! that the rules take.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -68,7 +68,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     let server = gone.run(|| Held::on(&BINDS[1], Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses = Wired::ANOTHER;
     cni::add(&Sandbox { plugin, id: "gone", namespace: &gone, addresses }, &PORTS.map(host));
-    // `host-port-conflict/node-port` reports who has the NodePort.
+    // `host-port-conflict/node-port` reports the claim that gets the NodePort.
     let [first, second, node_port] = answers(&wired);
     assert_eq!([first, second], [Answer::OtherPod; 2]);
     assert_eq!(found(&cluster), BTreeMap::new(), "a pod that lives has them all");

@@ -1,6 +1,6 @@
 //! `portreeve check`, the shipped binary, against the real thing: kube-apiserver, kube-proxy, and packets.
 //!
-//! They need root and what `make lab` and `make nightly` install; they fail where that is missing.
+//! The tests need root and the programs that `make lab` and `make nightly` install. The tests fail without them.
 
 #![allow(clippy::disallowed_methods, reason = "makes the worlds that the program looks at")]
 #![allow(clippy::print_stderr, reason = "says where the logs of a failing test are")]

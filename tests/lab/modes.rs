@@ -62,8 +62,8 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a reported finding that depends on that mode: only in iptables mode a listener on loopback
-/// loses to a NodePort.
+/// A node in iptables mode with a reported finding that depends on this mode: a listener on loopback loses to a
+/// NodePort only in iptables mode.
 pub struct Hanging {
     pub wired: Wired,
     pub cluster: ControlPlane,

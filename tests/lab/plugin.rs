@@ -64,7 +64,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(silent.contains("took too long"), "{table}");
 }
 
-/// Everything else that the agents can be asked about.
+/// All other questions that the agents answer.
 fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     let (code, owner, _) = observer.types(&format!("kubectl portreeve owner {port}/tcp --node n2"));
     assert_eq!(code, 0);

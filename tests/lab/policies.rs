@@ -1,4 +1,5 @@
-//! The admission policies of `deploy/policies`, on a real API server: what each admits, warns about and denies.
+//! The admission policies of `deploy/policies`, on a real API server: the objects that each policy admits, warns about
+//! and denies.
 
 use std::{fs, path::Path};
 
@@ -60,7 +61,7 @@ impl Stage {
     fn enforce(&self, action: &str) {
         self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
-            // Of those that deny an object, the server names one.
+            // If several policies deny an object, the server names one.
             let tried = [
                 pod("probe", json!({"containers": [container(&json!([{"containerPort": 1, "hostPort": 30001}]))]})),
                 with_external_ip(service("probe", "default", &[(80, None)]), "192.0.2.1"),
@@ -235,7 +236,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     // A node fails, and an older workload makes its pods anew.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        // The group is what lets them create pods here.
+        // This group gives them the right to create pods here.
         let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
@@ -273,7 +274,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let (taken, words) = patch("deployment one", &more);
     assert!(!taken && words.contains("port 30701"), "{words}");
 
-    // A policy without its parameters judges nothing, and one with words for numbers neither.
+    // A policy without its parameters judges nothing. A policy with words in place of numbers judges nothing either.
     for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
         let text = committed("Deny");
         let text: Vec<&str> =

@@ -1,4 +1,5 @@
-//! Who may read an agent over the network, as the real API server decides it: with which token, and through its proxy.
+//! The users who can read an agent over the network, as the real API server decides: with which token, and through its
+//! proxy.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use crate::parts::{
     objects, until,
 };
 
-/// Where the agent answers: at the address of its pod.
+/// The address at which the agent answers: the address of its pod.
 const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
@@ -59,7 +60,7 @@ impl World {
         http_status(PLACE, path, headers).unwrap_or_else(|| panic!("no answer to {path}"))
     }
 
-    /// Grants a user what the rules say in the agents' namespace.
+    /// Grants a user the rights of the rules, in the agents' namespace.
     #[track_caller]
     fn grant(&mut self, user: &str, rules: &Value) {
         let api = "rbac.authorization.k8s.io";
@@ -126,7 +127,7 @@ fn only_a_token_for_agents_whose_user_may_read_opens_findings_and_snapshots() {
         assert_eq!(status(&reader), 200, "again");
         assert_eq!(status(&of_a_stranger), 403, "a user who may not read");
         assert_eq!(status(&of_the_api_server), 401, "meant for the API server");
-        // There are a few reviews at a time.
+        // The agent runs a few reviews at a time.
         thread::sleep(Duration::from_secs(3));
         assert_eq!(status(&of_another_node), 401, "meant for the agent of another node");
         assert_eq!(status(&of_another_service), 401, "meant for somebody else");
@@ -173,7 +174,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     let (statuses, later) = thread::scope(|scope| {
         let floods = [2, 3, 4].map(|source| scope.spawn(move || flood(source)));
         thread::sleep(Duration::from_secs(5));
-        // Whose token was allowed within the last minute.
+        // A user whose token was allowed within the last minute.
         let again = || {
             thread::sleep(Duration::from_secs(1));
             reader()
@@ -210,7 +211,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let (code, snapshot, stderr) = observer.types("kubectl portreeve snapshot n1");
     assert!(code == 0 && snapshot.contains("portreeve.snapshot/v1"), "{stderr}");
 
-    // A snapshot has the endpoints that rules need; others are read by who may.
+    // A snapshot has the endpoints that rules need. A user with the right reads others.
     let service = world.cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     world.cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.6", "n1")), "IPv4"));
     let owner = "kubectl portreeve owner 30080/tcp";
@@ -230,7 +231,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);
     assert!(detail.contains("serviceaccounts/portreeve-reader/token") && detail.contains("forbidden"), "{detail}");
-    // Whoever may use the proxy has no credentials of his own to show: the API server keeps them.
+    // A user of the proxy cannot show its own credentials to the agent: the API server keeps them.
     let proxied = "kubectl get --raw /api/v1/namespaces/portreeve/pods/portreeve-n1:29517/proxy/snapshot";
     let (code, stdout, stderr) = nobody.types(proxied);
     assert!(code != 0 && stdout.is_empty() && stderr.contains("a token is needed"), "{stdout}{stderr}");

@@ -195,7 +195,7 @@ impl Asking {
     }
 }
 
-/// What the kernel says of the memory of a build without optimization: some 50 MiB, however many agents answer.
+/// The memory of a build without optimization, from the kernel: some 50 MiB, however many agents answer.
 #[track_caller]
 fn assert_modest(memory: &str) {
     let digits: String = memory.chars().filter(char::is_ascii_digit).collect();
@@ -229,7 +229,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     assert_eq!(document["findings"][0]["nodes"].as_array().map(Vec::len), Some(31));
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(5_000));
 
-    // The last fifty hang. Whoever stops it then has all others.
+    // The last fifty hang. A user who stops the query then has all other answers.
     hung.store(AGENTS - 49, Ordering::SeqCst);
     tokens.lock().expect("no panic").clear();
     let asking = Asking::start(&cluster, &["--request-timeout", "60s"]);

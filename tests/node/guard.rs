@@ -62,7 +62,7 @@ fn state(stage: &Stage) -> PathBuf {
     stage.path("run/guard.json")
 }
 
-/// The exit code, and what it printed on both outputs.
+/// The exit code, and the text on both outputs.
 fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     output(&mut command(stage, arguments))
 }
@@ -164,7 +164,7 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
         file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
     }
     for guard in &mut guards {
-        // Of guards at the same time all but one end at the lock.
+        // If several guards run at the same time, all but one end at the lock.
         guard.wait().expect("it ends");
     }
     guard(&stage, &["--once"]);

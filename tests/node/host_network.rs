@@ -34,7 +34,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
         // A container runtime has its streaming server there.
-        ("127.0.0.1:9100", "cannot listen on 9100/tcp of every address."),
+        ("127.0.0.1:9100", "cannot listen on 9100/tcp with a socket for all addresses."),
     ] {
         let stage = exporter(CRASHES);
         let listener = TcpListener::bind(place).expect("the port is free");

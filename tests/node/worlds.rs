@@ -86,7 +86,7 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         drop((client, accepted));
     }
     expect_silent(&scan(&stage), EXHAUSTION);
-    // All 200 wait, and yet one more connection finds a port, once they have waited for a second.
+    // All 200 connections wait. When they have waited for a second, one more connection still finds a port.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {

@@ -49,7 +49,7 @@ impl Refusal {
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {
-                "this agent has no API server that checks tokens; start the agent with --socket, and read the socket on the node itself"
+                "this agent cannot check tokens, because it has no API server; start the agent with --socket FILE, and connect to this socket on the node"
                     .to_owned()
             }
             Self::NoToken => {

@@ -102,7 +102,7 @@ pub struct Settings {
     socket: Option<PathBuf>,
     /// Write the condition PortConflict of this Node, from the next start
     ///
-    /// It needs the right to patch nodes/status.
+    /// The agent needs the right to patch nodes/status.
     #[arg(long, env = "PORTREEVE_NODE_CONDITION", hide_env_values = true)]
     node_condition: bool,
     /// The shortest time from one scan of the node to the next; --cpu-percent wins if it allows fewer scans [default: 15s]

@@ -71,10 +71,10 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether a socket of this user is at `path`.
+/// Checks that a socket of this user is at `path`.
 ///
 /// # Errors
-/// When the file is no socket, or belongs to another user. The error names which.
+/// If there is no file, a file that is not a socket, or a socket of another user. The error names the case.
 pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {

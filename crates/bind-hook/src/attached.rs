@@ -46,19 +46,20 @@ const NEVER_REFUSED: u32 = 1 << 31;
 
 /// Two programs, and the error with which they refuse.
 pub(crate) type Variant = (Refusal, [&'static str; 2]);
-/// The best comes first.
+/// The best variant comes first.
 const VARIANTS: [Variant; 3] = [
     (Refusal::AddressInUse, ["bind4_in_use", "bind6_in_use"]),
     (Refusal::AddressInUse, ["bind4_unnamed", "bind6_unnamed"]),
     (Refusal::NotPermitted, ["bind4", "bind6"]),
 ];
 
-/// Generation, port, protocol, whether it is what a wildcard meets, address.
+/// Generation, port, protocol, whether a wildcard meets the claim, address.
 type ClaimKey = [u8; 24];
 /// Id, kind, claim.
 type ExemptKey = [u8; 16];
 
-/// A hook in force. It ends when it is dropped, and with its process however that ends: nothing of it is pinned.
+/// A hook in force. The hook ends when the value is dropped, and when its process ends for any reason: nothing of it is
+/// pinned.
 pub struct Hook {
     refusal: Option<Refusal>,
     state: Array<MapData, u64>,

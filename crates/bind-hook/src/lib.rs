@@ -101,8 +101,8 @@ pub struct Bind {
     pub pid: u32,
     /// The user id, in the initial user namespace.
     pub uid: u32,
-    /// The name of the thread, at most 15 bytes. Its process chose it: clean it before it is printed. It is empty if the kernel does
-    /// not tell it: Linux 6.18 wants the capability PERFMON for it.
+    /// The name of the thread, at most 15 bytes. Its process chose the name: clean the name before it is printed. Empty
+    /// if the kernel hides the name: Linux 6.18 wants the capability PERFMON.
     pub name: String,
     /// The control group of version 2.
     pub cgroup: u64,
@@ -110,22 +110,23 @@ pub struct Bind {
     pub protocol: Protocol,
     /// The address and the port of the `bind`. An address of IPv4 that was bound through an IPv6 socket is here an IPv4 address.
     pub at: SocketAddr,
-    /// The claim that it meets.
+    /// The claim that the `bind` meets.
     pub claim: ClaimId,
-    /// The hook's answer to it.
+    /// The hook's answer.
     pub answer: Answer,
 }
 
 /// What the hook did with a `bind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It passed, as the mode is [`Mode::Report`], or as binds of this claim are never refused.
+    /// The `bind` passed, because the mode is [`Mode::Report`], or because binds of this claim are never refused.
     Allowed,
-    /// It failed.
+    /// The `bind` failed.
     Refused,
-    /// It passed, as the claims were too old to refuse by them.
+    /// The `bind` passed, because the claims were too old.
     TooOld,
-    /// It passed: a socket of `::` takes the claimed port of IPv4 unless `IPV6_V6ONLY` is set, which the hook cannot read.
+    /// The `bind` passed: a socket of `::` takes the claimed port of IPv4 only without `IPV6_V6ONLY`, and the hook
+    /// cannot read this option.
     FamilyUnknown,
 }
 
@@ -162,10 +163,10 @@ pub enum NotAttached {
         /// The error.
         error: String,
     },
-    /// The kernel has the function, and not now.
+    /// The kernel has the function, but cannot use it now.
     #[error("the kernel cannot attach the bind hook now: {why}: {error}")]
     NotNow {
-        /// What is in the way.
+        /// The obstacle.
         why: &'static str,
         /// The error.
         error: String,

@@ -4,7 +4,7 @@ use std::{convert::Infallible, path::Path, time::Duration};
 
 use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
 
-/// A hook. This build has none.
+/// A hook. A build without the feature cannot make this value.
 #[derive(Debug)]
 pub struct Hook(Infallible);
 

@@ -48,7 +48,7 @@ pub struct AgentRequest {
     /// The longest answer of these requests, in bytes. Agents with longer answers get a second request after all
     /// others, a few at a time.
     pub usual: usize,
-    /// The longest answer of a second request, in bytes.
+    /// The longest answer of a repeated request, in bytes.
     pub longest: usize,
 }
 

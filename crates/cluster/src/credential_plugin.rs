@@ -66,7 +66,7 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
-    // A plug-in that asks a person does so at the terminal. Its messages for a person go to stderr, as in kubectl.
+    // A plug-in talks to a person at the terminal. Its messages for a person go to stderr, as in kubectl.
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }

@@ -7,7 +7,7 @@ use portreeve_facts::{Gap, Source, Why, text};
 /// The `what` of most requests that time out.
 pub const NO_ANSWER: &str = "no answer";
 /// The wanted content of files.
-const WANTED: &str = "what kubectl get -o yaml or -o json prints";
+const WANTED: &str = "the output of kubectl get -o yaml or -o json";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
 /// The wait after an answer that was too large.

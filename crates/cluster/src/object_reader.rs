@@ -26,7 +26,7 @@ pub(super) struct ObjectReader<'a> {
 pub(super) struct DocumentSummary {
     /// The answer had `items`.
     pub(super) list: bool,
-    /// It, or a List in it, may be a part of a longer List: `metadata` names a next page, or items that remain.
+    /// The answer, or a List in it, may be a part of a longer List: `metadata` names a next page, or items that remain.
     pub(super) part: bool,
     /// The answer, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
     pub(super) cut: bool,
@@ -178,7 +178,7 @@ impl ItemsRead {
                 }
             }
             Value::Mapping(_) => sink(kind, Ok(item)),
-            // An item that is not an object does not affect the others.
+            // Only this item is refused: a wrong item does not affect the others.
             other => sink(kind, Err(format!("items[{index}] is {}, wanted a Kubernetes object", other.in_words()))),
         }
     }

@@ -98,9 +98,10 @@ const MOST_CASES: usize = 256;
 /// An assumption, the choices of its case, and the number of the loss in this case: zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
-/// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is the
-/// reason for several assumptions. Two comparisons have no cases and no loss, so they need no fold: `Assumptions::agree` compares one
-/// property of the assumptions, and `if_served` of the rules adds a doubt to a verdict that needs neither addresses nor assumptions.
+/// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is
+/// the reason for several assumptions. Two comparisons have no cases and no loss, so they need no fold.
+/// `Assumptions::agree` compares one property of the assumptions. `if_served` of the rules adds a doubt to a verdict
+/// that needs neither addresses nor assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
@@ -237,9 +238,9 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node, or at some addresses: whatever the settings are if this is certain, otherwise with the
-    /// assumed settings, otherwise with the settings that serve this node. A socket at every address meets a served address, whatever
-    /// `nodePortAddresses` lists.
+    /// The loss of a socket at every address of this node, or at some addresses. A loss with all settings is certain.
+    /// Otherwise the loss with the assumed settings counts, otherwise the loss with the settings that serve this node.
+    /// A socket at every address meets a served address, whatever `nodePortAddresses` lists.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,

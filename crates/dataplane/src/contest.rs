@@ -58,14 +58,14 @@ enum Redirected {
 }
 
 /// The order of the claims in nftables mode is not visible.
-const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have the same priority: the newest chains come first, and kube-proxy makes its chains again at each start";
+const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
 
 /// The order of two Services is not visible.
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 /// The outcome of packets to a load balancer's address that is on no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
 /// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
-const OTHER_PORTS: &str = "a Service has this address from a load balancer, and no device of Cilium has the address: if Cilium assigned the address, Cilium drops packets to the address's other ports";
+const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
 /// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

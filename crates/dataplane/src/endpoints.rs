@@ -175,7 +175,7 @@ fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: b
 /// Properties of a Service that only Cilium knows.
 const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of this Service";
 const OF_ENVOY: &str = "belongs to an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: with Cilium, Envoy answers for this Service";
-const OF_NO_NODE: &str = "has an endpoint without a nodeName (for Cilium it is on every node, for kube-proxy on none), or an endpoint that serves and terminates, which an old kube-proxy does not use";
+const OF_NO_NODE: &str = "has an endpoint without a nodeName (only Cilium uses the endpoint), or an endpoint that serves and terminates (an old kube-proxy does not use it)";
 
 const OF_VERSION: &str =
     "has endpoints that serve and terminate: kube-proxy uses such endpoints since 1.26, and its version is not known";

@@ -117,7 +117,7 @@ fn refused_beside(service: &Service, rival: Option<&Service>) -> Gap {
     let title = |it: &Service| format!("{}/{}", it.namespace, it.name);
     let Some(rival) = rival else {
         let detail = format!(
-            "too many Services have an address of Service {}: Portreeve cannot compare all ports, and Cilium serves no port of a Service that has a port of another one",
+            "too many Services have an address of Service {}, so not all ports were compared: if two have a common port, Cilium serves only the first Service",
             title(service)
         );
         return Gap::new(Source::Services, Why::TooMuch, detail);

@@ -22,8 +22,8 @@ pub enum Own {
     Yes,
     /// The socket belongs to another process.
     No,
-    /// Not known: the proxy did not answer, and the owner of this socket may be a proxy that opens NodePorts, or has a socket on the
-    /// proxy's own port.
+    /// Not known: the proxy did not answer, and the socket's owner may be the proxy. The owner may open NodePorts, or
+    /// has a socket on the proxy's own port.
     Unknown,
 }
 
@@ -113,10 +113,10 @@ impl<'a> Proxy<'a> {
             Err(gap) => return gap.clone(),
         };
         if held && cgroup(socket).is_some_and(|it| it.pod.is_some()) {
-            let detail = "the pod that listens here listens on all NodePorts that no other process has: the pod may be the proxy, for example of OVN-Kubernetes";
+            let detail = "this pod listens on all NodePorts that no other process has: the pod may be the proxy, for example of OVN-Kubernetes";
             return Gap::new(Source::ProxyProcess, Why::Ambiguous, detail);
         }
-        let detail = "the process that listens here listens on all NodePorts that no other process has, or on the proxy's own port: the process may be the proxy";
+        let detail = "this process listens on all NodePorts that no other process has, or on the proxy's own port: the process may be the proxy";
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 
@@ -196,9 +196,10 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
     process_matches || cgroup_matches
 }
 
-/// The owners with a listening socket on most allocated NodePorts, and on each one that no other process blocks; with their
-/// number. Free ports prove that there is no such proxy: it opens each port when the port is allocated. It may be about to open one, or a
-/// few of many. A proxy runs as root, so another user's process is no such owner. Without a cluster there are no NodePorts.
+/// The owners with a listening socket on most allocated NodePorts, and on each NodePort that no other process blocks;
+/// with their number. Free ports prove that there is no such proxy: a proxy opens each port when the port is allocated,
+/// but may be late with a few of many. A proxy runs as root, so another user's process is no such owner. Without a
+/// cluster there are no NodePorts.
 ///
 /// # Errors
 ///

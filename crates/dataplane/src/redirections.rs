@@ -43,8 +43,9 @@ impl<'a> Redirections<'a> {
         self.by_port.ports()
     }
 
-    /// The redirections of one port without a living pod, and whether the kernel may evaluate each before those of the living pods. None while
-    /// a pod that wants the port has no address yet: each redirection may belong to it.
+    /// The redirections of one port without a living pod, and whether the kernel may evaluate each before the
+    /// redirections of living pods. None while a pod that wants the port has no address yet: each redirection may
+    /// belong to this pod.
     pub fn left_behind(&self, port: Port) -> Vec<(&'a Redirection, bool)> {
         if self.is_awaited(port) {
             return Vec::new();

@@ -10,9 +10,10 @@ use portreeve_facts::{
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
-/// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`; then who answers on the
-/// primary, the second and both loopback addresses with usable, no, and only remote endpoints:
-/// L the listener, P a pod, R refused, T timed out; remote and node for the non-loopback ones.
+/// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`, and the answers with usable,
+/// without, and with only remote endpoints. Each text has the answerers on the primary, the second and both loopback
+/// addresses. L is the listener, P a pod, R refused, T timed out. An address other than loopback has two letters: of
+/// remote clients and of the node.
 const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
     (Mode::Iptables, &[], true, ["PP PP P L", "RR RR R R", "TP TP P T"]),
     (Mode::Iptables, &[], false, ["PP PP L L", "RR RR R R", "TP TP T T"]),

@@ -1,4 +1,4 @@
-//! Kubernetes objects, reduced to what rules use. Text from tenants is already cleaned and bounded.
+//! Kubernetes objects, reduced to the fields that rules use.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -205,10 +205,11 @@ impl ForCilium {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
-    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when it last became their leader. kube-vip 0.5.0 to 1.0.3
-    /// writes it in ARP mode, 1.0.4 to 1.2.3 in BGP mode, too, where each node may write its own name (`updateStatus` in
-    /// `pkg/manager/services.go`, since 1.0 `pkg/services/services.go`). Before 0.8.0 it is the name of the host, since then
-    /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`): either may differ from the Node's name.
+    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when it last became their leader. kube-vip
+    /// 0.5.0 to 1.0.3 writes the annotation in ARP mode. 1.0.4 to 1.2.3 also write it in BGP mode, in which each node
+    /// may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0 `pkg/services/services.go`).
+    /// Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is `vip_nodename`, or else the name of the
+    /// host (`pkg/manager/manager.go`). Either may differ from the Node's name.
     pub host: Option<String>,
     /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB gave the addresses; until 0.13.12
     /// `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes it with the address and removes it with

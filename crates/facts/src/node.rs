@@ -107,8 +107,8 @@ impl KernelFacts {
         }
     }
 
-    /// Gives the count of ephemeral ports the settings of this snapshot, if an earlier version recorded the count.
-    /// Whoever changes settings calls this before.
+    /// Gives the count of ephemeral ports the settings of this snapshot, if an earlier version recorded the count. Call
+    /// this function before a change of settings.
     pub fn record_extent(&mut self) {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;
@@ -128,8 +128,8 @@ impl KernelFacts {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
-    /// Replaces the facts of one source with those of `other`. Only a source that [walks connections](Source::walks_connections) can come
-    /// from another snapshot.
+    /// Replaces the facts of one source with the facts of `other`. Only a source that [walks
+    /// connections](Source::walks_connections) can come from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -159,8 +159,8 @@ pub struct NodeQuery {
     /// Local ports that a server needs and may lack. If no process listens on such a port, the scan reads more of its
     /// clients: whether their peers are servers, and which sockets are bound to the port without listening.
     pub contested: PortSet,
-    /// Whether the scan also looks for clients on ports outside the ephemeral range, which a program must have bound by number. On a host
-    /// with many connections this costs more than all other facts.
+    /// Whether the scan also searches for clients on ports outside the ephemeral range, which a program must have bound
+    /// by number. On a host with many connections this costs more than all other facts.
     pub bound_on_purpose: bool,
     /// Ports on which masqueraded flows are counted. Empty if no rule needs the count: counting takes about a microsecond
     /// for each such flow of the node.
@@ -216,7 +216,7 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// The sockets of TCP, in TIME_WAIT too, or those of UDP if these are more. One destination has no more.
+    /// The number of TCP sockets, in TIME_WAIT too, or of UDP sockets if these are more. One destination has no more.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -290,17 +290,19 @@ pub struct Link {
     pub name: String,
     /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
     pub kind: Option<String>,
-    /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel opens
-    /// the port in another network namespace, in which the link was made. WireGuard's is never read: the kernel tells the port only
-    /// with CAP_NET_ADMIN, and together with the private key (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
+    /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel
+    /// opens the port in another network namespace, in which the link was made. The port of WireGuard is never read:
+    /// the kernel reports the port only with CAP_NET_ADMIN, and together with the private key
+    /// (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
     /// How the kernel opens this port. Earlier versions did not read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
     /// The master link, e.g. a VRF or a bridge.
     pub master: Option<u32>,
-    /// Whether it is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port: to set the tunnel up opens the
-    /// port, and fails with EADDRINUSE if another socket has it (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
+    /// Whether the link is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port. When a
+    /// tunnel is set up, the kernel opens the port, and fails with EADDRINUSE if another socket has it
+    /// (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Pods, reduced to what rules use.
+//! Pods, reduced to the fields that rules use.
 
 use std::{
     fmt,
@@ -89,7 +89,7 @@ impl Pod {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
 
-    /// Whether this is the pod's `namespace/name`.
+    /// Whether `name` is the `namespace/name` of this pod.
     pub fn is_named(&self, name: &str) -> bool {
         name.split_once('/') == Some((&self.namespace, &self.name))
     }

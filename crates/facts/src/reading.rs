@@ -224,7 +224,7 @@ pub enum Why {
     TooMuch,
     /// The fact can have several values, and the verdict depends on the value.
     Ambiguous,
-    /// Only a bound of the number is known, and the verdict depends on the number.
+    /// Only a bound of a count is known, and the verdict depends on the count.
     NotCounted,
 }
 

@@ -98,7 +98,7 @@ impl Cgroups {
         self.mount.as_deref().map_err(Clone::clone)
     }
 
-    /// Whether the mount shows every cgroup of the node, and not only those of a container.
+    /// Whether the mount shows every cgroup of the node, and not only the cgroups of a container.
     pub fn is_whole(&self) -> bool {
         self.whole
     }

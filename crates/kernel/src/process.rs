@@ -295,7 +295,8 @@ pub fn sees_the_node(proc: &Path) -> bool {
 /// Whether a `/proc` belongs to a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace
 /// of that `/proc`: two numbers mean two namespaces.
 pub fn is_outside(status: &str) -> bool {
-    // This is not `procfs_core`'s `Status`: that needs a dozen other lines, and a sandbox may leave one of them out.
+    // This is not `procfs_core`'s `Status`: `Status` needs a dozen other lines, and a sandbox may leave one of them
+    // out.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
@@ -311,8 +312,8 @@ pub fn socket_inode(link: &str) -> Option<u64> {
 }
 
 /// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, also parentheses. This is not
-/// `procfs_core`'s `Stat`: it panics on a line with misplaced parentheses, and this line is read for every process of a
-/// node.
+/// `procfs_core`'s `Stat`: `Stat` panics on a line with misplaced parentheses, and this line is read for every process
+/// of a node.
 pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -337,8 +338,8 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. This is not `procfs_core`'s `Limits`. That takes the end of
-/// a partial read for the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
+/// The soft limit in `Max open files  1024  524288  files`. This is not `procfs_core`'s `Limits`: `Limits` treats the
+/// end of a partial read as the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

@@ -66,10 +66,10 @@ impl Open {
         }
     }
 
-    /// Whether this could hide a finding of at least this severity. Then a check without findings is not clear.
+    /// Whether this input could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
     /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged makes the result unknown, with three exceptions: the profile lacks the
+    /// - A port or an object that was not judged makes the result unknown. The exceptions are: the profile lacks the
     ///   right; the kernel does not report this about processes and pods; a pod holds all NodePorts, because
     ///   OVN-Kubernetes programs Services so.
     /// - A rule that could not judge at all makes the result unknown if its input failed. These are no failures: a right that the profile

@@ -114,7 +114,7 @@ struct ProtocolEntry {
     protocol: Protocol,
     /// All claimants of the port, in the order in which the kernel checks them for a new connection.
     claimants: Vec<ClaimantEntry>,
-    /// Other users of the number, which get no new connections.
+    /// Other users of the same port number: connections, Services and servers that get no new connections.
     beside: Vec<BesideEntry>,
     /// Who answers, by vantage point; addresses with the same answer share an entry.
     answers: Vec<AnswerEntry>,
@@ -136,7 +136,7 @@ struct BesideEntry {
     /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
     /// or an external address of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
     kind: &'static str,
-    /// The user of the number, as text.
+    /// The user of the port number, as text.
     name: String,
     /// The effect on a server or a Service that wants the port, as text.
     detail: String,

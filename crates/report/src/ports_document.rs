@@ -111,7 +111,7 @@ pub(super) struct PortsEntry {
     last: u16,
     /// The use of the ports.
     state: PortState,
-    /// The Service that has the number, `namespace/name`.
+    /// The Service that has the port as a nodePort or healthCheckNodePort, `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     service: Option<String>,
     /// The user of the port besides the proxy, as text.
@@ -151,8 +151,8 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
     write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// Whether these free ports are all of the wanted ones, and no unread input may use one of them. A port for a server on a node needs the
-/// pods' hostPorts, requested or not.
+/// The result of `suggest`: clear if these are all wanted ports, and all inputs that may use one of them were read. A
+/// port for a server on a node needs the pods' hostPorts, requested or not.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
     let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));

@@ -125,7 +125,7 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this makes the result unknown. A right that the profile lacks does not.
+    /// Whether this unknown answer makes the result unknown. A right that the profile lacks does not.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,
@@ -218,7 +218,7 @@ pub struct WhatIf {
     /// Ports whose answers are not known.
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
-    /// The inputs without which rules were not judged, and which do not make the result unknown.
+    /// The missing inputs of unjudged rules, if they do not make the result unknown.
     excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }

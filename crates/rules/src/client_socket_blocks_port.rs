@@ -141,8 +141,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         is_own.then(|| container.as_ref().and_then(needs) != Some(false))
     }
 
-    /// Whether the holder of a socket is a container without a server on this port, so it accepted no connection there: another
-    /// container of the pod, or a pod of another workload.
+    /// Whether the holder of a socket is a container without a server on this port: another container of the pod, or a
+    /// pod of another workload. Such a container accepted no connection there.
     fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
         if let Some(is_its) = self.is_of_its_container(socket) {
             return !is_its;

@@ -295,23 +295,31 @@ impl<'a> Node<'_, 'a> {
         let cilium = self.snapshot.is_in(Mode::Cilium);
         let ends = match (severity, ipvs, socket.protocol, socket.state) {
             (Severity::Critical, ..) if cilium => {
-                "the connection hangs, because Cilium treats packets from outside as a new client"
+                "the connection hangs, because Cilium treats packets from outside as a new connection"
             }
-            _ if cilium => "answers from outside this node do not arrive, because Cilium treats them as a new client",
+            _ if cilium => {
+                "answers from outside this node do not arrive, because Cilium treats the answers as a new connection"
+            }
             (Severity::Critical, _, Protocol::Udp, _) => {
-                "ipvs treats the answers as new clients and sends them to a pod"
+                "ipvs treats the answers as new connections and sends the answers to a pod"
             }
             (Severity::Critical, ..) => {
-                "the connection hangs, because ipvs treats the answer as a new client and sends it to a pod"
+                "the connection hangs, because ipvs treats the answer as a new connection and sends the answer to a pod"
             }
-            (Severity::Warning, true, Protocol::Udp, _) => "if the program waits for answers, ipvs sends them to a pod",
-            (Severity::Warning, true, ..) => "ipvs will treat the answer as a new client and send it to a pod",
-            (Severity::Warning, ..) => "the proxy may treat answers to this socket as new clients",
+            (Severity::Warning, true, Protocol::Udp, _) => {
+                "if the program waits for answers, ipvs sends the answers to a pod"
+            }
+            (Severity::Warning, true, ..) => {
+                "ipvs will treat the answer as a new connection and send the answer to a pod"
+            }
+            (Severity::Warning, ..) => "the proxy may treat answers to this socket as new connections",
             (Severity::Info, ..) if self.addressed.assumptions.mode.is_err() => {
-                "in iptables and nftables mode the connection works while conntrack has an entry for it; in other modes it may hang"
+                "in iptables and nftables mode the connection works while conntrack has an entry for the connection; in other modes the connection may hang"
             }
             (Severity::Info, true, ..) => "the connection works until the program has to reconnect",
-            (Severity::Info, ..) => "the connection works as long as the kernel's conntrack has an entry for it",
+            (Severity::Info, ..) => {
+                "the connection works as long as the kernel's conntrack has an entry for the connection"
+            }
         };
         let whose = match hit.claim {
             Some(Claim { service, port, part: Part::NodePorts }) => {

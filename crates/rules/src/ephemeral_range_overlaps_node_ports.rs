@@ -105,8 +105,8 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
 
 /// NodePorts are safe, and ports of servers are not.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
-    let sentence = "The ephemeral port range covers ports that servers of this node need, and some of these ports \
-                    are not reserved: while an outgoing connection uses such a port, its server cannot start.";
+    let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
+                    while an outgoing connection uses such a port, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));

@@ -321,7 +321,7 @@ impl Here<'_, '_> {
     ) -> Evidence {
         let owner = owner_name(self.snapshot, &socket.owner);
         let sentence = format!(
-            "{}: new connections to its port {}/{}, where {owner} listens, go to the Service instead.",
+            "{}: new connections to its port {}/{} go to the Service, and not to {owner}, which listens there.",
             self.opening(claim, owners),
             port.port,
             port.protocol,
@@ -387,9 +387,10 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So at most this number of
-/// addresses of other Nodes is judged, InternalIPs first: all addresses together are one finding, which is as severe as the worst. Every
-/// address of this node is judged, because a process may listen there.
+/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So
+/// at most this number of addresses of other Nodes is judged, InternalIPs first. All addresses together are one
+/// finding, which is as severe as the worst address. Every address of this node is judged, because a process may listen
+/// there.
 fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (is_on_link(snapshot, owned.0.ip), owned)).collect();

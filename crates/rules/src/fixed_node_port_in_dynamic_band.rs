@@ -81,7 +81,7 @@ fn no_managed_fields() -> Gap {
 fn evidence(service: &Service, port: &ServicePort, number: u16) -> Evidence {
     let name = service_port(service, &port.name);
     let summary = format!(
-        "nodePort {number}/{} of {name} was chosen by a person, but lies in the dynamic band: the API server may give this number to another Service first.",
+        "A person chose nodePort {number}/{} of {name} in the dynamic band: the API server may give this number to another Service first.",
         port.protocol
     );
     Evidence::new(Severity::Info, summary)

@@ -129,7 +129,8 @@ impl NodeReservation {
         range_in_words(&self.range)
     }
 
-    /// Whether both nodes have the same values.
+    /// Whether two nodes have the same NodePort range with its source, ephemeral range, reserved ports and exposed ports, and the same
+    /// input was not read. The name and `allocated` may differ.
     pub fn is_like(&self, other: &Self) -> bool {
         let range = |it: &Self| (it.range.range, it.range.source);
         let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
@@ -202,7 +203,7 @@ impl FleetReservation {
         match self.nodes.iter().find(|node| !node.bears(&list.ports)) {
             None => Ok(()),
             Some(node) => Err(format!(
-                "a list with all reserved ports of all nodes would leave {} ports for outgoing connections of {}, but {FEWEST_LEFT} are needed: make the NodePort range narrower, or leave nodes out with --node{}",
+                "a list for all nodes would leave {} ports for outgoing connections of {}, but {FEWEST_LEFT} are needed: make the NodePort range narrower, or select fewer nodes with --node{}",
                 node.choosable().minus(&list.ports).len(),
                 name(node),
                 most(),

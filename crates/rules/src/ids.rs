@@ -54,12 +54,12 @@ pub enum Kind {
     State(&'static str),
 }
 
-/// What decides between two claims.
+/// The part that decides between two claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arbiter {
     /// The data plane: who gets a new connection to a port of an address.
     Packets,
-    /// The kernel: who may have a port for itself.
+    /// The kernel: which socket has a port for itself.
     Bind,
     /// The scheduler: which pod a node may have.
     Scheduler,
@@ -72,7 +72,7 @@ pub enum Arbiter {
 }
 
 impl fmt::Display for Kind {
-    /// A cell of the column *decided by*.
+    /// The text in the column *decided by*.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Pair(Packets) => "data plane",
@@ -322,10 +322,10 @@ pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     ],
 };
 
-/// The API server refuses a field with a port.
+/// The API server refuses an object because of a port field.
 pub static PORT_FIELD_REFUSED: Id = Id {
     name: RuleId("port-field-refused"),
-    title: "The API server does not accept a field with a port",
+    title: "The API server refuses an object because of a port field",
     page: include_str!("pages/port-field-refused.md"),
     variants: &[
         of("node-port", State("one object"), &[Warning]),

@@ -89,11 +89,11 @@ struct Known<'a> {
     own_name: &'a str,
     /// This node's addresses on other links: they are the node's own, even if its name is not known.
     own: HashSet<IpAddr>,
-    /// Cluster IPs, and claims on the addresses of the device.
+    /// The cluster IPs of Services, and their claims on addresses of the ipvs device.
     services: Result<Claims<'a>, Gap>,
 }
 
-/// The claims of Services on the addresses of the device.
+/// The cluster IPs of Services, and their claims on addresses of the ipvs device.
 struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.

@@ -282,14 +282,14 @@ impl Blocked<'_, '_> {
         let lacks = match (self.is_in_every_way(socket), self.is_failing()) {
             (true, true) => format!("the pod cannot listen on {port}/{protocol}"),
             (true, false) => format!(
-                "the pod cannot listen on {port}/{protocol} unless the process and the pod share the port (SO_REUSEPORT)"
+                "the pod can listen on {port}/{protocol} only if the process and the pod share the port (SO_REUSEPORT)"
             ),
             (false, _) if protocol == Protocol::Udp => {
                 format!(
-                    "the pod cannot listen on {port}/{protocol} of every address unless the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)"
+                    "the pod can listen on {port}/{protocol} with a socket for all addresses only if the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)"
                 )
             }
-            (false, _) => format!("the pod cannot listen on {port}/{protocol} of every address"),
+            (false, _) => format!("the pod cannot listen on {port}/{protocol} with a socket for all addresses"),
         };
         let of = match self.of {
             PortOf::Pod(Pod { namespace, name, .. }) => {

@@ -60,7 +60,7 @@ fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
 fn evidence(snapshot: &Snapshot, port: u16, names: &[&str]) -> Evidence {
     let tunnels = listed(names);
     let sentence = format!(
-        "Masquerade may give a UDP connection the source port {port}, the port of tunnel {tunnels}: NOTRACK rules hide this port from conntrack, and the answers are lost."
+        "Masquerade may give a UDP connection the port {port} of tunnel {tunnels}: NOTRACK rules hide this port from conntrack, and the answers are lost."
     );
     Evidence::new(Severity::Info, sentence)
         .variant("tunnel")

@@ -11,9 +11,9 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"]
 /// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
 /// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// The share in use, per cent, from which some new connections fail: the kernel tries some 240 ports of the range, and drops the packet if
-/// another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98 % that is one connection of
-/// a hundred, at 99 % one of ten, and at 95 % none of a hundred thousand.
+/// The share in use, per cent, from which some new connections fail. The kernel tries some 240 ports of the range, and
+/// drops the packet if another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random
+/// places). At 98 % one connection of a hundred fails, at 99 % one of ten, and at 95 % none of a hundred thousand.
 const FULL: u32 = 98;
 /// The share for an assumed range: few ports are close together by chance.
 const DENSE: u32 = 95;

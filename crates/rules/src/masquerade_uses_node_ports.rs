@@ -72,8 +72,8 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
 }
 
 fn by_iptables(snapshot: &Snapshot, severity: Severity, value: &str, place: &str) -> Evidence {
-    let summary = "iptables masquerades connections of pods for Cilium, and may give them a NodePort as source port: Cilium \
-                   sends their answers to a pod of the Service, and these connections time out.";
+    let summary = "iptables may masquerade a pod's connection with a NodePort as source port: Cilium then sends the answers \
+                   to the Service, and the connection times out.";
     Evidence::new(severity, summary)
         .in_cluster()
         .variant("cilium")
@@ -106,7 +106,7 @@ fn verdict(snapshot: &Snapshot, services: &[Arc<Service>], servers: &[VirtualSer
     Ok(match hanging.first() {
         _ if !taken.is_empty() => Verdict::Problem(evidence(snapshot, services, &taken)),
         Some(flow) => unknown(format!(
-            "a masqueraded connection from {}, a NodePort, has no answer: its server is silent, or ipvs sent the answer to a pod and has no record of it",
+            "a masqueraded connection from {}, a NodePort, has no answer: the server is silent, or ipvs sent the answer to a pod and has no record",
             place(flow.translated)
         )),
         None if masquerade.beyond > 0 => {
@@ -136,7 +136,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
         .collect();
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let is_own = |ip: IpAddr, it: &Interfaces| it.addresses.iter().any(|address| address.ip == ip);
-    let summary = "ipvs treats answers to masqueraded connections as new clients of a Service, because their source port on this node is its NodePort: these connections hang.";
+    let summary = "Some masqueraded connections have a NodePort as source port: ipvs treats the answers as new connections to the Service, and the masqueraded connections hang.";
     let mut evidence = Evidence::new(Severity::Critical, summary);
     for Taken { flow, connection } in taken.iter().take(MOST_SOCKETS) {
         let MasqueradedFlow { protocol, source, translated, server } = flow;

@@ -152,7 +152,7 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let claim =
         |it: &ExternalAddress<'_>| format!("{}/{} ({} {})", it.service.namespace, it.service.name, it.field, it.ip);
     evidence = evidence.and_more("address", held.len(), MOST_LISTED).list("claimed by", claims.iter().map(claim));
-    let cause = "if the address is not a virtual address that moves between nodes: find the program that adds the address, such as kube-vip, keepalived or a network configuration, and configure it not to do so";
+    let cause = "if the address does not move between nodes: remove the address from the configuration that adds it, for example of kube-vip, keepalived or the network";
     let mut peers: Vec<String> = held.iter().take(MOST_LISTED).map(Held::another_address).collect();
     peers.dedup();
     if let Some(first) = peers.first_mut() {

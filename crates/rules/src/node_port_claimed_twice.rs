@@ -263,7 +263,7 @@ impl Claim<'_> {
     }
 }
 
-/// Another claim to the number.
+/// Another claim to the nodePort.
 #[derive(Clone, Copy)]
 enum Other<'a> {
     Claim(Claim<'a>),

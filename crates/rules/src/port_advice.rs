@@ -1,4 +1,4 @@
-//! Advice about one port: what is wrong there, how clients reach it, and how another Service gets its number.
+//! Advice about one port: its problems, the way of clients to it, and how another Service gets its number.
 //!
 //! Each piece of advice begins with its case, because the user's reason for the query is not known.
 

@@ -222,10 +222,10 @@ fn evidence(
     let over = demand.all() > descriptors.limit;
     let summary = match over {
         true => {
-            "The proxy opens a socket for every NodePort and needs more file descriptors than its limit allows: it no longer updates Services on this node, in at least one address family."
+            "The proxy opens a socket for every NodePort, and needs more file descriptors than allowed: in at least one family, it no longer updates Services."
         }
         false => {
-            "The proxy opens a socket for every NodePort and needs nearly as many file descriptors as its limit allows: at the limit, it no longer updates Services on this node."
+            "The proxy opens a socket for every NodePort, and needs nearly all its file descriptors: at the limit, it no longer updates Services on this node."
         }
     };
     let lost: &[Vantage] = if over { &[Vantage::Remote, Vantage::Node, Vantage::Pods] } else { &[] };

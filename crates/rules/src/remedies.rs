@@ -203,7 +203,7 @@ fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
     )))
 }
 
-/// Ends what outlived its pod.
+/// Ends a process that outlived its pod.
 fn end_gone(uid: &str, port: &str) -> Remedy {
     let containers = Step::command(format!("crictl ps -a --label io.kubernetes.pod.uid={}", shell_word(uid)))
         .lasting("list with crictl the containers that remain of that pod");
@@ -300,9 +300,9 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
 /// Removes the rules of all proxy modes of kube-proxy.
 ///
 /// Cilium as kube-proxy's replacement loses nothing, but a kube-proxy that runs loses all its rules. The command clears all of
-/// IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also what is `of_others`.
+/// IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also virtual servers of other programs (`of_others`).
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
-    const AGAIN: &str = "again if it ends with an error";
+    const RUN: &str = "run kube-proxy --cleanup, and after an error run it again";
     let caution = of_others.then(|| {
         Step::advice(
             "find the programs that own the other virtual servers in `ipvsadm --list --numeric`: the next command clears all of IPVS",
@@ -312,14 +312,13 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
         (present != Some(Mode::Cilium)).then_some("restart kube-proxy: the rules of its current mode were removed too");
     let lasting = match restart {
         Some(_) => {
-            format!(
-                "kube-proxy --cleanup, {AGAIN}, then restart kube-proxy: the cleanup removes the rules of its current mode too"
-            )
+            format!("{RUN}; then restart kube-proxy, because the cleanup also removes the rules of its current mode")
         }
-        None => format!("kube-proxy --cleanup, {AGAIN}"),
+        None => RUN.to_owned(),
     };
     let command = Step::command("kube-proxy --cleanup").lasting(lasting).with(Effect::CleanUp(None));
-    let steps = caution.into_iter().chain([command, Step::advice(format!("run it {AGAIN}"))]);
+    let steps =
+        caution.into_iter().chain([command, Step::advice("if the command ends with an error, run the command again")]);
     steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
 

@@ -40,7 +40,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
         let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
         can_be_typed.then(|| set(Effect::Reserve(all)))
     };
-    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or move servers to ports outside ip_local_port_range: the two ranges together leave too few ports for outgoing connections";
+    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or move servers out of ip_local_port_range: too few ports are left for outgoing connections";
     write(&all).unwrap_or_else(|| {
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
         let allocated = round.allocated().into_iter().flat_map(|all| all.keys().copied());

@@ -230,10 +230,16 @@ fn difference(one: &Link, other: &Link) -> String {
     }
     match (is_external(one), is_external(other)) {
         (true, false) => {
-            format!("{} is external, and gets the packets of every VNI; {} is not external", one.name, other.name)
+            format!(
+                "{} has the option `external`, and gets the packets of every VNI; {} has no such option",
+                one.name, other.name
+            )
         }
         (false, true) => {
-            format!("{} is external, and gets the packets of every VNI; {} is not external", other.name, one.name)
+            format!(
+                "{} has the option `external`, and gets the packets of every VNI; {} has no such option",
+                other.name, one.name
+            )
         }
         _ => "their receive options differ".to_owned(),
     }
@@ -312,7 +318,10 @@ mod tests {
         for value in [
             ("down", "vxlan.calico: vxlan, external, IPv4, IPv6"),
             ("up", "swarm0: vxlan, id 4096, IPv4"),
-            ("not shared", "vxlan.calico is external, and gets the packets of every VNI; swarm0 is not external"),
+            (
+                "not shared",
+                "vxlan.calico has the option `external`, and gets the packets of every VNI; swarm0 has no such option",
+            ),
         ] {
             assert!(evidence.values.contains(&(value.0, value.1.to_owned())), "{value:?} {evidence:#?}");
         }

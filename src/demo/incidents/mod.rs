@@ -1,4 +1,4 @@
-//! The five incidents: what each sets up, and what must be found.
+//! The five incidents: the setup and the expected findings of each.
 
 mod crowded_range;
 mod lost_node;

@@ -50,7 +50,7 @@ fn scene(steps: &Steps) -> Scene {
         }
     }
     if steps.has(&PROXY) {
-        // kube-proxy sets this in iptables mode; it makes 127.0.0.1 a way to a NodePort.
+        // kube-proxy sets `route_localnet` in iptables mode; then a NodePort answers on 127.0.0.1.
         scene.sysctls.push(("conf/all/route_localnet", "1"));
         scene.parts.push(Part::proxy(Mode::Iptables, CURRENT));
     }

@@ -31,7 +31,7 @@ const HEAD: &str = "# Threads
 
 Public threads about port conflicts. A thread is *served* if Portreeve names the conflict or the claim, its owner and a
 remedy, on that node or with those manifests. For each served thread a test makes the conflict, with other names and
-addresses, and cannot pass without all three. The test has the number of the thread in its name, and the symptom in its
+addresses, and passes only with all three. The test has the number of the thread in its name, and the symptom in its
 comment: `tests/anywhere/threads`. Each other thread has its symptom and its reason here.
 
 The threads are search results, and no statistical sample: people report failed installations more often than silent

@@ -330,7 +330,7 @@ fn an_object_that_is_there_again_is_counted() {
     let twice = web.clone() + &service("web", "nodePort: 30081");
     assert_eq!(again(&twice), 1);
     assert_eq!(again(&(web.clone() + &service("shop/web", "nodePort: 30081"))), 0);
-    // Two of one generated name are two objects.
+    // Two objects with one generated name are two objects.
     assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
     let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
     let row = "repeated         1 object with the kind, namespace and name of an earlier object; run lint once";

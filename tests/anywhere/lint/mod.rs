@@ -69,7 +69,7 @@ pub(crate) fn sentence(manifest: &str, rule: &str, arguments: &[&str]) -> String
     finding["summary"].as_str().expect("a sentence").to_owned()
 }
 
-/// A Service on lines 1 to 6; the first port is on line 6, where its nodePort begins at column 27.
+/// A Service on lines 1 to 6. The first port is on line 6, and its nodePort begins at column 27.
 pub(crate) fn service(name: &str, port: &str) -> String {
     let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
     format!(

@@ -22,7 +22,7 @@ fn a_node_port_needs_a_type_that_has_one() {
     }
     assert_eq!(
         sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
-        "nodePort 30080/tcp of Service default/web is set in a Service of type ClusterIP: the API server refuses that."
+        "nodePort 30080/tcp of Service default/web is set in a Service of type ClusterIP: the API server refuses the object."
     );
     // No Service has its number.
     let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");
@@ -86,7 +86,7 @@ fn a_pod_has_a_port_of_the_node_once() {
     ] {
         assert_eq!(daemon(false, &two(other)), NOTHING, "{other}");
     }
-    // In the host's network each containerPort becomes one.
+    // In the host's network each containerPort becomes a hostPort.
     let both = "containers: [{ports: [{containerPort: 8080}]}, {ports: [{containerPort: 8080}]}]";
     assert_eq!(daemon(true, both).len(), 1);
     assert_eq!(daemon(false, both), NOTHING);

@@ -72,7 +72,7 @@ fn a_number_that_one_service_writes_twice_is_told_once_at_each_field() {
     assert!(second.contains("of default/dns port b is also nodePort of default/dns port a:"), "{second}");
 }
 
-/// As charts render a value that nobody set: the key stays, without a number.
+/// A chart renders a value that no user set: the key stays, without a number.
 #[test]
 fn a_node_port_that_is_empty_or_zero_is_no_number() {
     let rendered = |number: &str| {
@@ -174,7 +174,7 @@ fn a_written_number_in_the_dynamic_band_is_information() {
     // A small range has no bands, and a wide range has another static band.
     assert_eq!(found(&manifest, &["--node-port-range", "30080-30090"]), NOTHING);
     assert_eq!(found(&manifest, &["--node-port-range", "30000-34095"]), NOTHING);
-    // An object from a cluster shows who chose the number.
+    // An object from a cluster shows whether a person chose the number.
     let chosen = manifest.replace("{name: web,", "{name: web, uid: u, managedFields: [],");
     assert_eq!(found(&chosen, &[]), NOTHING);
 }

@@ -1,9 +1,9 @@
 //! Snapshots of earlier versions are judged as they were judged then.
 //!
-//! `v1/NAME.json` is a snapshot, `v1/NAME.findings.json` the findings that `check --snapshot FILE -o json` gave when it was recorded, without
-//! the sentences: a summary, a remedy and the detail of a gap may be worded anew, and `renamed.rs` says what findings were called then.
-//! The pairs are never recorded again: a
-//! change of a verdict is made here by hand, and its reason belongs into the changelog.
+//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings that `check --snapshot FILE -o json` gave
+//! when the pair was recorded. The sentences are not compared: a summary, a remedy and the detail of a gap may be
+//! worded anew. `renamed.rs` has the old names of findings. The pairs are never recorded again: a person changes a
+//! verdict here by hand, and writes the reason into the changelog.
 
 mod names;
 mod renamed;

@@ -1,4 +1,4 @@
-//! What iptables masquerades for Cilium may leave with a source port that is a NodePort.
+//! A connection that iptables masquerades for Cilium may leave with a NodePort as source port.
 
 use portreeve_facts::{Mode, Netfilter, Protocol, Reading};
 
@@ -57,7 +57,7 @@ fn cilium_23539() -> Served {
 }
 
 /// Thread: cilium/cilium#23604
-/// Symptom: iptables chooses source ports inside the NodePort range, and Cilium treats the answers as new clients
+/// Symptom: iptables chooses source ports inside the NodePort range, and Cilium treats the answers as new connections
 /// Says: `masquerade-source-ports` names the setting and the range
 #[test]
 fn cilium_23604() -> Served {

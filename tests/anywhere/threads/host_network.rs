@@ -109,7 +109,7 @@ fn troubleshoot_849() -> Served {
         .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
         .advises("if no program needs the socket unit, `systemctl disable --now console.socket`");
     world.is_silent("host-network-port-taken/listener");
-    // Where the kernel has no BPF for control groups, the unit is not known.
+    // If the kernel has no BPF for control groups, the unit is not known.
     world
         .listens("[::]:9090", in_unit("/init.scope", "systemd"))
         .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "systemd")

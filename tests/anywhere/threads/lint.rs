@@ -9,7 +9,7 @@ use crate::{
     named::is_of,
 };
 
-/// What `lint` says of a manifest next to a cluster.
+/// The output of `lint` about a manifest next to a cluster.
 fn lint(manifest: &str, cluster: &str) -> String {
     let files = folder(&[("rendered.yaml", manifest), ("cluster.yaml", cluster)]);
     let arguments = ["lint", "rendered.yaml", "--against", "cluster.yaml"];

@@ -8,7 +8,7 @@ use super::{
     world::{World, daemon, in_pod},
 };
 
-/// The NodePorts, and the ports of the kubelet and kube-proxy where the range covers them.
+/// The NodePorts, and the ports of the kubelet and kube-proxy if the range covers them.
 const RESERVE: &str = "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"";
 
 /// Thread: kubernetes/kubernetes#111682

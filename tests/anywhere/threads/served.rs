@@ -1,10 +1,11 @@
-//! What makes a thread served: a named conflict or claim, its owner, and what to do.
+//! A thread is served if its test has a named conflict or claim, its owner, and a remedy.
 
 use std::process::{ExitCode, Termination};
 
 use serde_json::Value;
 
-/// What the test of a thread returns. Only the remedy of a [`Named`] owner makes one, so that no thread counts without.
+/// The result of a thread's test. Only the remedy of a [`Named`] owner makes this value, so that no thread counts
+/// without an owner.
 pub(super) struct Served(Named);
 
 impl Termination for Served {
@@ -36,7 +37,7 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// A finding. Its owner stands in its sentence or its evidence, and is one of these, or a setting that the evidence names.
+    /// A finding. Its sentence or evidence names the owner: one of these names, or a setting that the evidence names.
     pub(super) fn of_finding(finding: &Value, owner: &str, somebody: &[String]) -> Result<Self, String> {
         let (summary, evidence) = (finding["summary"].as_str().expect("a sentence"), &finding["evidence"]);
         let values: Vec<&Value> = evidence.as_array().expect("a list").iter().collect();
@@ -57,7 +58,7 @@ impl Named {
         self.remedy("command", words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Words for a person that contain these.
+    /// Words for a person that contain these texts.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Served {
         self.remedy("advice", words).unwrap_or_else(|why| panic!("{why}"))
@@ -81,9 +82,9 @@ impl Named {
     }
 }
 
-/// What `portreeve owner` says.
+/// The output of `portreeve owner`.
 pub(super) struct Answer {
-    /// For people, in one line.
+    /// The text for people, in one line.
     text: String,
     document: Value,
 }

@@ -1,4 +1,4 @@
-//! The node and the cluster of a thread, and what the binary says of them.
+//! The node and the cluster of a thread, and the binary's output about them.
 
 use crate::named::{is_of, name};
 use std::{net::SocketAddr, sync::Arc};
@@ -68,7 +68,7 @@ impl World {
         self.listening(|socket| !matches!(socket.local_port, 10249 | 10256))
     }
 
-    /// A person says which mode it is: `--proxy-mode`.
+    /// A person sets the mode: `--proxy-mode`.
     pub(super) fn said(mut self, mode: Mode) -> Self {
         self.0.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
         self
@@ -123,7 +123,8 @@ impl World {
         self
     }
 
-    /// A VXLAN device, with its UDP port open if it is up. An external one opens the port of both families.
+    /// A VXLAN device, with its UDP port open if the device is up. A device with the option `external` opens the port
+    /// of both families.
     pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         let index = interfaces.links.len() as u32 + 1;
@@ -186,7 +187,7 @@ impl World {
         document["findings"].as_array_mut().expect("findings").drain(..).collect()
     }
 
-    /// What `portreeve owner` says of a port.
+    /// The output of `portreeve owner` about a port.
     #[track_caller]
     pub(super) fn owner(&self, port: &str) -> Answer {
         let file = self.file();

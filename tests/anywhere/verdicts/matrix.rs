@@ -1,4 +1,4 @@
-//! The behaviour matrix of the documentation, from what packets showed.
+//! The behaviour matrix of the documentation, from the recorded answers of packets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
-/// The shapes that differ for a listener, and what a reader calls them.
+/// The shapes that differ for a listener, with their names for a reader.
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
@@ -22,7 +22,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The shapes of Services that Cilium serves in part, or as another Service's, and what a reader calls them.
+/// The shapes of Services that Cilium serves in part, or as another Service's, with their names for a reader.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),
@@ -41,7 +41,7 @@ const NEWEST_CILIUM: &str = "1.20.2";
 /// The page that a person reads. This test writes `{table}` and `{pages}`.
 const PAGE: &str = include_str!("who-answers.md");
 
-/// The data planes, and the title of each one's page. The recording `NAME-default` has its defaults.
+/// The data planes, and the titles of their pages. The recording `NAME-default` has the defaults of a data plane.
 const DATA_PLANES: [(&str, &str); 4] = [
     ("iptables", "kube-proxy in iptables mode"),
     ("nftables", "kube-proxy in nftables mode"),
@@ -228,7 +228,7 @@ fn table(recording: &Recording) -> String {
     let answers = answers(recording);
     let mut rows: Vec<(usize, String, Vec<usize>)> = Vec::new();
     let asked: BTreeSet<(usize, usize)> = answers.keys().map(|(from, place, _)| (*from, *place)).collect();
-    // Services that fare alike everywhere are one column.
+    // Services with the same answers everywhere are one column.
     let column = |shape: &str| -> Vec<String> {
         asked.iter().map(|(from, place)| in_words(&answers, *from, *place, shape)).collect()
     };
@@ -249,7 +249,7 @@ fn table(recording: &Recording) -> String {
             None => rows.push((from, cells, vec![place])),
         }
     }
-    // Clients that fare alike at the same addresses are one row.
+    // Clients with the same answers at the same addresses are one row.
     let mut folded: Vec<(Vec<String>, String)> = Vec::new();
     for (from, cells, places) in rows {
         let rest = format!("{} | {cells}", places_in_words(&places));
@@ -297,7 +297,8 @@ fn places_in_words(places: &[usize]) -> String {
     words.join(", ")
 }
 
-/// The addresses that a table has, in its order, and what a reader calls them. The second address fares like others.
+/// The addresses of a table in their order, with their names for a reader. The second address has the same answers as
+/// other addresses.
 const PLACES: [(&str, &str); 17] = [
     ("192.0.2.1", "primary IPv4"),
     ("2001:db8::1", "primary IPv6"),
@@ -319,7 +320,7 @@ const PLACES: [(&str, &str); 17] = [
 ];
 const LINK_LOCAL: &str = "link-local";
 
-/// The number of an address in [`PLACES`]; nothing for those that fare like another one.
+/// The number of an address in [`PLACES`]; none for an address that has the same answers as another address.
 fn place(to: IpAddr) -> Option<usize> {
     let word = to.to_string();
     let is_place = |(address, words): &(&str, &str)| *address == word || (*words == LINK_LOCAL && is_link_local(to));

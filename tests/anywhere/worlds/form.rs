@@ -71,7 +71,8 @@ pub(super) struct Node {
     pub(super) busy: Lines,
     /// IPVS servers besides those that the proxy makes: `udp 192.0.2.53:53 2`.
     pub(super) virtual_servers: Lines,
-    /// Besides what the proxy makes: `table ip calico`, `chain ip nat KUBE-NODEPORTS`, `legacy ip nat`.
+    /// Netfilter objects that the proxy does not make: `table ip calico`, `chain ip nat KUBE-NODEPORTS`, `legacy ip
+    /// nat`.
     pub(super) netfilter: Lines,
     /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`: source ports of masquerade in use.
     pub(super) pools: Lines,

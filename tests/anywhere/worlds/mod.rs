@@ -1,8 +1,9 @@
 //! Healthy example nodes, as their platforms make them: no rule may report more than information.
 //!
-//! A file of `platforms` is one world. Each was written from the documents or the sources of its platform, which it names.
-//! It becomes a snapshot, goes through `check --snapshot`, and what that says has to be what the file expects. Its sick twins have
-//! one thing broken each, and that has to be found: silence is no blindness.
+//! A file of `platforms` is one example node. Each file was written from the documents or the sources of its platform,
+//! and names them. The test makes a snapshot of the file and runs `check --snapshot`: the output must be the expected
+//! output in the file. Each sick twin has one thing broken, and the rules must find this fault: so silence does not
+//! mean that the rules read nothing.
 //!
 //! To add an example node, copy a short file; CONTRIBUTING.md explains the fields.
 
@@ -68,8 +69,9 @@ fn world(path: &Path) -> (String, World) {
     (path.file_stem().expect("a name").display().to_string(), world)
 }
 
-/// What `check --snapshot` says of a snapshot, a line each: `warning listener-on-node-port/loses default/web 30080/tcp`, and
-/// `unknown proxy-near-fd-limit/near n1 proxy-process unreachable`; and its exit code.
+/// The output of `check --snapshot` about a snapshot, and the exit code. Each line is `warning
+/// listener-on-node-port/loses default/web 30080/tcp`, or `unknown proxy-near-fd-limit/near n1 proxy-process
+/// unreachable`.
 fn reported(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let file = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&file, snapshot).expect("a snapshot is JSON");

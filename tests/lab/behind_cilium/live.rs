@@ -61,7 +61,7 @@ impl Behind {
         Self::start_all(Release::Newest, settings, &[], &PRIMARY)
     }
 
-    /// A Cilium on a node whose `eth0` has further addresses, with its Node's.
+    /// Starts Cilium on a node whose `eth0` and Node have further addresses.
     #[track_caller]
     pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
         Self::start_all(release, &[], further, of_node)
@@ -92,8 +92,8 @@ impl Behind {
         self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
     }
 
-    /// Creates Services with these names and nodePorts, each of which has the address for its endpoint, and waits until
-    /// Cilium has them.
+    /// Creates Services with these names and nodePorts, all with the address as endpoint, and waits until Cilium has
+    /// them.
     #[track_caller]
     pub fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
         for (name, protocol, node_port, target, addresses) in services {
@@ -300,7 +300,7 @@ fn who_cannot_bind_again_is_told_before_and_after() {
         for address in ["0.0.0.0", "::", "192.0.2.1", "192.0.2.2", "127.0.0.1"] {
             assert!(is_refused(address, port), "{address} {port}");
         }
-        // An address of a device that is not Cilium's.
+        // An address of an excluded device.
         assert!(!is_refused("10.244.0.1", port), "{port}");
     }
     assert!(is_refused("0.0.0.0", 30502), "of a Service with only IPv4");

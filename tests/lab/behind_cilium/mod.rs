@@ -44,8 +44,9 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// Of each family the wildcard, the primary address, a second one of that device, one of `lo`, one of a device that is not
-/// Cilium's, and loopback; then IPv4 by sockets of IPv6, one family alone, and one device.
+/// In each family: the wildcard, the primary address, a second address of this device, an address of `lo`, an address
+/// of an excluded device, and loopback. Then IPv4 by sockets of IPv6, a socket of one family, and a socket of one
+/// device.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
     to(PRIMARY[0]),
@@ -72,7 +73,7 @@ const BESIDE: &str = "no-replacement";
 /// The base configuration: recordings of other configurations have only the differences from it.
 const DEFAULT: &str = "default";
 
-/// The configuration in which Cilium chooses among more links: it is recorded by itself.
+/// The configuration in which Cilium chooses among more links: its recording has all answers.
 const DETECTED: &str = "detected";
 
 /// The configurations that let Cilium choose among these devices.
@@ -98,7 +99,7 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Before, settings }
     }
 
-    /// The name of its recording.
+    /// The name of the recording.
     fn recorded(&self) -> String {
         match self.release {
             Release::Newest => format!("cilium/{}", self.name),
@@ -191,9 +192,9 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    // The client would have to answer for the node, as a far node with Cilium does.
+    // Without this, the client would have to answer for the node, as a far node with Cilium does.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
-    // From here on, Cilium sees all packets except those of the client.
+    // From here on, Cilium sees all packets except the client's own packets.
     Inside::join(inside.path());
     let group = inside.path().to_owned();
     wired.pod.run(move || Inside::join(&group));
@@ -263,7 +264,8 @@ fn further_addresses(wired: &Wired) {
     });
 }
 
-/// Has the calling thread's namespace send packets as a card does: an ICMP answer to one without a checksum is not believed.
+/// Makes the calling thread's namespace send packets as a network card does: an ICMP answer to a packet without a
+/// checksum is ignored.
 #[track_caller]
 fn send_whole() {
     let ethtool = Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(Stdio::null()).status();

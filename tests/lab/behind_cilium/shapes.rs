@@ -188,8 +188,8 @@ fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Va
     slice
 }
 
-/// Waits until the Services that were created before are in force: one that comes after them is, in as many families as
-/// the node's own pod has.
+/// Waits until all earlier Services are in force: Cilium serves a later Service in as many families as the node's own
+/// pod has.
 #[track_caller]
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);

@@ -17,8 +17,8 @@ use crate::parts::{
 
 /// The first port of the agents, one each.
 const PLACES: usize = 20_000;
-/// How often an agent may list the Services after the server or itself is back: at first it may be refused, and a version
-/// that the server does not know is read anew.
+/// How often an agent may list the Services after a restart of the server or the agent. The server may refuse the first
+/// request. If the server does not know a version, the agent reads the state anew.
 const LISTS: usize = 4;
 /// The number of nodes that report one incident in an hour.
 const SLOTS: usize = 5;

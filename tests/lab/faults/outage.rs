@@ -146,7 +146,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         seen.and(right)
     });
     let late = right.expect("a scan") - seen.expect("a scan");
-    // Two that are half an interval apart, and one between them that the cluster's change brought on.
+    // Two scans half an interval apart, and one between them because of the cluster's change.
     assert!(late <= 3.0, "right {late} scans after everything was read again");
     assert_eq!(agent.found(RULE), [30080, 30082, 30083]);
     assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());

@@ -241,8 +241,8 @@ pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> O
     panic!("no {what} within {usual:?}");
 }
 
-/// The Events of agents, oldest first. An hour of an incident may turn while a test runs: of those that are alike but for their
-/// names and times there is the first, and there are two at most.
+/// The Events of agents, oldest first. An hour of an incident may turn while a test runs: so a test gets two Events
+/// that differ only in names and times. Only the first of such Events is in the list, and there are at most two.
 #[track_caller]
 pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     let mut told: Vec<(Value, usize)> = Vec::new();

@@ -134,7 +134,7 @@ pub struct Cilium {
 }
 
 impl Cilium {
-    /// Creates what the agent needs in a cluster that has no Cilium yet, and the Node of the given addresses.
+    /// Creates the objects that the agent needs in a cluster without Cilium, and the Node with the given addresses.
     #[track_caller]
     pub fn prepare(cluster: &ControlPlane, release: Release, addresses: &[&str]) {
         for folder in ["v2", "v2alpha1"] {
@@ -190,7 +190,7 @@ impl Cilium {
         Self { settings, release, process, _directory: directory }
     }
 
-    /// Adds a pod by the CNI plugin, in a network namespace; its addresses, of IPv4 first.
+    /// Adds a pod by the CNI plugin, in a network namespace. Returns the addresses, IPv4 first.
     #[track_caller]
     pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> Vec<String> {
         cluster.api().create(&super::objects::service_account());

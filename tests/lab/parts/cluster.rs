@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{ControlPlane, PRIMARY, Role, Wired, objects};
 
-/// An API server with the Node `n1`, where an agent has the chart's own role.
+/// An API server with the Node `n1`, in which an agent has the chart's own role.
 #[track_caller]
 pub fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::start();

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The default places are the machine's own. Lowering an oom score takes a privilege that tests can lack.
+/// The default places belong to the machine. To lower an oom score, a process needs a privilege that tests may not
+/// have.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\
@@ -38,7 +39,7 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// A bridge between pods and node, and host ports. The addresses are none that the lab's node has already.
+/// A bridge between pods and node, and hostPorts. The lab's node has none of these addresses.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

@@ -2,7 +2,7 @@
 
 use super::{control_plane::ControlPlane, directory::Directory, process::Process};
 
-/// Both, beside the API server.
+/// kube-controller-manager and kube-scheduler, beside the API server.
 #[track_caller]
 pub fn start(cluster: &ControlPlane, directory: &Directory) -> [Process; 2] {
     let common = [format!("--kubeconfig={}", cluster.kubeconfig("admin").display()), "--leader-elect=false".to_owned()];

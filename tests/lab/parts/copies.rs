@@ -1,4 +1,4 @@
-//! Many agents that are copies of one: its report, under the name of each node.
+//! Many copies of one agent: its report, under the name of each node.
 
 use std::{
     collections::BTreeMap,

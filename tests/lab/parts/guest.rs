@@ -1,8 +1,8 @@
 //! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
 //!
-//! QEMU emulates every instruction, and the guest's clock counts them: with any load of the machine, a second in the guest has as many
-//! instructions as on a slow idle machine. Only while the guest waits for the machine's files, its clock follows the machine's clock, so it
-//! needs processor time. Each test has a guest to itself, with one processor.
+//! QEMU emulates every instruction, and the guest's clock counts instructions. So load of the machine does not change
+//! the number of instructions in a second of the guest. Only while the guest waits for the machine's files, its clock
+//! follows the machine's clock, so the guest needs processor time. Each test has its own guest, with one processor.
 
 use std::{
     any::type_name,
@@ -26,11 +26,11 @@ const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p
 /// Variables by which tests find things.
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
-/// A guest that boots is never silent for longer.
+/// The longest silence of a guest that boots.
 const SILENCE: Duration = Duration::from_secs(120);
 /// The largest number of boots without output.
 const BOOTS: usize = 3;
-/// The longest that a command may take.
+/// The longest time of a command.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// The factor of time limits in the guest.
 const SLOWNESS: &str = "2";
@@ -70,9 +70,9 @@ pub fn pass_in_a_guest(program: &str) {
     assert!(stdout.contains("test result: ok. "), "in a guest no test ran:\n{stdout}{stderr}");
 }
 
-/// Runs a command as root in a guest, in this process's working directory, with loopback up, `ip_vs` loaded and all
-/// that the machine's file system holds. Files that it writes to the package stay; all other changes are dropped if it succeeds. API
-/// servers are the machine's.
+/// Runs a command as root in a guest, in this process's working directory, with loopback up and `ip_vs` loaded. The
+/// guest has the machine's file system. Files that the command writes to the package stay; all other changes are
+/// dropped if the command succeeds. API servers run on the machine.
 ///
 /// # Panics
 /// When there is no guest.
@@ -139,7 +139,7 @@ pub fn pack(directory: &Path) {
     run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
 }
 
-/// The files of `MODULES` and of those they need, each once and after what it needs.
+/// The files of `MODULES` and of the modules that they need, each once, the needed modules first.
 fn in_order(kernel: &Path) -> Vec<PathBuf> {
     let release = kernel.file_name().and_then(|name| name.to_str()).expect("the kernel's release");
     let base = kernel.to_str().expect("a path in UTF-8");
@@ -167,7 +167,7 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots until the command starts; none if the guest stops printing before.
+/// Boots until the command starts. `None` if the guest stops printing before.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");
@@ -211,7 +211,7 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     None
 }
 
-/// Runs a program of the machine, and returns what it printed.
+/// Runs a program of the machine, and returns its output.
 pub fn run_here(program: &str, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));

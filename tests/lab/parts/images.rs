@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::commands::run;
 
-/// What the chart's README calls the image, and the tag that the chart looks for.
+/// The name of the image in the chart's README, and the tag that the chart uses.
 pub const PORTREEVE: &str = concat!("registry.example/portreeve:", env!("CARGO_PKG_VERSION"));
 
 /// The image of `stranger.rs`.
@@ -76,7 +76,7 @@ pub fn static_binary() -> PathBuf {
     if cfg!(feature = "bind-hook") {
         command.arg("--features=bind-hook");
     }
-    // Of the package that is being tested: a build script that sees them builds anew.
+    // The variables of the tested package: a build script that reads them builds anew.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {
             command.env_remove(name);

@@ -1,4 +1,5 @@
-//! The API server of a test in a guest: the machine lends it one, since a guest takes minutes to run its own.
+//! The API server of a test in a guest. The machine lends this API server, because a guest takes minutes to start its
+//! own.
 //!
 //! ```text
 //!     guest                                  machine
@@ -6,7 +7,7 @@
 //! 127.0.0.1:6443 - relay --- 10.0.2.2 - relay ---------- 127.0.0.1:6443
 //! ```
 //!
-//! A loan lasts as long as the connection over which it was asked for, however that ends.
+//! A loan lasts as long as the connection of its request, whatever ends the connection.
 
 use std::{
     env,

@@ -14,9 +14,9 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. As systemd in a container, the process has the control group `init.scope`: by this group, a reader of
-/// `/proc` knows that it sees a whole node; bash, because it waits for orphans. Sockets, locks and shared memory are the
-/// machine's own, and what is kept goes into the directory.
+/// The machine's first process. As systemd in a container, the process has the control group `init.scope`: by this
+/// group, a reader of `/proc` knows that it sees a whole node. The process is bash, because bash waits for orphans.
+/// Sockets, locks and shared memory belong to the machine. Kept files go into the directory.
 const INIT: &str = r#"
 set -eu
 echo 0 > "$1/init.scope/cgroup.procs"
@@ -30,7 +30,8 @@ touch "$2/ready"
 sleep infinity & wait
 "#;
 
-/// Processes and mounts of its own; the network is that of the thread that starts it, or one that it is given.
+/// A machine has its own processes and mounts. Its network is the network of the thread that starts it, or a given
+/// network.
 ///
 /// Dropping it kills everything in it at once.
 pub struct Machine {
@@ -74,7 +75,7 @@ impl Machine {
         enter.map(str::to_owned).to_vec()
     }
 
-    /// Runs a program in here to its end, and returns what it printed.
+    /// Runs a program in the machine to its end, and returns its output.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> String {
         let command = self.command();
@@ -83,7 +84,7 @@ impl Machine {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// Starts a program in here that runs as long as the machine.
+    /// Starts a program in the machine that runs as long as the machine.
     #[track_caller]
     pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
         let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
@@ -101,7 +102,7 @@ impl Machine {
         &self.directory
     }
 
-    /// The command lines of all its processes, by pid as it counts them.
+    /// The command lines of all processes of the machine, by pid in its namespace.
     pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
         // The first process' own view: `unshare` sees the outside.
         let proc = self.file("/proc");
@@ -115,7 +116,7 @@ impl Machine {
         pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
     }
 
-    /// The control group below which everything is that a kubelet makes, from the root of each hierarchy.
+    /// The control group of everything that a kubelet makes, from the root of each hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup.0
     }

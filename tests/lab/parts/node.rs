@@ -14,8 +14,8 @@ use super::{
 /// The addresses of the Node object, one of each family.
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
-/// Every address of a [`Wired`] node that other hosts reach: the primary ones, a second one of each family, and those
-/// it has on the links to its pods.
+/// Every address of a [`Wired`] node that other hosts reach: the primary addresses, a second address of each family,
+/// and the addresses on the links to its pods.
 pub const ADDRESSES: [&str; 8] =
     [PRIMARY[0], PRIMARY[1], "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1", "10.244.1.1", "fd00:244:0:1::1"];
 
@@ -89,7 +89,7 @@ impl Wired {
         Self { _server: server, client, pod, backend }
     }
 
-    /// One more pod of the node; when it is dropped, the kernel has no state of it left.
+    /// One more pod of the node. When the value is dropped, the kernel has no state of the pod.
     #[track_caller]
     pub fn another() -> Namespace {
         let pod = Namespace::new();

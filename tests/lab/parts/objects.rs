@@ -26,7 +26,7 @@ pub fn node_info(kubelet: &str) -> Value {
     info
 }
 
-/// The Pod by which the kubelet of node `n1` shows that it runs a static one, in `kube-system`.
+/// The Pod in `kube-system` by which the kubelet of node `n1` shows that it runs a static pod.
 pub fn static_pod(name: &str, command: &[&str]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ pub fn static_pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// A Pod of node `n1` in `default` whose container port is a hostPort, perhaps of one address only. It needs the
+/// A Pod of node `n1` in `default` whose container port is a hostPort, on all addresses or on one. The Pod needs the
 /// ServiceAccount `default`.
 pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option<&str>) -> Value {
     let mut port = json!({"containerPort": 9090, "hostPort": host_port, "protocol": protocol});

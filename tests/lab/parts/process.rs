@@ -20,8 +20,8 @@ use super::{patience::patience, programs};
 /// The time limit of any step of a part.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A program in the network namespace of the thread that started it, and in a cgroup of its own: attribution by cgroup
-/// says nothing about processes that share one. It is killed when dropped, or when that thread ends.
+/// A program in the network namespace of the thread that started it. It has its own cgroup, because a shared cgroup
+/// does not identify a process. The program is killed when the value is dropped, or when the thread ends.
 pub struct Process {
     child: Child,
     log: PathBuf,

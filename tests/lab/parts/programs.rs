@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Every program that `tools/install` installs: its set first, then its kind, its name, and what the kind needs.
+/// Every program that `tools/install` installs: its set, its kind, its name, and the parameters of the kind.
 const VERSIONS: &str = include_str!("../../../tools/versions");
 
 /// The path of a program.
@@ -44,7 +44,7 @@ fn row(program: &str) -> Option<Vec<&'static str>> {
     rows.find(|row| row.get(2) == Some(&program))
 }
 
-/// The folder that `tools/install` makes for what it builds of Go: below the place of its row, the version of the module there.
+/// The folder of a Go program that `tools/install` builds: below the place of its row, the version of the module there.
 fn built(program: &str) -> Option<PathBuf> {
     let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{copies::Copies, directory::Directory, process::Process, talk::http_get};
 
 const PLACE: &str = "127.0.0.1:9090";
-/// As the chart's PodMonitor in the namespace `portreeve` calls it.
+/// The job name that the chart's PodMonitor in the namespace `portreeve` gives.
 const JOB: &str = "portreeve/portreeve";
 
 /// A Prometheus that scrapes agents every second, with the labels that the chart's PodMonitor adds; it ends with this value.
@@ -87,7 +87,7 @@ impl Prometheus {
         let config = directory.write("prometheus.yaml", &config.to_string());
         let arguments = [
             format!("--config.file={config}"),
-            // Debian's own would be one for all tests, and remember the last run.
+            // Debian's own folder would be the same for all tests, and would keep the samples of the last run.
             format!("--storage.tsdb.path={}", directory.path().join("series").display()),
             format!("--web.listen-address={PLACE}"),
         ];

@@ -46,8 +46,8 @@ impl Proxy {
         proxy
     }
 
-    /// The last kube-proxy that holds every NodePort with a socket, 1.23.6 in iptables mode, with at most so many file
-    /// descriptors. It may have programmed nothing yet.
+    /// The last kube-proxy that holds every NodePort with a socket: 1.23.6 in iptables mode, with this limit of file
+    /// descriptors. The proxy may have programmed nothing yet.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
         Self::start_holding_by(&[], cluster, descriptors)
@@ -116,8 +116,8 @@ impl Proxy {
         Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
-    /// Waits until every Service that was created before is programmed in both families: changes arrive in their
-    /// order, so that one more Service that answers is proof, once the sync is over that programmed it.
+    /// Waits until every earlier Service is programmed in both families. Changes arrive in order: if one more Service
+    /// answers, and the sync that programmed it is over, all are programmed.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);
@@ -154,7 +154,7 @@ impl Proxy {
 
     /// Ends the proxy, and runs its cleanup.
     ///
-    /// After ipvs mode a first run may come to chains while others still lead to them, and fail.
+    /// After ipvs mode, a first cleanup may fail at chains to which other chains still lead.
     pub fn clean_up(self) {
         let runs = if self.mode == "ipvs" { 2 } else { 1 };
         drop(self);

@@ -16,7 +16,7 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// What passes at once, and how much of it on a slow way, after which pause.
+/// How much data passes at once; on a slow path, how much, and after which pause.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -44,14 +44,14 @@ impl Relay {
     /// The URL of the relay that [`Self::start`] starts.
     pub const URL: &str = "https://127.0.0.2:7443";
 
-    /// One in the network namespace of the calling thread that leads to the API server, from an address that its
+    /// A relay to the API server in the network namespace of the calling thread, at an address that the server's
     /// certificate does not name.
     #[track_caller]
     pub fn start() -> Self {
         Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), ControlPlane::SERVER.into())
     }
 
-    /// One from a listener, wherever that is, to an address in the network namespace of the calling thread.
+    /// A relay from a listener in any namespace to an address in the network namespace of the calling thread.
     #[track_caller]
     pub fn between(listener: TcpListener, there: SocketAddr) -> Self {
         let passed = Arc::new(Mutex::new(Some(Vec::new())));
@@ -140,7 +140,7 @@ fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
             ended => break ended,
         }
     };
-    // At any end, the other side gets the end, if it is still known.
+    // When one side ends, the relay ends the other side, if it still exists.
     if !is_forgotten.load(Ordering::Relaxed) {
         ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
     }

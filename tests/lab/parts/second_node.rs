@@ -1,14 +1,14 @@
-//! The node `n2` of a cluster whose first is a [`WholeNode`].
+//! The node `n2` of a cluster whose first node is a [`WholeNode`].
 
 use serde_json::json;
 
 use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_get, whole_node::WholeNode};
 
-/// What the client of a [`super::Wired`] node has.
+/// The client of a [`super::Wired`] node has these addresses.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
-/// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, where the first one's client is. Pods with
-/// networks of their own would have the addresses of the first one's.
+/// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, in the namespace of the first node's
+/// client. Pods with their own networks would have the same addresses as the first node's pods.
 pub struct SecondNode {
     /// The place of all its processes.
     pub machine: Machine,
@@ -16,7 +16,7 @@ pub struct SecondNode {
 }
 
 impl SecondNode {
-    /// One that is Ready, has the images, and reaches the API server as its Service.
+    /// A second node that is Ready, has the images, and reaches the API server by its Service.
     #[track_caller]
     pub fn join(first: &WholeNode) -> Self {
         let mut machine = Machine::start_in(&first.wired.client);

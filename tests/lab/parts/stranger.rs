@@ -1,5 +1,5 @@
-//! What runs in the lab's pods, as a static program: given an address and a word, it says the word to everybody who
-//! connects there; given nothing it sleeps, which is all that the first container of a pod has to do.
+//! The static program in the lab's pods. With an address and a word, the program sends the word to every client that
+//! connects to the address. Without arguments the program sleeps, like the first container of a pod.
 
 use std::{env, io::Write as _, net::TcpListener, thread};
 

@@ -16,22 +16,22 @@ use nix::{
 
 use super::patience::patience;
 
-/// Longer than it takes to send a second SYN, where the first is lost.
+/// Longer than the kernel waits before it sends a second SYN, if the first is lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long to wait for an answer, here.
+/// The time limit for an answer on this machine.
 pub fn answer_within() -> Duration {
     patience(PATIENCE)
 }
 
-/// Who answers a connection.
+/// The answerer of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// The process that listens on the node.
     Process,
     /// A pod.
     Pod,
-    /// Another pod, where two could answer.
+    /// Another pod, if two pods may answer.
     OtherPod,
     /// No process: the client gets *refused*.
     Refused,
@@ -61,7 +61,7 @@ impl Answer {
 /// Connects from the network namespace of the calling thread; to a link-local address by its `eth0`.
 ///
 /// # Panics
-/// When the answer is none that a lab in order can give.
+/// If a lab in order cannot give this answer.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
     // A guest that emulates every instruction sometimes cuts a connection. Repeated, the query gets an answer or fails
@@ -83,7 +83,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
-/// Whether a pod answers, for those who wait until one does.
+/// Whether a pod answers: for tests that wait until a pod does.
 pub fn is_pod(address: SocketAddr) -> bool {
     said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
@@ -116,14 +116,14 @@ pub fn http_status(address: &str, path: &str, headers: &str) -> Option<u16> {
     exchange(connect(address)?, path, headers).map(|(status, _)| status)
 }
 
-/// The body of `GET path` at a socket in the file tree, where that is a success.
+/// The body of `GET path` at a socket in the file tree, if the request succeeds.
 pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;
     exchange(stream, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status of the answer to a client with this address of its own.
+/// The status of the answer to a client with this address.
 pub fn http_status_from(source: [u8; 4], address: &str, path: &str, headers: &str) -> Option<u16> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;

@@ -1,4 +1,4 @@
-//! The node `n1` with everything that runs pods, and the rest of its cluster.
+//! The node `n1` with all programs that run pods, and the rest of its cluster.
 
 use std::cell::OnceCell;
 
@@ -26,8 +26,9 @@ const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=por
 const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 
-/// A cluster of one node, on which pods run as they do anywhere: kubelet, containerd, runc and CNI plugins, kube-proxy
-/// in mode iptables, and in the calling thread's namespace the control plane. Nothing is left of it when it is dropped.
+/// A cluster of one node that runs pods like a real node. It has kubelet, containerd, runc, CNI plugins, and kube-proxy
+/// in mode iptables. The control plane is in the calling thread's namespace. When the value is dropped, nothing of the
+/// cluster is left.
 pub struct WholeNode {
     /// The place of containerd, the kubelet and the pods.
     pub machine: Machine,
@@ -40,7 +41,7 @@ pub struct WholeNode {
 }
 
 impl WholeNode {
-    /// One that is Ready, has the images, and gives pods what they reach the API server with.
+    /// A node that is Ready, has the images, and gives pods the data to reach the API server.
     #[track_caller]
     pub fn start() -> Self {
         let wired = Wired::enter();

@@ -1,4 +1,5 @@
-//! A Service that claims the address of another Node: what packets to that Node experience before, meanwhile, and after.
+//! A Service that claims the address of another Node: the outcome of packets to that Node before, during and after the
+//! claim.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -20,7 +21,7 @@ use crate::{
 
 /// The Node `n2`, which is the client.
 const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
-/// The port of the Service, and another one on which the peer listens as well.
+/// The port of the Service, and another port on which the peer listens.
 const PORTS: [u16; 2] = [10250, 22];
 
 /// Compares the report with packets to the other Node's address, with a real kube-proxy in this mode.
@@ -81,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(findings, Vec::<Value>::new());
 }
 
-/// This node's and its pods' questions to the peer.
+/// Questions of this node and of its pods to the peer.
 fn asks() -> Vec<Ask> {
     let places = PEER.iter().flat_map(|ip| PORTS.map(|port| SocketAddr::new(ip.parse().expect("an address"), port)));
     let from = |place| [Vantage::Node, Vantage::Pods].map(|vantage| (vantage, place));

@@ -1,4 +1,4 @@
-//! Listeners: what they are bound to, and a server on each that says who it is.
+//! Listeners: their addresses and devices, and a server on each that sends its name.
 
 use std::{
     io::{IoSlice, IoSliceMut, Write as _},
@@ -21,9 +21,9 @@ use portreeve_facts::Protocol;
 
 use crate::parts::{Answer, LINK_LOCAL};
 
-/// What a listener is bound to.
+/// The address and the device of a listener.
 pub struct Bind {
-    /// A word for it.
+    /// The word for the listener.
     pub name: &'static str,
     /// The address.
     pub address: &'static str,
@@ -33,15 +33,15 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-/// One of every family and device, bound to an address.
+/// A listener of every family and device, bound to an address.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 
-/// Where a resolver listens: an address of loopback that no interface has.
+/// An address at which a resolver listens: loopback, and on no interface.
 pub const OTHER_LOOPBACK: &str = "127.0.0.53";
 
-/// Wildcards, loopback addresses, the primary and the second address of each family, a link-local one, a device.
+/// Wildcards, loopback addresses, the primary and the second address of each family, a link-local address, a device.
 pub static BINDS: [Bind; 12] = [
     to("0.0.0.0"),
     to("::"),
@@ -74,7 +74,7 @@ impl Bind {
     }
 }
 
-/// A server that says who it is, until it is dropped.
+/// A server that sends its name, until the value is dropped.
 pub struct Held {
     socket: OwnedFd,
     thread: Option<JoinHandle<()>>,
@@ -107,7 +107,7 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
     if protocol == Protocol::Tcp {
-        // As servers do: what is left of a connection would keep the port from whoever comes next.
+        // As servers do. Otherwise the rest of a connection keeps the port from the next listener.
         setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     }
     let address = SockaddrStorage::from(to.socket(port));
@@ -124,12 +124,12 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
 
 fn accept(listener: &TcpListener, banner: &[u8]) {
     while let Ok((mut stream, _)) = listener.accept() {
-        // A client that has gone away is its own affair.
+        // The client may have closed the connection.
         stream.write_all(banner).and_then(|()| stream.shutdown(Shutdown::Write)).ok();
     }
 }
 
-/// Answers each datagram from the address it was sent to: a wildcard's answer would leave from the primary one.
+/// Answers each datagram from the address to which it was sent: a wildcard would answer from the primary address.
 fn reply(socket: &OwnedFd, banner: &[u8]) {
     let mut data = [0; 16];
     let mut control = cmsg_space!(libc::in6_pktinfo);
@@ -137,7 +137,7 @@ fn reply(socket: &OwnedFd, banner: &[u8]) {
         let mut into = [IoSliceMut::new(&mut data)];
         let received = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(&mut control), MsgFlags::empty());
         let Ok(message) = received else { continue };
-        // Nobody sends an empty datagram: the socket was shut down.
+        // No client sends an empty datagram: the socket was shut down.
         let (Some(client), 1..) = (message.address, message.bytes) else { return };
         let told = message.cmsgs().expect("whole control messages").next();
         let from = match &told {
@@ -150,7 +150,7 @@ fn reply(socket: &OwnedFd, banner: &[u8]) {
             }
             other => unreachable!("where a datagram went was asked for, not {other:?}"),
         };
-        // A client that has gone away is its own affair.
+        // The client may have closed the connection.
         from.ok();
     }
 }
@@ -160,7 +160,8 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 }
 
 impl Drop for Held {
-    /// On Linux whoever waits on a socket is woken when it is shut down, even where it says that it is not connected.
+    /// On Linux the shutdown of a socket wakes a thread that waits on the socket, even if the shutdown reports an
+    /// unconnected socket.
     fn drop(&mut self) {
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();

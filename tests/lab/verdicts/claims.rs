@@ -1,4 +1,4 @@
-//! Several claims on one port of the node: Services with different endpoints, and who answers according to the report.
+//! Several claims on one port of the node: Services with different endpoints, and the answerer according to the report.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Held, binds::BINDS, judged::is_link_local};
 use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
-/// The port on which another pod answers for the one that claims a port against a Service's NodePort.
+/// The port of the second pod. This pod answers for the claim that competes with a Service's NodePort.
 pub const OTHER: u16 = 9090;
 
 /// The endpoints of a Service.
@@ -22,14 +22,14 @@ pub const OTHER: u16 = 9090;
 pub enum Behind {
     /// An endpoint on this node.
     Ready,
-    /// Nothing.
+    /// No endpoint.
     Nothing,
     /// An endpoint on another node, with externalTrafficPolicy Local.
     Elsewhere,
 }
 
 impl Behind {
-    /// Each of them.
+    /// All kinds of endpoints.
     pub const ALL: [Self; 3] = [Self::Ready, Self::Nothing, Self::Elsewhere];
 
     /// Creates a Service with its endpoints, which answer on a port of the backend.
@@ -52,7 +52,7 @@ impl Behind {
     }
 }
 
-/// Servers of both pods beside the one that [`Wired`] has.
+/// Servers of both pods besides the server of [`Wired`].
 pub fn serve(wired: &Wired) -> [Held; 3] {
     let on = |protocol, port, identity| wired.backend.run(move || Held::on(&BINDS[1], protocol, port, identity));
     [
@@ -62,7 +62,7 @@ pub fn serve(wired: &Wired) -> [Held; 3] {
     ]
 }
 
-/// A dual-stack Service of one port: its own, and its nodePort if it has one.
+/// A dual-stack Service of one port, with a nodePort if one is given.
 pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>) -> Value {
     let mut entry = objects::port(port, node_port);
     entry["protocol"] = json!(protocol.to_string().to_uppercase());
@@ -77,7 +77,7 @@ pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     service
 }
 
-/// Gives addresses to a Service, as a controller of load balancers does.
+/// Gives a Service the addresses, as a controller of load balancers does.
 #[track_caller]
 pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     let ingress: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
@@ -85,8 +85,8 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// Who answers on a port according to Portreeve, in the letters of a recording: `P` the pod of the Service that has the port as its
-/// nodePort, `O` the other pod, `?` if the answer is not known.
+/// The answerer on a port according to Portreeve, in the letters of a recording. `P` is the pod of the Service that has
+/// the port as its nodePort, `O` is the other pod. `?` means that the answer is not known.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
@@ -97,7 +97,8 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
             Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
-        // Packets are read in this way too: a client of a link-local address may get an error that no route exists, or no error.
+        // Packets are read the same way: a client of a link-local address may get the error that no route exists, or
+        // no error.
         Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
         Ok(Outcome::Refused) => 'R',
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',

@@ -1,4 +1,4 @@
-//! hostPorts as a node has them: the portmap plugin of CNI, run by hand.
+//! hostPorts of a node: the test runs the portmap plugin of CNI.
 
 use std::{
     io::Write as _,
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::claims::OTHER;
 use crate::parts::{Namespace, Wired, find};
 
-/// Which portmap.
+/// The version of portmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// Debian's, by rules of iptables.
@@ -29,7 +29,7 @@ impl Plugin {
         }
     }
 
-    /// `backend` of its configuration, which Debian's does not know.
+    /// `backend` in the plugin's configuration, a key that Debian's version does not know.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }
@@ -40,16 +40,16 @@ impl Plugin {
 pub struct HostPort {
     /// The port of the node.
     pub port: u16,
-    /// Its protocol.
+    /// The protocol of the hostPort.
     pub protocol: Protocol,
-    /// The one address that it is for.
+    /// The only address of the hostPort.
     pub address: Option<&'static str>,
 }
 
 /// The facts of a pod that the plugin gets.
 pub struct Sandbox<'a> {
     pub plugin: Plugin,
-    /// Its container.
+    /// The container of the pod.
     pub id: &'a str,
     pub namespace: &'a Namespace,
     /// IPv4 and IPv6.

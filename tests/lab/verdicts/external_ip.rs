@@ -1,5 +1,5 @@
-//! A Service whose external IP is an address of the node, against another one's NodePort: packets say who answers with
-//! the NodePort alone, and with both.
+//! A Service whose external IP is an address of the node, and another Service whose NodePort has the same port. Packets
+//! show the answerer with the NodePort alone, and with both claims.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -23,9 +23,9 @@ use crate::{
 struct Row {
     port: u16,
     protocol: Protocol,
-    /// The one that has the port as its nodePort.
+    /// The Service that has the port as its nodePort.
     node_port: Behind,
-    /// The one that has it on these addresses of the node.
+    /// The Service that has the port on these external addresses of the node.
     external: Behind,
     addresses: [&'static str; 2],
 }
@@ -75,7 +75,7 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     proxy.settle(&cluster);
     let both = ask();
     let seen = snapshot(&cluster.kubeconfig("admin"));
-    // A NodePort that answers somewhere is served there, whatever another one has behind it.
+    // A NodePort that answers on one address is served there, regardless of the endpoints of the other Service.
     let served = asks.iter().filter(|ask| alone[ask] == Answer::Pod).map(|(from, _, to)| (*from, to.ip())).collect();
     let shown = Shown { served, alone, both };
 
@@ -83,18 +83,18 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// Who answers.
+/// The answers.
 struct Shown {
-    /// Where NodePorts are served.
+    /// The addresses on which NodePorts are served.
     served: BTreeSet<(Vantage, IpAddr)>,
     /// With the NodePorts only.
     alone: Answers,
-    /// With both.
+    /// With the NodePorts and the external IPs.
     both: Answers,
 }
 
 impl Shown {
-    /// Where the verdicts on a port differ from it, in words.
+    /// The differences between the verdicts and the answers on a port, in words.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let Row { port, protocol, node_port, external, addresses } = row;
         let place = format!("{port}/{protocol}, nodePort {node_port:?}, external {external:?} {}", addresses[0]);
@@ -108,13 +108,13 @@ impl Shown {
             if both != told && !(told == '?' && row.is_undefined(to, seen)) {
                 wrong.push(format!("{place}: {from} to {to}\n  alone {alone}, both {both}, told {told}"));
             }
-            // The wrong Service answers, or the right one no longer does.
+            // The wrong Service answers, or the right Service no longer answers.
             if self.served.contains(&(from, to)) && (both == 'O' || (alone == 'P' && both != 'P')) {
                 lost.insert(from);
             }
         }
         let (severity, affected) = said(seen, "external-ip-conflict/takes-node-port", *protocol, *port);
-        // Which of them has the virtual server changes from one sync to the next.
+        // The Service that owns the virtual server changes from sync to sync.
         let ipvs = seen.proxy_mode().expect("a mode").value == Mode::Ipvs;
         let (lost, severe) = if ipvs { Default::default() } else { (lost.clone(), lost.contains(&Vantage::Remote)) };
         if affected != lost || (severity == Some(Severity::Critical)) != severe {
@@ -125,7 +125,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Where two rules of kube-proxy say different things, and nothing puts them in an order.
+    /// Whether two rules of kube-proxy contradict each other, and have no defined order.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

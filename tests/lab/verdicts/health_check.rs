@@ -21,8 +21,8 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// Nobody has it, a process on every address, a process on 127.0.0.1, and an outgoing connection. The API server gives
-/// none of these 86 lowest numbers to a NodePort that it chooses itself (KEP-3668).
+/// No process has the port; a process has it on every address, or on 127.0.0.1; an outgoing connection has it. The API
+/// server gives none of these 86 lowest numbers to a NodePort that it chooses itself (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 /// Compares the report and the health checks' answers with a real kube-proxy in this mode.
@@ -64,7 +64,7 @@ pub fn agrees(mode: &str) {
     assert_eq!((unserved(&wired), told(&cluster)), (nothing.clone(), nothing), "{mode}: it tries again");
 }
 
-/// The ports on which a load balancer that asks over either family is not told the health of the right Service.
+/// The ports on which a load balancer does not get the health of the right Service, over IPv4 or IPv6.
 #[track_caller]
 fn unserved(wired: &Wired) -> BTreeSet<u16> {
     let served = |port: u16, ip: &str| {
@@ -74,7 +74,7 @@ fn unserved(wired: &Wired) -> BTreeSet<u16> {
     wired.client.run(move || PORTS.into_iter().filter(|port| !PRIMARY.iter().all(|ip| served(*port, ip))).collect())
 }
 
-/// The ports on which an alarm is raised.
+/// The ports with a finding.
 #[track_caller]
 fn told(cluster: &ControlPlane) -> BTreeSet<u16> {
     let look = Look::check(&cluster.kubeconfig("admin"));

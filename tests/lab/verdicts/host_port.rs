@@ -1,5 +1,5 @@
-//! A pod's hostPort against a Service's NodePort and a process: packets say who answers alone, and who when both are
-//! there, whichever came first.
+//! A pod's hostPort, a Service's NodePort and a process with the same port. Packets show the answerer with one claim
+//! and with both, in each order of their creation.
 
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::findings::{Affected, Severity, Vantage};
@@ -19,7 +19,7 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// A port with a hostPort, perhaps with a Service that has it as its nodePort, and perhaps with a process.
+/// A port with a hostPort. A Service may have the port as its nodePort, and a process may listen on the port.
 struct Row {
     host: HostPort,
     service: Option<Behind>,
@@ -95,7 +95,7 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// Who answers.
+/// The answers.
 struct Shown {
     /// With the Services only.
     service: Answers,
@@ -106,7 +106,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Where the verdicts on a port differ from it, in words.
+    /// The differences between the verdicts and the answers on a port, in words.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let HostPort { port, protocol, address } = row.host;
         let told = told(seen, protocol, port);
@@ -127,7 +127,7 @@ impl Shown {
                     to.ip(),
                 ));
             }
-            // What answered alone, and does not whenever both are there.
+            // Connections that a claim gets alone, and never beside the other claim.
             let of_process = row.service.is_none() && service == 'L' && shown != 'L';
             if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);

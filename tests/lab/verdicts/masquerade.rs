@@ -24,7 +24,7 @@ use crate::{
 
 /// The pod that connects.
 const POD: &str = "10.244.0.5";
-/// A place beyond the client, who forwards nothing.
+/// A host beyond the client; the client forwards nothing.
 const SILENT: &str = "198.51.100.1:7";
 /// The largest number of scans for the expected findings; a SYN is sent again within half a minute.
 const LOOKS: usize = 40;
@@ -78,31 +78,31 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     agrees("nftables");
 }
 
-/// A connection of the pod's that leaves as a port of the node's.
+/// A connection of the pod that leaves the node from a port of the node.
 #[derive(Debug)]
 struct Flow {
     protocol: Protocol,
-    /// The port it is given.
+    /// The port that masquerade gives to the connection.
     port: u16,
-    /// Whether the Service that has the port as its nodePort has an endpoint; nothing where no Service has it.
+    /// Whether the Service that has the port as its nodePort has an endpoint; none if no Service has the port.
     service: Option<bool>,
     answers: Answers,
 }
 
-/// What becomes of the answers.
+/// The fate of the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
-    /// conntrack knows them.
+    /// conntrack sees the answers.
     Tracked,
-    /// A rule keeps them from it.
+    /// A rule hides the answers from conntrack.
     Untracked,
-    /// There are none.
+    /// The server sends no answers.
     None,
 }
 
 impl Flow {
-    /// Over either protocol, on NodePorts with and without endpoints and on one that is nobody's, whatever becomes of the
-    /// answers.
+    /// Over TCP and UDP: on NodePorts with endpoints, on NodePorts without endpoints, and on a port that no Service
+    /// has; each with every fate of the answers.
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -116,8 +116,8 @@ impl Flow {
         all
     }
 
-    /// The rules that give it its port, which kube-proxy's own masquerading does not change any more, and that keep its
-    /// answers from conntrack.
+    /// Rules that give the connection its port, which kube-proxy's own masquerade does not change afterwards; and rules
+    /// that hide the answers from conntrack.
     fn rules(&self) -> String {
         let Self { protocol, port, answers, .. } = self;
         let untracked = if *answers == Answers::Untracked {
@@ -136,18 +136,18 @@ impl Flow {
         self.port - 10_000
     }
 
-    /// As whom it leaves.
+    /// The source address of the connection outside the node.
     fn place(&self) -> String {
         format!("{}:{}", PRIMARY[0], self.port)
     }
 
-    /// Whether the proxy is to blame if it does not work. Answers that are not tracked are lost in every mode, but only ipvs
+    /// Whether the proxy is the reason if the connection fails. Untracked answers are lost in every mode, but only ipvs
     /// takes them.
     fn should_work(&self, mode: &str) -> bool {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
     }
 
-    /// Whether ipvs has an endpoint to send an answer to, and then a connection to show for it.
+    /// Whether ipvs has an endpoint for an answer, and so a connection in its table.
     fn leaves_a_trace(&self) -> bool {
         self.service == Some(true)
     }
@@ -224,7 +224,7 @@ fn here(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// A socket that has sent one datagram; an answer is given the time it needs.
+/// A socket that has sent one datagram. The server gets time to answer.
 fn datagram(to: &str) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("a route");

@@ -1,12 +1,12 @@
-//! Verdicts against packets: for every configuration of the proxy, every listener, every shape of Service and every
-//! vantage point, a real connection is asked who answers, and what Portreeve says of that node must be that.
+//! Verdicts against packets: a real connection for every configuration of the proxy, every listener, every shape of
+//! Service and every vantage point. The report of Portreeve about this node must agree with the answer.
 //!
-//! Nothing expected is written here. Listeners are asked before there is any proxy, and again when it has programmed
-//! the Services on their ports: an answer is recorded if the process answered before. The judged snapshot is from the
-//! shipped `portreeve snapshot` on the node, without a flag for the mode or a setting.
+//! No expected answer is written here. Clients query the listeners before there is a proxy, and again when the proxy
+//! has programmed the Services on their ports. An answer is recorded if the process answered before. The judged
+//! snapshot is from the shipped `portreeve snapshot` on the node, without a flag for the mode or a setting.
 //!
-//! What packets showed is recorded below `tests/anywhere/verdicts`, where tests without a lab judge it again and the
-//! behaviour matrix of the documentation comes from; `UPDATE=1` records it anew.
+//! The answers of packets are recorded below `tests/anywhere/verdicts`. Tests without a lab judge the recordings again,
+//! and the behaviour matrix of the documentation comes from them. `UPDATE=1` records the answers anew.
 
 pub mod addresses;
 pub mod asks;
@@ -156,7 +156,7 @@ const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 /// Listeners of a protocol, by the address to which they are bound.
 pub type Bound = (Protocol, &'static [Bind]);
 
-/// Each of these with every shape, on a port of its own.
+/// Each of these listeners with every shape, on its own port.
 fn listeners(bound: &[Bound]) -> Vec<Listener> {
     let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
         let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
@@ -166,10 +166,10 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
 }
 
-/// What packets showed: who answers each question in which the process answered before.
+/// The answers of packets to each question in which the process answered before.
 pub type Answers = BTreeMap<Ask, Answer>;
 
-/// A wired node with its listeners, which were asked before the first Service, and a cluster with their Services.
+/// A wired node with its listeners, which clients queried before the first Service, and a cluster with their Services.
 pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
@@ -199,13 +199,13 @@ impl Lab {
         Self { cluster, wired, listeners, answered, _held: held, _backend: backend, directory: Directory::new() }
     }
 
-    /// Runs kube-proxy, and compares.
+    /// Runs kube-proxy, and compares the answers with the verdicts.
     #[track_caller]
     pub fn agrees(&self, name: &str, mode: &str, settings: &Value) {
         self.agrees_behind(Proxy::start(&self.cluster, mode, settings), name, mode);
     }
 
-    /// Compares, behind a kube-proxy that has programmed every Service.
+    /// Compares the answers with the verdicts, when kube-proxy has programmed every Service.
     #[track_caller]
     fn agrees_behind(&self, _proxy: Proxy, name: &str, mode: &str) {
         forget_flows();
@@ -225,13 +225,13 @@ impl Lab {
         keep(name, &recording, &seen);
     }
 
-    /// What `portreeve snapshot` sees now.
+    /// The present output of `portreeve snapshot`.
     #[track_caller]
     fn look(&self) -> Snapshot {
         snapshot(&self.cluster.kubeconfig("admin"))
     }
 
-    /// Who answers now where the process answered before.
+    /// The present answers to the questions in which the process answered before.
     #[track_caller]
     fn answers(&self) -> Answers {
         let asks: Vec<Ask> = self.answered.iter().copied().collect();
@@ -242,7 +242,8 @@ impl Lab {
     }
 }
 
-/// What a kubelet as old as the proxy that holds ports makes: that proxy marks what is to be dropped, and no more.
+/// The rules of a kubelet as old as the proxy that holds ports: that proxy only marks the packets that are to be
+/// dropped.
 #[track_caller]
 fn drop_what_is_marked() {
     for program in ["iptables", "ip6tables"] {

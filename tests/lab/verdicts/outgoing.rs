@@ -1,4 +1,4 @@
-//! Outgoing connections: a connection of the node whose own port is a NodePort works or not, and the report must agree.
+//! Outgoing connections of the node whose own port is a NodePort: the report must show which of them work.
 
 use std::{
     io::{Read as _, Write as _},
@@ -27,16 +27,17 @@ pub const ECHO: &str = "192.0.2.100:7";
 
 /// An outgoing connection.
 struct Outgoing {
-    /// Its own port.
+    /// The own port of the connection.
     port: u16,
     protocol: Protocol,
-    /// Whether the Service with this nodePort has an endpoint; nothing if no Service has the port.
+    /// Whether the Service with this nodePort has an endpoint; none if no Service has the port.
     service: Option<bool>,
-    /// Whether it was made before there was a Service.
+    /// Whether the connection was made before there was a Service.
     before: bool,
 }
 
-/// Over either protocol, new and old, with and without endpoints, and two on ports that are no NodePort.
+/// Over TCP and UDP: new and old connections, with and without endpoints, and two connections on ports that are no
+/// NodePort.
 fn connections() -> Vec<Outgoing> {
     let mut all = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -98,7 +99,7 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Serves in the calling thread's namespace until that ends.
+/// Serves in the calling thread's namespace until the thread ends.
 pub fn echo() {
     let listener = TcpListener::bind(ECHO).expect("the port is free");
     thread::spawn(move || {
@@ -106,7 +107,7 @@ pub fn echo() {
             thread::spawn(move || {
                 let mut words = [0; 16];
                 while let Ok(length @ 1..) = stream.read(&mut words) {
-                    // A client that has gone away is its own affair.
+                    // The client may have closed the connection.
                     stream.write_all(&words[..length]).ok();
                 }
             });
@@ -141,7 +142,7 @@ pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     }
 }
 
-/// Whether something that is sent comes back.
+/// Whether the connection returns the sent data.
 pub fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];

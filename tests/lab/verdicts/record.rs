@@ -1,4 +1,4 @@
-//! What packets showed, as the data that is committed.
+//! The answers of packets, as the committed data.
 
 use std::{env, fs};
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::parts::Answer;
 
-/// The configurations whose snapshot stands for all of their node.
+/// The configurations whose snapshot stands for all configurations of their node.
 const FIRST: [&str; 4] = ["iptables-default", "ipvs-default", "cilium/default", "cilium/apart"];
 
 /// The configurations whose proxy has listeners of its own.
 const HOLDING: [&str; 2] = ["iptables-1.23", "nftables-1.37-localhost"];
 
-/// What packets showed, beside what was seen of the proxy.
+/// The answers of packets, and the facts about the proxy.
 pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
     let rows = listeners.iter().map(|Listener { bind, protocol, shape, port }| {
         let questions = every_question(*protocol, *port);
@@ -59,8 +59,8 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     compare(name, recording);
 }
 
-/// Compares each listener with the committed recording: a person must see new answers, even if the verdict agrees. Nearly
-/// all earlier answers must be present: a question that was not asked proves nothing.
+/// Compares each listener with the committed recording: a person must see new answers, even if the verdict agrees.
+/// Nearly all earlier answers must be present: a missing question proves nothing.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;
@@ -81,9 +81,8 @@ pub fn compare(name: &str, recording: &Recording) {
     assert!(now * 20 >= wanted * 19, "{name}: only {now} of {wanted} questions were answered");
 }
 
-/// A letter for an answer.
-/// If a connection to a link-local address leads nowhere, its client may or may not get an error, and a datagram of the
-/// node itself is refused.
+/// A letter for an answer. If a connection to a link-local address leads nowhere, its client may get an error or none,
+/// and a datagram of the node itself is refused.
 pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',
@@ -96,7 +95,7 @@ pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     }
 }
 
-/// Commits one, with a line for each listener so that a difference can be read, where `UPDATE=1` asks for it.
+/// With `UPDATE=1`, writes a recording, with a line for each listener, so that a person can read a difference.
 #[track_caller]
 fn update(name: &str, value: &impl Serialize) {
     if env::var_os("UPDATE").is_none() {

@@ -1,7 +1,8 @@
-//! SCTP: who answers an association to a NodePort on which a process listens, in a kernel that has SCTP, and the report.
+//! SCTP: the answerer of an association to a NodePort on which a process listens, in a kernel that has SCTP, and the
+//! report.
 //!
-//! Clients and the pod are bound to one address each: an association of several addresses names them in its own packets,
-//! and no proxy translates them.
+//! Clients and the pod are bound to one address each. An association with several addresses writes them into its own
+//! packets, and no proxy translates them.
 
 use std::{
     collections::BTreeMap,
@@ -43,7 +44,7 @@ use crate::{
 
 /// The NodePorts, each with the endpoints of its Service.
 const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothing)];
-/// How often a listener looks whether it is still wanted, in milliseconds: it is not woken by being shut down.
+/// How often a listener checks whether it must end, in milliseconds: a shutdown does not wake the listener.
 const LOOK_UP: u16 = 100;
 
 /// Listeners of a node and of its pod get queries: without a proxy, and behind a proxy in this mode.
@@ -82,7 +83,7 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{mode}:\n{}", wrong.join("\n"));
 }
 
-/// Who answers these questions.
+/// The answers to these questions.
 #[track_caller]
 fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answer> {
     asks.map(|asked| {
@@ -101,7 +102,7 @@ fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answ
 /// Associates from an address in the network namespace of the calling thread.
 ///
 /// # Panics
-/// When the answer is none that a lab in order can give.
+/// If a lab in order cannot give this answer.
 #[track_caller]
 fn ask(from: IpAddr, to: SocketAddr) -> Answer {
     match associate(from, to) {
@@ -117,15 +118,15 @@ fn ask(from: IpAddr, to: SocketAddr) -> Answer {
 
 fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     let client = open(SocketAddr::new(from, 0))?;
-    // It requests errors: a time-out here is not for want of the request.
+    // The socket requests errors: so a time-out means that no error came.
     setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
     let patience = i64::try_from(answer_within().as_secs()).expect("short");
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
     match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) => {}
-        // Time is up.
+        // The time limit has passed.
         Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // Every failure has that text; the socket has the reason.
+        // Every failure has this text; the socket has the reason.
         Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
             0 => return Err(refused.into()),
             reason => return Err(io::Error::from_raw_os_error(reason)),
@@ -144,7 +145,7 @@ fn open(address: SocketAddr) -> nix::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// A server that says who it is, until it is dropped.
+/// A server that sends its name, until the value is dropped.
 struct Serving {
     wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -164,7 +165,7 @@ impl Serving {
                 let mut waiting = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
                 if poll(&mut waiting, PollTimeout::from(LOOK_UP)) == Ok(1) {
                     let accepted = listener.accept();
-                    // A client that has gone away is its own affair.
+                    // The client may have closed the connection.
                     accepted.and_then(|(mut stream, _)| stream.write_all(identity.banner())).ok();
                 }
             }

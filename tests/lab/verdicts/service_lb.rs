@@ -1,5 +1,5 @@
-//! ServiceLB of k3s and RKE2: what its pods do with a Service's port, and the outcome if another program has the NodePort.
-//! The rules of klipper-lb are in a pod's network namespace.
+//! ServiceLB of k3s and RKE2: the way of a connection to a Service's port through its pods, and the outcome if another
+//! program has the NodePort. The rules of klipper-lb are in a pod's network namespace.
 
 use std::{net::IpAddr, process::Command};
 
@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     let see = || snapshot(&cluster.kubeconfig("admin"));
     let mut all = Proxy::start(&cluster, mode, &json!({}));
 
-    // With the default policy it goes to the Service, regardless of the NodePort's owner.
+    // With the default policy the connection goes to the Service, regardless of the NodePort's owner.
     let cluster_ip = web["spec"]["clusterIP"].as_str().expect("a cluster IP").to_owned();
     let squatter = || Held::on(&BINDS[1], Protocol::Tcp, NODE_PORT, Answer::Process);
     let leads_to = |address: String, port: u16| {
@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(ask(), ['P', 'P'], "{mode}");
     assert!(detail(&see()).contains("the cluster IP of Service default/web"), "{}", detail(&see()));
 
-    // With Local it goes to the NodePort, as a connection of a pod.
+    // With Local the connection goes to the NodePort, as a connection of a pod.
     let local = json!({"spec": {"externalTrafficPolicy": "Local"}}).to_string();
     kubectl(&cluster, &["patch", "service", "web", "--type=merge", "-p", &local]);
     all.settle(&cluster);
@@ -128,7 +128,7 @@ fn lost_too(finding: &Value) -> bool {
     finding.to_string().contains("port 80/tcp of this node, which ServiceLB sends to this NodePort")
 }
 
-/// What `owner` says of the hostPort.
+/// The output of `owner` about the hostPort.
 #[track_caller]
 fn detail(seen: &Snapshot) -> String {
     let owned = owner(&Limits::default().round(seen, None), Protocol::Tcp, PORT).expect("it can be told");

@@ -1,19 +1,19 @@
-//! Services, by how a proxy programs them.
+//! Shapes of Services that a proxy programs differently.
 
 use serde_json::{Value, json};
 
 use super::{Bind, Listener};
 use crate::parts::{Api, PRIMARY, Wired, objects};
 
-/// What kind of Service has a listener's port.
+/// The shape of the Service that has a listener's port.
 pub struct Shape {
-    /// A word for it.
+    /// The word for the shape.
     pub name: &'static str,
     families: &'static [&'static str],
     /// externalTrafficPolicy.
     policy: &'static str,
     endpoint: Endpoint,
-    /// What else is different, given the port.
+    /// Other differences, for a given port.
     change: fn(&mut Value, u16),
 }
 
@@ -23,7 +23,7 @@ enum Endpoint {
     None,
     /// Addresses, the name of their node, and whether they are ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
-    /// A pod of the host's network that is the listener itself.
+    /// A pod in the host's network. The listener is this pod.
     Listener,
 }
 
@@ -48,7 +48,8 @@ pub static SHAPES: [Shape; 14] = [
     Shape { name: "draining", endpoint: Endpoint::At(Wired::HERE, "n1", [false, true, true]), ..PLAIN },
     Shape { name: "four", families: &["IPv4"], ..PLAIN },
     Shape { name: "six-empty", families: &["IPv6"], endpoint: Endpoint::None, ..PLAIN },
-    // kube-proxy serves its healthCheckNodePort; one that is chosen by itself could be a port of another listener.
+    // kube-proxy serves the healthCheckNodePort of the Service: a number that the API server chooses could be a port
+    // of another listener.
     Shape {
         name: "balancer",
         policy: "Local",
@@ -139,7 +140,7 @@ pub fn create(api: &Api, listener: &Listener) {
     }
 }
 
-/// The address of the node's under which a listener is a pod of the host's network, in a family.
+/// The node's address with which a listener is a pod of the host's network, in a family.
 fn own_address(bind: &Bind, family: usize) -> Option<&'static str> {
     let ip = bind.ip();
     match (ip.is_unspecified(), ip.is_ipv4(), family) {

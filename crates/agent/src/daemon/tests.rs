@@ -9,7 +9,7 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// A high cost of reading connections. It has to be paid for longer than any test takes.
+/// A high cost of a reading of connections. The wait after this reading is longer than any test.
 const MUCH: Duration = Duration::from_secs(2);
 
 /// This cost, without a wait.

@@ -53,9 +53,9 @@ struct Sent {
 struct Reported {
     sent: Sent,
     at: Timestamp,
-    /// How often this node reported it.
+    /// How often this node reported the finding.
     times: i32,
-    /// Whether this node reported its end as often.
+    /// Whether this node also reported the end of the finding as often.
     is_over: bool,
 }
 

@@ -23,7 +23,7 @@ impl Spread {
         Self { nodes: nodes.or(self.nodes) }
     }
 
-    /// Whether the number was ever known.
+    /// Whether the number of Nodes was ever read.
     pub(super) fn is_known(self) -> bool {
         self.nodes.is_some()
     }

@@ -80,7 +80,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_source_up",
         &["source"],
-        "1 if the last reading of the source succeeded, otherwise 0. A source that the node does not have has no series",
+        "1 if the last reading of the source succeeded, otherwise 0. Only sources that the node has are listed",
     ),
     gauge(
         "portreeve_source_duration_seconds",

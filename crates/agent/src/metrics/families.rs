@@ -303,7 +303,7 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     Some(states)
 }
 
-/// Whether this is a link-local address, which the kernel gives every link.
+/// Whether an address is link-local: the kernel gives every link such an address.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }

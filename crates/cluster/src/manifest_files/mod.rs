@@ -321,7 +321,7 @@ impl Reader<'_> {
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// The object with its fields. An object with a name of its own may be a repetition.
+    /// Adds the fields to the object, and counts an object that was read before. An object without a name is always new.
     fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
         let Manifest { kind, namespace, name, .. } = &manifest;
         let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));

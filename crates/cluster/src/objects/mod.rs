@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
     }
 
-    /// Kubernetes `SetDefaults_Service` and `SetDefaults_Deployment` fill in what is empty.
+    /// Kubernetes `SetDefaults_Service` and `SetDefaults_Deployment` fill in empty fields.
     #[test]
     fn an_empty_type_is_absent() {
         let metadata = json!({"name": "web"});

@@ -524,8 +524,8 @@ fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     })
 }
 
-/// `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80`, `localhost:80`, with the characters around it. No address means
-/// all addresses.
+/// Reads an address and a port: `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80` or `localhost:80`. Ignores quotes and
+/// punctuation around the word. `None` in place of an address means all addresses.
 fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
     let word = word
         .trim_start_matches(['\'', '"', '`', '('])

@@ -104,10 +104,10 @@ impl std::ops::Deref for Text {
     }
 }
 
-/// A value that is absent if its text is empty.
+/// Reads an optional value: an empty text is no value.
 ///
 /// # Errors
-/// If the value is not a text, or a wrong text.
+/// If the value is not a text, or `T` refuses the text.
 pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: TryFrom<String, Error = String>,

@@ -1,4 +1,4 @@
-//! Other users of the number of a port, which get no new connections to this node.
+//! Other users of a port number, which get no new connections to this node.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -42,7 +42,7 @@ impl BesideKind {
 pub struct Beside {
     /// The kind.
     pub kind: BesideKind,
-    /// The user of the number, as text.
+    /// The user of the port number, as text.
     pub name: String,
     /// The effect on a server or a Service that wants the port.
     pub detail: String,
@@ -51,8 +51,8 @@ pub struct Beside {
 /// The largest number of listed users of one kind.
 const MOST: usize = 4;
 
-/// The users of this number beside the claims: connections, unless a listener on the port may have accepted them, and possible sockets
-/// that were not listed; Services of another proxy; and cluster IPs, if NodePorts can have the number.
+/// The users of this port number besides the claims. Connections, unless a listener on the port may have accepted them;
+/// possible sockets that were not listed; Services of another proxy; and cluster IPs, if NodePorts can have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;

@@ -17,7 +17,7 @@ pub struct Ownership {
     pub port: u16,
     /// All claims, in the order in which the kernel checks them for a new connection.
     pub claimants: Vec<Claimant>,
-    /// Other users of the number, which get no new connections.
+    /// Other users of the same port number: connections, Services and servers that get no new connections.
     pub beside: Vec<Beside>,
     /// Who answers on each address from each vantage point. For an unlisted loopback address of IPv4, the answer of 127.0.0.1 is true,
     /// unless the address has its own claim.
@@ -26,7 +26,8 @@ pub struct Ownership {
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and its source, in words.
     pub mode: String,
-    /// Unread inputs that may also have a claim to the port: Services, Pods, this Node's object, or the sockets of another protocol.
+    /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets of a protocol without an
+    /// answer.
     pub unread: Vec<Gap>,
     /// The reason why redirections of hostPorts were not read. No leftover redirection is assumed.
     pub redirections: Option<Gap>,

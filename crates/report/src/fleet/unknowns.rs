@@ -14,7 +14,7 @@ pub struct Reason {
     /// The agent's pod on that node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
-    /// Whether this could hide a finding that sets the result.
+    /// Whether this reason could hide a finding that sets the result.
     pub is_failure: bool,
     /// Whether a rule was not judged for this reason.
     pub of_rule: bool,

@@ -70,7 +70,7 @@ fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
 }
 
-/// The unready pod's world, with another connection on its port.
+/// The node with the unready pod, with another connection on its port.
 fn left(local: &str, remote: &str, change: impl FnOnce(&mut Socket)) -> (Snapshot, Subject) {
     let (mut world, subject) = unready(|_| ());
     seen(&mut world.kernel.clients).sockets.clear();

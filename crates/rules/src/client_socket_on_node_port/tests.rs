@@ -221,7 +221,7 @@ fn many_sockets_of_one_service_are_one_finding_with_the_worst_first() {
 fn an_unknown_mode_leaves_what_every_mode_shares() {
     let evidence = expect_problem(&RULE, &hanging().without_proxy(), &subject());
     assert_eq!(evidence.severity, Severity::Info);
-    assert!(evidence.summary.ends_with("in other modes it may hang."), "{}", evidence.summary);
+    assert!(evidence.summary.ends_with("in other modes the connection may hang."), "{}", evidence.summary);
     let second = |state| web().connects(state, "192.0.2.2:30080", REMOTE).without_proxy();
     assert_eq!(expect_unknown(&RULE, &second(State::SynSent), &subject()).source, Source::ProxyMode);
     assert_eq!(severity(&second(State::Established)), Severity::Info, "it is harmless wherever it is served");
@@ -347,9 +347,10 @@ fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves
 #[test]
 fn the_sentence_says_for_how_long_it_works() {
     let world = web().connects(State::Established, LOCAL, REMOTE);
-    for (mode, ends) in
-        [(Mode::Ipvs, "until the program has to reconnect"), (Mode::Nftables, "conntrack has an entry for it")]
-    {
+    for (mode, ends) in [
+        (Mode::Ipvs, "until the program has to reconnect"),
+        (Mode::Nftables, "conntrack has an entry for the connection"),
+    ] {
         let summary = expect_problem(&RULE, &world.with_mode(mode), &subject()).summary;
         assert!(summary.contains(ends), "{summary}");
     }

@@ -156,7 +156,7 @@ fn ports_of_servers_are_a_warning_where_node_ports_are_safe() {
     let world = web().ephemeral("1024 65535", "10249,30000-32767").with_mode(Mode::Ipvs);
     let evidence = problem(&world);
     assert_eq!((evidence.severity, evidence.affects.len()), (Severity::Warning, 0));
-    assert!(evidence.summary.contains("ports that servers of this node need"), "{}", evidence.summary);
+    assert!(evidence.summary.contains("unreserved ports of servers on this node"), "{}", evidence.summary);
     assert_eq!(value(&evidence, "needed by daemons"), "10250,10256 (2 ports)");
     let reserve = &evidence.remedies[0].steps[0].text;
     assert_eq!(reserve, "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"");

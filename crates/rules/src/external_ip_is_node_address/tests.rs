@@ -100,7 +100,11 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     for mode in Mode::KUBE_PROXY {
         let evidence = expect_problem(&RULE, &ssh(PRIMARY[0]).with_mode(mode), &subject());
         assert_eq!((evidence.severity, evidence.variant), (Severity::Critical, "takes-listener"), "{mode}");
-        assert!(evidence.summary.contains("port 22/tcp, where process sshd listens"), "{}", evidence.summary);
+        assert!(
+            evidence.summary.contains("port 22/tcp go to the Service, and not to process sshd"),
+            "{}",
+            evidence.summary
+        );
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
     // A cloud's address is on no link: packets from outside arrive with another destination address.

@@ -309,7 +309,7 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
         assert_eq!(expect_problem(&RULE, &world, &node()).severity, severity, "{source:?}");
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, source);
     }
-    // Whoever gives no Services has none, and what is lost to a socket is lost whatever a Service has.
+    // If no Services were requested, there are none. A loss of a socket does not depend on Services.
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotRequested);
     expect_certain(&RULE, &world, &node());

@@ -53,7 +53,7 @@ fn host_network_finished_foreign_and_pending_pods_are_silent() {
     for change in changes {
         expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
     }
-    // Whoever wrote the pod by hand named no node, and means this one too.
+    // A pod that a person wrote by hand names no node, and may run on this node too.
     let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
     expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
 }

@@ -54,7 +54,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     format!("leave the hostPort out of {manifest}: in the host's network it is the containerPort"),
                 ),
             };
-            let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses that."))
+            let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses the object."))
                 .in_cluster()
                 .variant(variant)
                 .remedy(Step::advice(remedy));

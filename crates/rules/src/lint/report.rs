@@ -86,7 +86,7 @@ impl Found {
     /// A rule could not judge. If the user did not give the input to compare with, this is no failure.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
         if gap.why == Why::NotRequested {
-            // One reason is enough: each new Service has no endpoints yet.
+            // Keep one reason for each rule: many new Services give the same one, that they have no endpoints yet.
             if !self.not_run.iter().any(|(known, _)| *known == rows) {
                 self.not_run.push((rows, gap.detail));
             }

@@ -45,7 +45,7 @@ fn a_process_on_the_port_of_a_pod_that_is_not_ready_is_told() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of hostNetwork pod default/exporter, which is not \
-         ready: the pod cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
+         ready: the pod can listen on 9100/tcp only if the process and the pod share the port (SO_REUSEPORT)."
     );
     let failing = exporter(|pod| pod.failing = true).listens_as("[::]:9100", process());
     let summary = expect_problem(&RULE, &failing, &subject()).summary;
@@ -178,7 +178,11 @@ fn one_address_is_in_the_way_of_servers_that_want_all() {
         let listens = |failing| exporter(|pod| pod.failing = failing).listens_as(local, process());
         let evidence = expect_problem(&RULE, &listens(false), &subject());
         assert_eq!(evidence.severity, Severity::Info, "{local}");
-        assert!(evidence.summary.ends_with("cannot listen on 9100/tcp of every address."), "{}", evidence.summary);
+        assert!(
+            evidence.summary.ends_with("cannot listen on 9100/tcp with a socket for all addresses."),
+            "{}",
+            evidence.summary
+        );
         let evidence = expect_problem(&RULE, &listens(true), &subject());
         assert_eq!(evidence.severity, Severity::Warning, "{local}");
         assert!(evidence.values.iter().any(|(_, value)| value.contains("ended with an error")), "{evidence:#?}");
@@ -195,7 +199,11 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     for world in [exporter(dns).listens_as("127.0.0.53:53", stub()), both.clone()] {
         let evidence = expect_problem(&RULE, &world, &subject());
         assert_eq!(evidence.severity, Severity::Warning);
-        assert!(evidence.summary.ends_with("cannot listen on 53/tcp of every address."), "{}", evidence.summary);
+        assert!(
+            evidence.summary.ends_with("cannot listen on 53/tcp with a socket for all addresses."),
+            "{}",
+            evidence.summary
+        );
         let texts = evidence.remedies.iter().flat_map(|it| &it.steps).map(|it| it.text.as_str()).collect::<Vec<_>>();
         assert!(
             texts[0].starts_with("check whether the log of pod default/exporter"),
@@ -264,7 +272,7 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
     let summary = expect_problem(&RULE, &of_udp(true), &subject()).summary;
     assert!(
         summary.ends_with(
-            "of every address unless the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)."
+            "with a socket for all addresses only if the process and the pod share the port (SO_REUSEPORT or SO_REUSEADDR)."
         ),
         "{summary}"
     );
@@ -414,7 +422,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     assert_eq!(
         evidence.summary,
         "Process node_exporter listens on [::]:9100/tcp, a port of DaemonSet default/agent in the host's network: the pod \
-         cannot listen on 9100/tcp unless the process and the pod share the port (SO_REUSEPORT)."
+         can listen on 9100/tcp only if the process and the pod share the port (SO_REUSEPORT)."
     );
     let texts: Vec<_> = evidence.remedies.iter().map(|remedy| remedy.steps[0].text.as_str()).collect();
     assert_eq!(

@@ -32,7 +32,7 @@ fn a_peers_internal_ip_on_a_link_is_critical_and_deleted_only_where_it_does_not_
     let [peer, remedy] = &evidence.remedies[..] else { panic!("two remedies: {:?}", evidence.remedies) };
     assert!(peer.steps[0].text.contains("give Node n2 an address that no other machine has"), "{peer:?}");
     let [find, delete] = &remedy.steps[..] else { panic!("two steps: {remedy:?}") };
-    assert!(find.text.starts_with("if the address is not a virtual address that moves between nodes"), "{}", find.text);
+    assert!(find.text.starts_with("if the address does not move between nodes"), "{}", find.text);
     assert_eq!(delete.text, "ip addr del 192.0.2.9/32 dev eth0");
     let deletes = |world: &Snapshot| {
         let remedies = expect_problem(&RULE, world, &subject()).remedies;

@@ -70,7 +70,7 @@ fn one_service_too_many_for_an_old_proxy() {
     let evidence = expect_problem(&RULE, &proxy(many(1025), "v1.23.6", 1024), &subject());
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(evidence.affects.contains(&Vantage::Remote));
-    assert!(evidence.summary.contains("needs more file descriptors than its limit allows"));
+    assert!(evidence.summary.contains("needs more file descriptors than allowed"));
     for (name, value) in [
         ("demand", "1037 file descriptors: 1025 for NodePorts, 12 otherwise"),
         ("limit", "1024 (process_max_fds of the proxy's /metrics)"),

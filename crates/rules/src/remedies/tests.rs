@@ -24,8 +24,8 @@ fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
     ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
-/// The commands of a remedy. Each that changes something says what: the others show something, open an editor, or keep for good what
-/// the one before has done.
+/// The commands of a remedy. Each command that changes something has its effect. The other commands show something,
+/// open an editor, or make the change of the last command permanent.
 #[track_caller]
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
     let steps = remedy.into().steps.into_iter().filter(|step| step.kind == crate::findings::StepKind::Command);
@@ -70,8 +70,8 @@ fn with_gone_pod() -> (Snapshot, Socket) {
     (world, socket)
 }
 
-/// What every function of this file makes of names that are made to break out. `tests/anywhere` hands each line to a shell,
-/// and looks whether a function is missing here.
+/// The output of every function of this file for hostile names. `tests/anywhere` gives each line to a shell, and checks
+/// that no function is missing here.
 #[test]
 fn every_command() {
     let mut all = Vec::new();
