@@ -15,7 +15,7 @@ use super::{
     jitter::{jitter, spread},
     list_reader::ListSummary,
     objects::{Object, decode},
-    watch::event_lines::EventLines,
+    watch::watch_event::EventLines,
 };
 
 /// The longest answer that is kept in one piece, in bytes. etcd stores no object larger than 1.5 MB.

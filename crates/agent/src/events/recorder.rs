@@ -20,10 +20,8 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    pause::LONGEST,
     place::Place,
-    plan::{Counters, Plan},
-    request::{Reply, Request, Write},
+    plan::{Counters, LONGEST, Plan, Reply, Request, Write},
 };
 use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};

@@ -10,13 +10,12 @@ use tokio::{
 };
 
 use super::{
-    event_lines::EventLines,
+    index::Update,
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
     selection::Selection,
-    update::Update,
-    watch_event::WatchEvent,
+    watch_event::{EventLines, WatchEvent},
 };
 use crate::{
     answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
