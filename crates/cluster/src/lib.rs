@@ -22,7 +22,6 @@ pub mod connect;
 mod credential_plugin;
 mod declared;
 pub mod error;
-mod exchange;
 pub mod facts_builder;
 mod flags;
 pub mod input;

@@ -24,7 +24,7 @@ use crate::{
     jitter::jitter,
     objects::Object,
     pages::WHOLE,
-    requests::Server,
+    requests::{JSON, Server},
 };
 use portreeve_facts::text;
 
@@ -98,7 +98,7 @@ async fn session<K: Object>(
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
-            let (objects, version) = server.pages::<K, _>(&collection, &query, position.recency(), empty).await?;
+            let (objects, version) = server.pages::<K, _>(JSON, &collection, &query, position.recency(), empty).await?;
             position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
         }
