@@ -20,20 +20,12 @@ pub(super) struct Incident {
     pub(super) name: &'static str,
     /// What happened to people, in a few words.
     pub(super) title: &'static str,
-    /// Everything that is set up. Without any one of them it is not the incident any more.
-    pub(super) steps: &'static [Step],
+    /// Everything that is set up, each with a name for `--without` and in words. Without any one of them it is not the incident any more.
+    pub(super) steps: &'static [(&'static str, &'static str)],
     /// The findings that the demo must find: all of them.
     pub(super) expected: &'static [Expected],
     /// Sets the steps up.
     pub(super) scene: fn(&Steps) -> Scene,
-}
-
-/// One thing that is set up.
-pub(super) struct Step {
-    /// Its name for `--without`.
-    pub(super) name: &'static str,
-    /// The setup in words, for people.
-    pub(super) description: &'static str,
 }
 
 /// Which steps are set up.
@@ -47,9 +39,9 @@ impl Steps {
         Self { without: step }
     }
 
-    /// Whether a step is set up.
-    pub(super) fn has(&self, step: &Step) -> bool {
-        self.without.as_deref() != Some(step.name)
+    /// Whether the step with this name is set up.
+    pub(super) fn has(&self, step: &str) -> bool {
+        self.without.as_deref() != Some(step)
     }
 }
 
