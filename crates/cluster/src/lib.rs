@@ -34,7 +34,6 @@ mod nodes;
 mod object_reader;
 pub mod objects;
 mod pages;
-mod permissions;
 mod read_once;
 mod reader_token;
 mod reconnecting_client;
@@ -62,7 +61,6 @@ pub use self::{
     input::{Accepted, Input, OpenInput},
     jitter::jitter,
     manifest_files::{ManifestFiles, read_manifests},
-    permissions::{ACCESS, Grant, REVIEWS},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},

@@ -17,5 +17,5 @@ pub(crate) use object::reference;
 pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;
-pub use recorder::{Recorder, VERBS};
+pub use recorder::Recorder;
 pub(crate) use spread::Spread;

@@ -27,9 +27,6 @@ use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
 
-/// The verbs on `events` of `events.k8s.io` that RBAC has to grant.
-pub const VERBS: [&str; 2] = ["create", "patch"];
-
 /// The longest answer that is read, in bytes.
 const ANSWER: usize = 256 << 10;
 /// The longest message of a server in a log line, in bytes.
