@@ -7,7 +7,9 @@ use tokio::time::Instant;
 use portreeve_cluster::{
     objects::{EndpointSlice, Object, Service},
     watch::{
-        cached_object::ObjectBatch, index::Index, resource::Resource, selection::Selection, update::Update,
+        index::{Index, ObjectBatch, Update},
+        resource::Resource,
+        selection::Selection,
         watch_event::WatchEvent,
     },
 };

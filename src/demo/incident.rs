@@ -1,4 +1,4 @@
-//! An incident: the steps that set it up, and the findings that must be found.
+//! What an incident is: the steps that set it up, and what must be found.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::part::Part;
 use portreeve_rules::findings::Severity;
 
-/// The node that is scanned, in the manifest and as host name.
+/// The node that is looked at, in the manifest and as host name.
 pub(super) const NODE: &str = "node-a";
-/// The address of this node (RFC 5737: documentation only).
+/// Its address (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
 /// The other node's address. A frame to it leaves the node, and there is no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
@@ -20,20 +20,12 @@ pub(super) struct Incident {
     pub(super) name: &'static str,
     /// The effect on people, in a few words.
     pub(super) title: &'static str,
-    /// All steps of the setup. Without any of these steps there is no incident.
-    pub(super) steps: &'static [Step],
+    /// All steps of the setup: the name for `--without`, and the setup in words. Without any of these steps there is no incident.
+    pub(super) steps: &'static [(&'static str, &'static str)],
     /// The findings that the demo must find: all of them.
     pub(super) expected: &'static [Expected],
     /// Makes the scene from the steps.
     pub(super) scene: fn(&Steps) -> Scene,
-}
-
-/// A step of the setup.
-pub(super) struct Step {
-    /// The step's name for `--without`.
-    pub(super) name: &'static str,
-    /// The setup in words, for people.
-    pub(super) description: &'static str,
 }
 
 /// The steps that are set up.
@@ -47,9 +39,9 @@ impl Steps {
         Self { without: step }
     }
 
-    /// Whether a step is set up.
-    pub(super) fn has(&self, step: &Step) -> bool {
-        self.without.as_deref() != Some(step.name)
+    /// Whether the step with this name is set up.
+    pub(super) fn has(&self, step: &str) -> bool {
+        self.without.as_deref() != Some(step)
     }
 }
 
@@ -59,9 +51,9 @@ pub(super) struct Expected {
     pub(super) rule: &'static str,
     /// The expected finding's severity, exactly.
     pub(super) severity: Severity,
-    /// The subject of the finding, e.g. `Service default/web`.
+    /// Whom it is about, e.g. `Service default/web`.
     pub(super) subject: &'static str,
-    /// The port of the finding.
+    /// The port it is about.
     pub(super) port: Option<u16>,
     /// Names of evidence that must be there too, each with the beginning of its value.
     pub(super) evidence: &'static [(&'static str, &'static str)],

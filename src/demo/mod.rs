@@ -50,7 +50,7 @@ pub(super) struct DemoArgs {
 }
 
 fn incident_parser() -> PossibleValuesParser {
-    PossibleValuesParser::new(INCIDENTS.map(|incident| incident.name))
+    PossibleValuesParser::new(INCIDENTS.each_ref().map(|incident| incident.name))
 }
 
 /// Runs the demo: success when every incident was found.
@@ -59,7 +59,7 @@ pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode>
     if part {
         part::play()?;
     } else if let Some(name) = stage {
-        let incident = INCIDENTS.into_iter().find(|incident| incident.name == name).context("no such incident")?;
+        let incident = INCIDENTS.iter().find(|incident| incident.name == name).context("no such incident")?;
         stage::run(incident, &Steps::without(without))?;
     } else {
         return direct(&incidents, without, console);
@@ -68,7 +68,7 @@ pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode>
 }
 
 fn direct(names: &[String], without: Option<String>, console: &Console) -> anyhow::Result<ExitCode> {
-    let chosen = INCIDENTS.into_iter().filter(|it| names.is_empty() || names.iter().any(|name| name == it.name));
+    let chosen = INCIDENTS.iter().filter(|it| names.is_empty() || names.iter().any(|name| name == it.name));
     let stages = chosen
         .map(|incident| Ok((incident, open(incident, without.as_deref())?)))
         .collect::<anyhow::Result<Vec<_>>>()?;

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 
 use super::{
     incident::{Expected, Incident, Steps},
-    observed::{ObservedFinding, ObservedReport},
+    observed::{ObservedReport, is},
 };
-use portreeve_report::{Ink, Style, tidy, wrap};
+use portreeve_report::{Ink, Problem, Style, tidy, wrap};
 use portreeve_rules::findings::Severity;
 
 /// Prints the planned incidents.
@@ -38,11 +38,11 @@ impl IncidentReport<'_> {
         let Self { incident, steps, look, style } = self;
         writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;
         writeln!(out, "   set up")?;
-        let width = incident.steps.iter().map(|step| step.name.len()).max().unwrap_or(0);
-        for step in incident.steps {
-            let left_out = if steps.has(step) { "" } else { "left out: " };
-            let name = style.paint(Ink::Faint, &format!("{:width$}", step.name));
-            writeln!(out, "     {name}  {left_out}{}", step.description)?;
+        let width = incident.steps.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, description) in incident.steps {
+            let left_out = if steps.has(name) { "" } else { "left out: " };
+            let name = style.paint(Ink::Faint, &format!("{name:width$}"));
+            writeln!(out, "     {name}  {left_out}{description}")?;
         }
         match look {
             Ok(look) => self.write_look(look, out)?,
@@ -64,12 +64,12 @@ impl IncidentReport<'_> {
 
     fn write_look(&self, look: &ObservedReport, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "   found")?;
-        let is_expected = |found: &&ObservedFinding| self.incident.expected.iter().any(|expected| found.is(expected));
+        let is_expected = |found: &&Problem| self.incident.expected.iter().any(|expected| is(found, expected));
         for found in look.findings.iter().filter(is_expected) {
             self.write_finding(found, out)?;
         }
         for found in look.findings.iter().filter(|found| !is_expected(found)) {
-            let line = format!("besides: {} {}, {}", found.severity, found.name(), found.subject());
+            let line = format!("besides: {} {}, {}", found.severity, found.name(), found.subject);
             writeln!(out, "     {}", self.style.paint(Ink::Faint, &tidy(&line)))?;
         }
         for expected in self.missing(look) {
@@ -85,9 +85,9 @@ impl IncidentReport<'_> {
         Ok(())
     }
 
-    fn write_finding(&self, found: &ObservedFinding, out: &mut dyn Write) -> io::Result<()> {
+    fn write_finding(&self, found: &Problem, out: &mut dyn Write) -> io::Result<()> {
         let severity = self.style.paint(Ink::Bad(found.severity), found.severity.name());
-        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.name(), found.subject())))?;
+        writeln!(out, "     {severity} {}", tidy(&format!("{}, {}", found.name(), found.subject)))?;
         self.write_words(7, &found.summary, out)?;
         for remedy in &found.remedy {
             writeln!(out, "       -> {}", self.style.paint(Ink::Command, &tidy(remedy)))?;

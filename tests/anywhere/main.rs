@@ -22,6 +22,9 @@ mod manifests_settings;
 mod manifests_workloads;
 mod named;
 mod order;
+#[path = "../cluster/permissions.rs"]
+#[allow(dead_code, reason = "tests of requests and of the chart use the rest")]
+mod permissions;
 mod promises;
 mod remedies;
 mod site;

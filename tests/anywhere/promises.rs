@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use portreeve_cluster::{ACCESS, REVIEWS};
+use crate::permissions::{ACCESS, REVIEWS};
 
 /// The words for *no promise*, and the words that must stand with them.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];

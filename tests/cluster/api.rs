@@ -2,13 +2,13 @@
 
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 
-use portreeve_cluster::ACCESS;
 use portreeve_facts::{Claimant, ClusterFacts, PortRange, RangeClaim, RangeSource, Source, Why};
 use tempfile::TempDir;
 
 use crate::{
     cilium,
     fake::{Fake, Reply, facts_at},
+    permissions::ACCESS,
     said,
 };
 

@@ -18,6 +18,8 @@ mod lint;
 #[path = "../anywhere/named.rs"]
 mod named;
 mod nodes;
+#[allow(dead_code, reason = "tests of the chart use the rest")]
+mod permissions;
 mod plugin;
 mod policies;
 mod reserve;

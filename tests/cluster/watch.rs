@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use portreeve_cluster::{ACCESS, ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming};
+use portreeve_cluster::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming};
 use portreeve_facts::{ClusterFacts, RangeSource};
 use tokio::{
     sync::watch::{Sender, channel},
@@ -20,6 +20,7 @@ use crate::{
     api::{list, page, row_of, rows_of_reading, small},
     cilium,
     fake::{After, Fake, Reply},
+    permissions::ACCESS,
 };
 
 /// The longest wait of a test. A test that hangs is ended by the runner, a little later.

@@ -15,6 +15,9 @@ mod lint;
 mod maker;
 mod monitoring;
 mod names;
+#[path = "../cluster/permissions.rs"]
+#[allow(unreachable_pub, reason = "other test programs use it, too")]
+mod permissions;
 #[path = "../lab/parts/programs.rs"]
 #[allow(unreachable_pub, reason = "the lab's own")]
 mod programs;

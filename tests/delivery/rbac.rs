@@ -2,40 +2,21 @@
 
 use std::collections::BTreeSet;
 
-use portreeve_cluster::{ACCESS, Grant, REVIEWS};
 use serde_json::Value;
 
-use crate::helm::{objects, render};
+use crate::{
+    helm::{objects, render},
+    permissions::{ACCESS, Grant, REVIEWS, optional},
+};
 
 /// What the agent writes.
-const EVENTS: Grant = Grant {
-    group: "events.k8s.io",
-    resource: "events",
-    names: &[],
-    verbs: &["create", "patch"],
-    why: "Events about Services and Nodes",
-    optional: true,
-};
+const EVENTS: Grant = optional("events.k8s.io", "events", &["create", "patch"]);
 
 /// What agents ask about the user of a token, and the reader's ServiceAccount has.
-const READ: Grant = Grant {
-    group: "",
-    resource: "/portreeve/findings",
-    names: &[],
-    verbs: &["get"],
-    why: "reading the agents",
-    optional: true,
-};
+const READ: Grant = optional("", "/portreeve/findings", &["get"]);
 
 /// What an agent with `--node-condition` patches.
-const CONDITION: Grant = Grant {
-    group: "",
-    resource: "nodes/status",
-    names: &[],
-    verbs: &["patch"],
-    why: "the condition of its Node",
-    optional: true,
-};
+const CONDITION: Grant = optional("", "nodes/status", &["patch"]);
 
 const SWITCHED_OFF: [&str; 3] = [
     "rbac.events=false",

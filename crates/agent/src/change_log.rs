@@ -1,13 +1,16 @@
 //! The agent's log lines about findings: a bounded number of changes, and all findings on SIGUSR1.
 
-use std::time::{Duration, Instant};
+use std::{
+    mem,
+    time::{Duration, Instant},
+};
 
 use tracing::{info, warn};
 
 use super::{
     bucket::Bucket,
     http::Published,
-    own_node::{NodeDoubt, doubt},
+    own_node::{another_host, no_own_node},
 };
 use portreeve_facts::{OwnPort, Reading, Snapshot};
 use portreeve_report::unread_in_words;
@@ -18,77 +21,65 @@ use portreeve_rules::{
 
 /// Changes that are logged at once. A process that opens and closes its port again and again must not fill a disk.
 const LINES: u32 = 100;
-/// The time between two logged changes after that.
+/// The time between two lines after that.
 const LINE: Duration = Duration::from_secs(10);
-/// The pause between two lines that report the number of changes that were not logged.
-const LEFT_OUT: Duration = Duration::from_secs(60);
+/// How long the name of this node has to be in doubt before the agent logs it. A kubelet registers its Node after its start, and Nodes
+/// are read every ten minutes.
+const LASTING: Duration = Duration::from_secs(900);
 
 /// Logs changes, as long as there are not too many.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
+    /// Changes that were not logged since the last line about them.
     left_out: usize,
-    last_left_out: Option<Instant>,
-    node: NodeDoubt,
-    /// Why sockets, addresses or settings of the node are not read, while that lasts.
-    unread: Option<String>,
+    /// Since when the name of this node is in doubt, and whether the log has it.
+    doubted: Option<(Instant, bool)>,
+    /// Whether the log has that the node cannot be read.
+    is_unread: bool,
 }
 
 impl ChangeLog {
     /// An empty log.
     pub(super) fn new(now: Instant) -> Self {
-        Self {
-            lines: Bucket::new(LINES, LINE, now),
-            left_out: 0,
-            last_left_out: None,
-            node: NodeDoubt::default(),
-            unread: None,
-        }
+        Self { lines: Bucket::new(LINES, LINE, now), left_out: 0, doubted: None, is_unread: false }
     }
 
     /// Logs what a round changed.
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
-        for change in changes {
-            if self.lines.take(now) {
-                log_change(change);
-            } else {
-                self.left_out += 1;
-            }
-        }
-        if let Some(left_out) = self.take_left_out(now) {
+        if self.left_out > 0 && self.lines.take(now) {
+            let left_out = mem::take(&mut self.left_out);
             warn!(left_out, "too many changes to log each of them; /findings has all findings");
         }
+        for change in changes {
+            match self.lines.take(now) {
+                true => log_change(change),
+                false => self.left_out += 1,
+            }
+        }
     }
 
-    /// Logs once that the name of this node may be wrong.
+    /// Logs that the name of this node may be wrong, and when its sockets, addresses or settings cannot be read and can be again.
     pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
-        let doubt = doubt(snapshot);
-        if self.node.is_due(doubt.is_some(), now) {
-            warn!(why = doubt, "the name of this node may be wrong; check --node");
+        let Snapshot { cluster, kernel, .. } = snapshot;
+        let doubt = no_own_node(cluster, &kernel.hostname).or_else(|| another_host(snapshot));
+        match doubt.filter(|_| cluster.node_name.is_some()) {
+            None => self.doubted = None,
+            Some(why) => {
+                let (since, is_logged) = self.doubted.get_or_insert((now, false));
+                if now.saturating_duration_since(*since) >= LASTING && !mem::replace(is_logged, true) {
+                    warn!(why = why.detail, "the name of this node may be wrong; check --node");
+                }
+            }
         }
-    }
-
-    /// Logs when sockets, addresses or settings of the node cannot be read, and when they can be again.
-    pub(super) fn log_unread(&mut self, snapshot: &Snapshot, now: Instant) {
         let unread = unread_in_words(snapshot);
-        if unread.is_some() == self.unread.is_some() || !self.lines.take(now) {
-            return;
+        if unread.is_some() != self.is_unread && self.lines.take(now) {
+            self.is_unread = unread.is_some();
+            match unread {
+                Some(detail) => warn!(detail, "cannot read the node; findings do not change"),
+                None => info!("the node can be read again"),
+            }
         }
-        match &unread {
-            Some(detail) => warn!(detail, "cannot read the node; findings do not change"),
-            None => info!("the node can be read again"),
-        }
-        self.unread = unread;
-    }
-
-    /// The number of changes that were not logged since the last such line, if a line is due.
-    fn take_left_out(&mut self, now: Instant) -> Option<usize> {
-        let is_due = self.last_left_out.is_none_or(|last| now.saturating_duration_since(last) >= LEFT_OUT);
-        if self.left_out == 0 || !is_due {
-            return None;
-        }
-        self.last_left_out = Some(now);
-        Some(std::mem::take(&mut self.left_out))
     }
 }
 
@@ -136,35 +127,82 @@ pub(super) fn log_state(published: &Published, interval: Duration, cost: Duratio
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        io::{Read as _, Seek as _},
+        sync::Arc,
+    };
+
     use super::*;
+    use portreeve_facts::{Source, Why, healthy::gap};
+    use portreeve_rules::findings::{Evidence, Key, RuleId, Subject};
+
+    /// The lines that `write` logs.
+    fn lines(write: impl FnOnce()) -> Vec<String> {
+        let mut file = tempfile::tempfile().expect("a file");
+        let same = Arc::new(file.try_clone().expect("a file"));
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(same).finish();
+        tracing::subscriber::with_default(log, write);
+        let mut text = String::new();
+        file.rewind().and_then(|()| file.read_to_string(&mut text)).expect("text");
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn change() -> Change {
+        let (rule, subject) = (RuleId("stale-redirection"), Subject::node("n1", None));
+        let key = Key { rule, variant: "loses", subject, port: None, protocol: None };
+        let evidence = Evidence::new(Severity::Critical, "It is so.");
+        Change::Raised(Finding { key, evidence, since: Snapshot::healthy().at })
+    }
 
     #[test]
-    fn a_finding_that_comes_and_goes_all_the_time_does_not_fill_the_log() {
-        let start = Instant::now();
-        let mut log = ChangeLog::new(start);
-        let (mut written, mut left_out, mut notes) = (0_usize, 0, 0);
-        // Two changes a second, for an hour.
-        for half_second in 0..7200 {
-            let now = start + half_second * Duration::from_millis(500);
-            if log.lines.take(now) {
-                written += 1;
-            } else {
-                log.left_out += 1;
-            }
-            if let Some(more) = log.take_left_out(now) {
-                (left_out, notes) = (left_out + more, notes + 1);
-            }
-        }
-        assert!((100..=100 + 361).contains(&written), "{written}");
-        assert!(notes <= 60, "{notes}");
-        assert!(written + left_out + log.left_out == 7200, "each is written or counted");
+    fn a_finding_that_comes_and_goes_all_the_time_does_not_fill_the_log_and_each_change_is_counted() {
+        let (start, mut left_out) = (Instant::now(), 0);
+        let logged = lines(|| {
+            let mut log = ChangeLog::new(start);
+            // Two changes a second, for an hour.
+            (0..7200).for_each(|half| log.log(&[change()], start + half * Duration::from_millis(500)));
+            left_out = log.left_out;
+        });
+        assert!((100..=100 + 361).contains(&logged.len()), "{}", logged.len());
+        let counts = logged.iter().filter_map(|line| line.split_once("left_out=")?.1.parse::<usize>().ok());
+        let raised = logged.iter().filter(|line| line.contains("raised")).count();
+        assert_eq!(raised + counts.sum::<usize>() + left_out, 7200, "each is written or counted");
     }
 
     #[test]
     fn the_changes_of_an_incident_are_all_logged() {
-        let start = Instant::now();
+        let logged = lines(|| {
+            let start = Instant::now();
+            let changes: Vec<Change> = (0..LINES).map(|_| change()).collect();
+            ChangeLog::new(start).log(&changes, start);
+        });
+        assert!(logged.len() == LINES as usize && logged.iter().all(|line| line.contains("raised")));
+    }
+
+    #[test]
+    fn a_doubt_is_logged_once_and_only_when_it_lasts() {
+        let (healthy, start) = (Snapshot::healthy(), Instant::now());
+        let mut doubted = healthy.clone();
+        doubted.cluster.node_name = Some("other".to_owned());
         let mut log = ChangeLog::new(start);
-        assert!((0..LINES).all(|_| log.lines.take(start)));
-        assert_eq!(log.take_left_out(start), None);
+        let mut logged = |snapshot: &Snapshot, minute: u64| {
+            let now = start + Duration::from_secs(60 * minute);
+            lines(|| log.log_node(snapshot, now)).concat().contains("no Node of the cluster has the name other")
+        };
+        assert_eq!([0, 14, 15, 16].map(|minute| logged(&doubted, minute)), [false, false, true, false]);
+        assert!(!logged(&healthy, 17));
+        assert_eq!([18, 33].map(|minute| logged(&doubted, minute)), [false, true], "it may happen again");
+    }
+
+    #[test]
+    fn a_node_that_cannot_be_read_and_its_return_are_a_line_each() {
+        let (healthy, start) = (Snapshot::healthy(), Instant::now());
+        let mut unread = healthy.clone();
+        unread.kernel.listeners = gap(Source::Listeners, Why::TimedOut);
+        let mut log = ChangeLog::new(start);
+        let logged =
+            lines(|| [&healthy, &unread, &unread, &healthy].into_iter().for_each(|it| log.log_node(it, start)));
+        assert!(logged.len() == 2, "{logged:?}");
+        assert!(logged[0].contains("cannot read the node") && logged[1].contains("can be read again"), "{logged:?}");
     }
 }

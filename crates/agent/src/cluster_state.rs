@@ -9,9 +9,9 @@ use std::{
 
 use tokio::sync::watch::Receiver;
 
-use crate::metrics::ViewAge;
-use portreeve_cluster::{ClusterView, Resource};
-use portreeve_facts::{ClusterFacts, Why};
+use crate::metrics::{ViewAge, word};
+use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
+use portreeve_facts::{ClusterFacts, Gap, Why};
 
 /// The latest facts about the cluster. Clones share the facts, and each clone gets its own notice of a change.
 #[derive(Clone, Debug)]
@@ -26,10 +26,8 @@ pub(super) enum ClusterState {
 #[derive(Clone, Debug)]
 pub(super) struct LastReading {
     pub(super) facts: Arc<ClusterFacts>,
-    /// When each kind of object was last read whole.
-    pub(super) whole: BTreeMap<Resource, Instant>,
-    /// Failures by kind of object and reason.
-    pub(super) errors: BTreeMap<(Resource, String), u64>,
+    /// When each kind of object was last read whole, and its failures by reason.
+    pub(super) statuses: BTreeMap<Resource, ResourceStatus>,
 }
 
 impl ClusterState {
@@ -97,35 +95,47 @@ impl ClusterState {
 
     /// Age and failures of each kind of object.
     pub(super) fn ages(&self, now: Instant) -> Vec<ViewAge> {
-        match self {
-            Self::Watched(view) => {
-                let statuses = view.statuses();
-                let of = |kind: Resource| {
-                    let status = statuses.get(&kind);
-                    let errors = status.map(|status| status.errors.clone().into_iter().collect());
-                    let age = status.and_then(|status| status.age(now.into()));
-                    ViewAge { resource: kind.name(), age, errors: errors.unwrap_or_default() }
-                };
-                Resource::ALL.map(of).into()
-            }
-            Self::Read(last) => last.borrow().ages(now),
-        }
+        let statuses = match self {
+            Self::Watched(view) => view.statuses(),
+            Self::Read(last) => last.borrow().statuses.clone(),
+        };
+        let of = |kind: Resource| {
+            let status = statuses.get(&kind).cloned().unwrap_or_default();
+            ViewAge { resource: kind.name(), age: status.age(now.into()), errors: status.errors.into_iter().collect() }
+        };
+        Resource::ALL.map(of).into()
     }
 }
 
 impl LastReading {
     /// These facts, without ages and failures.
     pub(super) fn of(facts: ClusterFacts) -> Self {
-        Self { facts: Arc::new(facts), whole: BTreeMap::new(), errors: BTreeMap::new() }
+        Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    fn ages(&self, now: Instant) -> Vec<ViewAge> {
-        let of = |kind| {
-            let errors = self.errors.iter().filter(|((of, _), _)| *of == kind);
-            let age: Option<Duration> = self.whole.get(&kind).map(|whole| now.saturating_duration_since(*whole));
-            let errors = errors.map(|((_, code), count)| (code.clone(), *count)).collect();
-            ViewAge { resource: kind.name(), age, errors }
-        };
-        Resource::ALL.map(of).into()
+    /// Stores new facts, and counts the kinds of objects that they lack.
+    pub(super) fn take(&mut self, facts: ClusterFacts) {
+        for (kind, gap) in kinds(&facts) {
+            if let Some(gap) = gap {
+                *self.statuses.entry(kind).or_default().errors.entry(word(gap.why)).or_default() += 1;
+            }
+        }
+        self.facts = Arc::new(facts);
     }
+
+    /// The objects of an unchanged file are treated as read again, but not objects that could not be read.
+    pub(super) fn confirm(&mut self) {
+        for (kind, _) in kinds(&self.facts).into_iter().filter(|(_, gap)| gap.is_none()) {
+            self.statuses.entry(kind).or_default().confirmed = Some(Instant::now().into());
+        }
+    }
+}
+
+fn kinds(facts: &ClusterFacts) -> [(Resource, Option<&Gap>); 4] {
+    [
+        (Resource::Services, facts.services.gap()),
+        (Resource::EndpointSlices, facts.endpoint_slices.gap()),
+        (Resource::Pods, facts.pods.gap()),
+        (Resource::Nodes, facts.nodes.gap()),
+    ]
 }

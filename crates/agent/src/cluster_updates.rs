@@ -1,20 +1,22 @@
-//! Starts the tasks that keep the state of the cluster up to date, and requests endpoints from them.
+//! The tasks that keep the state of the cluster up to date: watches, or files that are read again when they change.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, os::unix::fs::MetadataExt as _, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch::{Sender, channel},
-    time::timeout,
+    time::{sleep, timeout},
 };
+use tracing::{info, warn};
 
 use super::{
-    cluster_files::{follow_files, mark_not_yet},
     cluster_state::{ClusterState, LastReading},
     tasks::Tasks,
 };
-use portreeve_cluster::{self as cluster, ClusterSource, Watch};
-use portreeve_facts::ClusterFacts;
+use portreeve_cluster::{self as cluster, ClusterSource, Input, Watch};
+use portreeve_facts::{ClusterFacts, Why};
 
+/// The pause between two checks of files for a change.
+const FILES: Duration = Duration::from_secs(1);
 /// How long to wait for endpoints that were requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -63,8 +65,7 @@ pub(super) async fn start(
             ClusterState::Watched(view)
         }
         ClusterSource::Files(inputs) => {
-            let mut facts = cluster::read(&ClusterSource::None, node.as_deref(), &hostname).await;
-            mark_not_yet(&mut facts);
+            let facts = cluster::unread("none", node.clone(), Why::NotYet, "the cluster has not answered yet");
             let (sender, last) = channel(LastReading::of(facts));
             tasks.spawn("reading the files of the cluster", follow_files(inputs, node, hostname, sender));
             ClusterState::Read(last)
@@ -76,4 +77,150 @@ pub(super) async fn start(
     };
     let endpoints = EndpointsRequest { wanted, state: state.clone() };
     (state, endpoints)
+}
+
+/// Reads files as long as a receiver is left.
+async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<LastReading>) {
+    let source = ClusterSource::Files(inputs.clone());
+    let mut known = None;
+    while !sender.is_closed() {
+        let stamps = Some(stamps(&inputs));
+        if stamps != known {
+            let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
+            // A kind of object that is missing in a whole file is no error.
+            if let Some(gap) = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned() {
+                warn!(
+                    detail = gap.detail,
+                    "the files of the cluster cannot be read completely; findings do not change"
+                );
+                // A part is used only if no facts are known yet.
+                if known.is_some() {
+                    let name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
+                    let rest = cluster::unread(&facts.origin, name, gap.why, &gap.detail);
+                    facts = ClusterFacts { rejected: facts.rejected, ..rest };
+                }
+            } else {
+                info!("read the files of the cluster");
+            }
+            sender.send_modify(|last| last.take(facts));
+            known = stamps;
+        }
+        sender.send_if_modified(|last| {
+            last.confirm();
+            false
+        });
+        sleep(FILES).await;
+    }
+}
+
+/// Inode, time of change in seconds and nanoseconds, length.
+type Stamp = (u64, i64, i64, u64);
+
+/// One stamp for each file. The stamps differ when a file has changed.
+fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
+    let stamp = |input: &Input| match input {
+        Input::Stdin => None,
+        // A missing file may come later. Reading it reports the error.
+        Input::File(path) => std::fs::metadata(path).map(|it| (it.ino(), it.mtime(), it.mtime_nsec(), it.len())).ok(),
+    };
+    inputs.iter().map(stamp).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, time::SystemTime};
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use portreeve_cluster::{Resource, ResourceStatus};
+
+    const WEB: &str = r#"{"kind":"List","items":[{"kind":"Service","metadata":{"name":"web"},"spec":{}}]}"#;
+
+    /// A file that the agent follows.
+    struct Followed {
+        _directory: tempfile::TempDir,
+        path: std::path::PathBuf,
+        last: tokio::sync::watch::Receiver<LastReading>,
+        follower: tokio::task::JoinHandle<()>,
+        seconds: u64,
+    }
+
+    impl Followed {
+        async fn file(text: &str) -> Self {
+            let directory = tempfile::tempdir().expect("a directory");
+            let path = directory.path().join("services.json");
+            let (sender, last) = channel(LastReading::of(cluster::read(&ClusterSource::None, Some("n1"), "").await));
+            fs::write(&path, text).expect("a file");
+            let follower = tokio::spawn(follow_files(vec![path.clone().into()], None, "n1".to_owned(), sender));
+            let mut followed = Self { _directory: directory, path, last, follower, seconds: 1 };
+            followed.last.changed().await.expect("the follower lives");
+            followed
+        }
+
+        async fn becomes(&mut self, text: &str) {
+            self.seconds += 1;
+            fs::write(&self.path, text).expect("a file");
+            let time = SystemTime::UNIX_EPOCH + Duration::from_secs(self.seconds);
+            fs::File::options().append(true).open(&self.path).and_then(|it| it.set_modified(time)).expect("a time");
+            self.last.changed().await.expect("the follower lives");
+        }
+
+        fn services(&self) -> Result<Vec<String>, Why> {
+            let facts = Arc::clone(&self.last.borrow().facts);
+            let services = facts.services.get().map_err(|gap| gap.why)?;
+            Ok(services.iter().map(|service| service.name.clone()).collect())
+        }
+
+        /// When the Services were last read whole, and how often they were malformed.
+        fn of_services(&self) -> (Instant, u64) {
+            let ResourceStatus { confirmed, errors, .. } = self.last.borrow().statuses[&Resource::Services].clone();
+            (confirmed.expect("a good reading"), errors.get("malformed").copied().unwrap_or_default())
+        }
+    }
+
+    impl Drop for Followed {
+        fn drop(&mut self) {
+            self.follower.abort();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_breaks_halfway_leaves_what_was_in_its_other_half_unknown() {
+        let service =
+            |name: &str| format!(r#"{{"kind":"Service","metadata":{{"name":"{name}"}},"spec":{{"clusterIP":""}}}}"#);
+        let (a, b) = (service("a"), service("b"));
+        let mut file = Followed::file(&format!("[{a},{{")).await;
+        assert_eq!(file.services(), Ok(vec!["a".to_owned()]), "a part is better than nothing");
+        for half in [format!("[{b},{{"), format!("[{a},{b},{{")] {
+            file.becomes(&format!("[{a},{b},{{\"kind\":\"Node\",\"metadata\":{{\"name\":\"n1\"}}}}]")).await;
+            assert_eq!(file.services(), Ok(vec!["a".to_owned(), "b".to_owned()]));
+            for further in ["", " "] {
+                file.becomes(&format!("{half}{further}")).await;
+                assert_eq!(file.services(), Err(Why::Malformed));
+                let facts = Arc::clone(&file.last.borrow().facts);
+                assert!(facts.rejected.len() == 1 && facts.nodes.gap().is_some() && facts.pods.gap().is_some());
+                assert_eq!(facts.node_name.as_deref(), Some("n1"));
+            }
+        }
+        let (_, before) = file.of_services();
+        sleep(2 * FILES).await;
+        assert_eq!(file.of_services().1, before, "an unchanged file is not read again");
+    }
+
+    #[tokio::test]
+    async fn the_age_of_a_file_is_that_of_its_last_good_reading() {
+        let mut file = Followed::file(WEB).await;
+        sleep(FILES / 4).await;
+        let (good, _) = file.of_services();
+        file.becomes("{").await;
+        sleep(2 * FILES).await;
+        let (last, errors) = file.of_services();
+        assert!(last < good + FILES, "a broken file is never treated as read");
+        assert_eq!(errors, 1);
+        file.becomes(WEB).await;
+        sleep(FILES / 4).await;
+        assert_eq!(file.services(), Ok(vec!["web".to_owned()]));
+        assert!(file.of_services().0 > good + FILES);
+    }
 }

@@ -368,7 +368,6 @@ impl Agent {
         }
         self.log.log(&changes, Instant::now());
         self.log.log_node(snapshot, Instant::now());
-        self.log.log_unread(snapshot, Instant::now());
         if let Some(recorder) = &self.recorder {
             recorder.round(snapshot, &changes);
         }

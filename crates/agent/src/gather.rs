@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, fmt, io};
 use jiff::Timestamp;
 use tracing::info;
 
-use super::own_node::{doubt, no_own_node};
+use super::own_node::{another_host, no_own_node};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{
-    Gap, NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION, Why,
+    NodePortRange, Overrides, OwnPort, PortSet, Reading, SNAPSHOT_SCHEMA, Snapshot, Source, Unread, VERSION,
 };
 use portreeve_kernel::Host;
 use portreeve_rules as rules;
@@ -96,12 +96,8 @@ impl SnapshotSources {
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
         // With a wrong name, the Pods and addresses of another node would be treated as this node's own.
-        if let Some(doubt) = doubt(&snapshot).filter(|_| node.is_some()) {
-            let gap = Gap::new(Source::Nodes, Why::Ambiguous, doubt);
-            if !snapshot.cluster.rejected.contains(&gap) {
-                snapshot.cluster.rejected.push(gap);
-            }
-        }
+        let doubt = another_host(&snapshot).filter(|_| node.is_some());
+        snapshot.cluster.rejected.extend(doubt);
         Ok(snapshot)
     }
 }

@@ -10,7 +10,6 @@ mod bucket;
 mod cadence;
 mod change_log;
 mod clock;
-mod cluster_files;
 mod cluster_state;
 mod cluster_updates;
 mod config;

@@ -1,113 +1,71 @@
 //! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node are treated as this
 //! node's own.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::net::IpAddr;
 
-use portreeve_facts::{ClusterFacts, Gap, Node, NodeAddressKind, Snapshot, Source, Unread, Why};
+use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why};
 use portreeve_report::first_names;
-
-/// How long a name has to be in doubt before the agent logs it. A kubelet registers its Node after its start, and Nodes are
-/// read every ten minutes.
-const LASTING: Duration = Duration::from_secs(900);
-
-/// Why the name of this node is in doubt, in a sentence. None if the name fits, or if the facts cannot show it.
-pub(super) fn doubt(snapshot: &Snapshot) -> Option<String> {
-    let name = snapshot.cluster.node_name.as_ref()?;
-    let nodes = snapshot.cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
-    let Some(node) = nodes.iter().find(|node| node.name == *name) else {
-        return Some(no_node_of(name, nodes));
-    };
-    let here = snapshot
-        .kernel
-        .interfaces
-        .known(Unread::Reported("their own gap"))
-        .filter(|interfaces| !interfaces.addresses.is_empty())?;
-    let mut its = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).peekable();
-    let first = its.peek().copied()?;
-    let any = its.any(|ip| here.addresses.iter().any(|address| address.ip == ip));
-    (!any)
-        .then(|| format!("Node {name} has the address {first}, but this host does not: this host may be another node"))
-}
 
 /// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
 /// addresses in the cluster and its Pods are unknown. `hostname` was used if no name was configured.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
+    /// The most Nodes that are named.
+    const NAMED: usize = 5;
     let nodes = cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
+    let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+    names.sort_unstable();
+    // `there are n1, n2 and 3 more`.
+    let there = format!("there {} {}", if names.len() == 1 { "is" } else { "are" }, first_names(&names, NAMED));
     let detail = match &cluster.node_name {
-        Some(name) if nodes.iter().any(|node| node.name == *name) => return None,
-        Some(name) => no_node_of(name, nodes),
-        None => format!("no Node has the name {hostname}; {}; set the name of this node with --node", named(nodes)),
+        Some(name) if names.contains(&name.as_str()) => return None,
+        Some(name) => {
+            format!("no Node of the cluster has the name {name}; {there}; its Pods and addresses are not known")
+        }
+        None => format!("no Node has the name {hostname}; {there}; set the name of this node with --node"),
     };
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-fn no_node_of(name: &str, nodes: &[Arc<Node>]) -> String {
-    format!("no Node of the cluster has the name {name}; {}; its Pods and addresses are not known", named(nodes))
-}
-
-/// The names of Nodes: `there are n1, n2 and 3 more`.
-fn named(nodes: &[Arc<Node>]) -> String {
-    const NAMED: usize = 5;
-    let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-    names.sort_unstable();
-    let are = if nodes.len() == 1 { "is" } else { "are" };
-    format!("there {are} {}", first_names(&names, NAMED))
-}
-
-/// Decides when the log reports that the name of this node is in doubt.
-#[derive(Debug, Default)]
-pub(super) struct NodeDoubt {
-    since: Option<Instant>,
-    reported: bool,
-}
-
-impl NodeDoubt {
-    /// Notes the result of a scan. True when the log should report the doubt.
-    pub(super) fn is_due(&mut self, doubt: bool, now: Instant) -> bool {
-        if !doubt {
-            *self = Self::default();
-            return false;
-        }
-        let since = *self.since.get_or_insert(now);
-        let due = !self.reported && now.saturating_duration_since(since) >= LASTING;
-        self.reported |= due;
-        due
-    }
+/// Why this node's Node may be another node: this host has none of its addresses. None if the facts cannot show it.
+pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
+    let node = snapshot.own_node()?;
+    let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;
+    let internal = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
+    let its: Vec<IpAddr> = internal.map(|it| it.ip).collect();
+    let is_here = here.addresses.is_empty() || here.addresses.iter().any(|address| its.contains(&address.ip));
+    let first = its.first().filter(|_| !is_here)?;
+    let name = &node.name;
+    let detail = format!("Node {name} has the address {first}, but this host does not: this host may be another node");
+    Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use portreeve_facts::Reading;
 
     #[test]
-    fn a_healthy_node_and_unknown_nodes_are_not_in_doubt() {
+    fn a_node_with_none_of_the_hosts_addresses_is_another_and_unknown_nodes_and_hosts_are_not() {
         let healthy = Snapshot::healthy();
-        assert_eq!(doubt(&healthy), None);
-        let mut unnamed = healthy.clone();
-        unnamed.cluster.node_name = None;
-        assert_eq!(doubt(&unnamed), None);
-        let mut empty = healthy;
-        empty.cluster.nodes = Reading::Seen(Vec::new());
-        assert_eq!(doubt(&empty), None);
-    }
-
-    #[test]
-    fn a_name_that_no_node_has_and_that_of_another_node_are_in_doubt() {
-        let mut world = Snapshot::healthy();
-        let name = world.node_name().to_owned();
-        world.cluster.node_name = Some("other".to_owned());
-        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("no Node of the cluster has the name other")));
-        let mut world = Snapshot::healthy();
+        assert_eq!(another_host(&healthy), None);
+        for name in [None, Some("other".to_owned())] {
+            let mut unknown = healthy.clone();
+            unknown.cluster.node_name = name;
+            assert_eq!(another_host(&unknown), None);
+        }
+        let mut world = healthy.clone();
         let Reading::Seen(nodes) = &mut world.cluster.nodes else { panic!("Nodes") };
-        let own = nodes.iter_mut().find(|node| node.name == name).expect("this node");
+        let own = nodes.iter_mut().find(|node| node.name == healthy.node_name()).expect("this node");
         for address in &mut Arc::make_mut(own).addresses {
             address.ip = [203, 0, 113, 99].into();
         }
-        assert!(doubt(&world).is_some_and(|doubt| doubt.contains("203.0.113.99")), "{:?}", doubt(&world));
+        let gap = another_host(&world).expect("a gap");
+        assert!(gap.source == Source::Nodes && gap.detail.contains("203.0.113.99"), "{gap:?}");
+        let Reading::Seen(interfaces) = &mut world.kernel.interfaces else { panic!("interfaces") };
+        Arc::make_mut(interfaces).addresses.clear();
+        assert_eq!(another_host(&world), None, "the addresses of the host are not known");
     }
 
     #[test]
@@ -123,13 +81,5 @@ mod tests {
             cluster.nodes = nodes;
             assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
         }
-    }
-
-    #[test]
-    fn a_doubt_is_reported_once_and_only_when_it_lasts() {
-        let (mut doubt, begun) = (NodeDoubt::default(), Instant::now());
-        let mut due = |doubted, minute: u64| doubt.is_due(doubted, begun + Duration::from_secs(60 * minute));
-        assert_eq!([due(true, 0), due(true, 14), due(true, 15), due(true, 16)], [false, false, true, false]);
-        assert_eq!([due(false, 17), due(true, 18), due(true, 33)], [false, false, true], "it may happen again");
     }
 }

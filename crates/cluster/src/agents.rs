@@ -6,25 +6,17 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, header};
-use kube::client::{Body, Client};
 use nix::sys::resource::{Resource, getrlimit};
-use tokio::{
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::task::JoinSet;
 
 use super::{
-    answer::{Answer, short_wait},
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
     declared::{self, Declared},
-    error::{Error, NO_ANSWER, causes},
-    jitter::{jitter, spread},
+    error::Error,
     objects,
     reader_token::ReaderToken,
     requests::{Server, encoded},
-    reviews::TOKEN_HEADER,
 };
 use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 
@@ -100,7 +92,6 @@ pub struct Agent {
 /// The agents of one namespace.
 #[derive(Clone)]
 pub struct Agents {
-    client: Client,
     server: Server,
     token: ReaderToken,
     namespace: String,
@@ -125,8 +116,8 @@ impl Agents {
         let (client, address) = connect_as(&login, impersonation).await.map_err(|error| error.gap(Source::Pods))?;
         let server = Server::new(client.clone(), address, access.request_timeout);
         let AgentPlace { namespace, reader } = place;
-        let token = ReaderToken::new(client.clone(), &namespace, reader, access.request_timeout);
-        Ok(Self { client, server, token, namespace })
+        let token = ReaderToken::new(client, &namespace, reader, access.request_timeout);
+        Ok(Self { server, token, namespace })
     }
 
     /// Every listed agent, by node. `selector` is a further label selector for the pods.
@@ -220,7 +211,7 @@ impl Agents {
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
         // Without a token the agent is queried anyway: its answer has the reason for the refusal.
         let token = self.token.of(&agent.node).await;
-        self.get(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
+        self.server.bytes(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
                 // The agent's answer names the missing token; this is the reason why no token was sent.
@@ -231,35 +222,6 @@ impl Agents {
                 _ => error.gap(Source::Agent),
             },
         })
-    }
-
-    /// The body of an answer of at most `longest` bytes. A busy server that names a short time gets one more request
-    /// after that time.
-    async fn get(&self, path: &str, token: Option<&HeaderValue>, longest: usize) -> Result<Vec<u8>, Error> {
-        let (name, within) = (format!("GET {}{path}", self.server.address()), self.server.timeout());
-        let unreachable = |what| Error::Unreachable { request: name.clone(), what };
-        let answered = async {
-            let mut may_repeat = true;
-            loop {
-                let request = Request::get(path).header(header::ACCEPT, "application/json, */*;q=0.8");
-                let request = token.iter().fold(request, |request, token| request.header(TOKEN_HEADER, *token));
-                let request = request.body(Body::empty()).map_err(|error| unreachable(causes(&error)))?;
-                let response = self.client.send(request).await.map_err(|error| unreachable(causes(&error)))?;
-                let wait = short_wait(&response, within).filter(|_| may_repeat);
-                let is_success = response.status().is_success();
-                let mut answer = Answer::new(name.clone(), response, None);
-                match wait {
-                    _ if is_success => return answer.bytes(longest).await,
-                    Some(wait) => {
-                        may_repeat = false;
-                        sleep(spread(wait, jitter())).await;
-                    }
-                    None => return Err(answer.into_refusal().await),
-                }
-            }
-        };
-        let late = |_| Err(Error::TimedOut { request: name.clone(), what: NO_ANSWER, limit: within });
-        timeout(within, answered).await.unwrap_or_else(late)
     }
 
     fn pods(&self) -> Collection {

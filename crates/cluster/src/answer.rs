@@ -24,7 +24,7 @@ use super::{
     input_meter::{InputMeter, MeteredInput},
     list_reader::{ListReader, ListSummary},
     objects::Object,
-    watch::event_lines::EventLines,
+    watch::watch_event::EventLines,
 };
 use portreeve_facts::{Why, text};
 

@@ -7,7 +7,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{Selector, SelectorExt as _};
 use serde::Deserialize;
 
 use super::{
@@ -42,7 +43,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
         return Ok(Err(format!("{CILIUM_NODE_CONFIG} {}: the name of this node is not known", names.join(", "))));
     };
     let labels = labels(server, node).await?;
-    configs.retain(|config| selects(&config.selector, &labels));
+    configs.retain(|config| selects(config.selector.clone(), &labels));
     configs.sort_by(|one, other| one.name.cmp(&other.name));
     let names = configs.iter().map(|config| config.name.clone()).collect();
     Ok(Ok(NodeSettings { names, values: configs.into_iter().flat_map(|config| config.values).collect() }))
@@ -117,26 +118,10 @@ impl Selected {
     }
 }
 
-/// Whether a selector matches these labels. An empty selector matches all.
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = |(key, value): (&String, &String)| labels.get(key) == Some(value);
-    selector.match_labels.iter().flatten().all(equal)
-        && selector.match_expressions.iter().flatten().all(|it| is_met(it, labels))
-}
-
-/// `NotIn` also matches an object without the label (apimachinery `pkg/labels/selector.go`).
-fn is_met(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let LabelSelectorRequirement { key, operator, values } = requirement;
-    let value = labels.get(key);
-    let among = value.is_some_and(|value| values.iter().flatten().any(|it| it == value));
-    match operator.as_str() {
-        "In" => among,
-        "NotIn" => !among,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        // The API server accepts no other operator. With another one an agent of Cilium does not start.
-        _ => false,
-    }
+/// Whether a selector matches these labels. An empty selector matches all. With an operator that Kubernetes does not know, an agent of
+/// Cilium does not start.
+fn selects(selector: LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
 }
 
 #[cfg(test)]
@@ -149,7 +134,7 @@ mod tests {
     fn a_selector_matches_nodes_as_in_kubernetes() {
         let labels: BTreeMap<_, _> =
             [("pool", "edge"), ("zone", "a")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        let selects = |selector| selects(&serde_json::from_value(selector).expect("a selector"), &labels);
+        let selects = |selector| selects(serde_json::from_value(selector).expect("a selector"), &labels);
         let expression = |key: &str, operator: &str, values: &[&str]| {
             selects(json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]}))
         };

@@ -3,7 +3,7 @@
 
 use ipnet::IpNet;
 
-use super::objects::short;
+use super::{flags::go_bool, objects::short};
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
 /// The greatest number of entries of `nodeport-addresses` and `devices` that are kept.
@@ -59,13 +59,9 @@ fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     !is_off("masquerade") && families.iter().any(|(family, key)| !is_off(family) && !is_off(key))
 }
 
-/// A boolean word, as Go reads it (strconv `ParseBool`).
+/// A boolean word.
 fn truth(text: Option<&str>) -> Option<bool> {
-    match text?.trim() {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
+    go_bool(text?.trim())
 }
 
 /// A list in Cilium's format: entries separated by blanks or commas.

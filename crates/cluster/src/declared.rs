@@ -10,7 +10,7 @@ use super::{
     facts_builder::FactsBuilder,
     objects::{self, Object},
     pages::Recency,
-    requests::{Server, encoded},
+    requests::{JSON, Server, encoded},
 };
 use portreeve_facts::{Gap, Pod, Reading, Service, Source};
 
@@ -40,7 +40,7 @@ pub(super) async fn read(server: &Server) -> Declared {
     });
     let selector = format!("&fieldSelector={}", encoded(NOT_ENDED));
     let pods = server
-        .pages::<objects::Pod, _>(&Collection::of::<objects::Pod>(), &selector, Recency::Any, OfNodes::default)
+        .pages::<objects::Pod, _>(JSON, &Collection::of::<objects::Pod>(), &selector, Recency::Any, OfNodes::default)
         .await;
     let pods = pods.map(|(OfNodes(facts), _)| {
         rejected.extend_from_slice(facts.rejected());

@@ -40,14 +40,9 @@ impl Flags {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag, spelled as for Go's `strconv.ParseBool`. A program does not start with other
-    /// spellings.
+    /// The value of a boolean flag. A program does not start with other spellings.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
-        match self.last(name)? {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-            _ => None,
-        }
+        self.last(name).and_then(go_bool)
     }
 
     fn values<'a>(&'a self, name: &str) -> impl DoubleEndedIterator<Item = &'a str> {
@@ -59,5 +54,14 @@ impl Flags {
                 None => None,
             }
         })
+    }
+}
+
+/// A boolean word, as Go's `strconv.ParseBool` reads it.
+pub(super) fn go_bool(word: &str) -> Option<bool> {
+    match word {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
     }
 }

@@ -22,7 +22,6 @@ pub mod connect;
 mod credential_plugin;
 mod declared;
 pub mod error;
-mod exchange;
 pub mod facts_builder;
 mod flags;
 pub mod input;
@@ -35,7 +34,6 @@ mod nodes;
 mod object_reader;
 pub mod objects;
 mod pages;
-mod permissions;
 mod read_once;
 mod reader_token;
 mod reconnecting_client;
@@ -63,12 +61,15 @@ pub use self::{
     input::{Accepted, Input, OpenInput},
     jitter::jitter,
     manifest_files::{ManifestFiles, read_manifests},
-    permissions::{ACCESS, Grant, REVIEWS},
     reconnecting_client::client,
     reviews::{NotReviewed, Review, Reviewer, TOKEN_HEADER},
     watch::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming, WatchesEnded},
 };
-use portreeve_facts::{ClusterFacts, Gap, Source, Why};
+use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
+
+/// The sources of all facts of a cluster.
+const EVERYTHING: [Source; 6] =
+    [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
 /// Reads everything from `source`; files only if they can be read again. `node` is this node's name, if it is
 /// configured or comes from the downward API; otherwise `hostname` finds it among the Nodes. The function never fails
@@ -119,13 +120,19 @@ async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterF
     facts.finish(origin, true, node)
 }
 
-/// No cluster was given: all its facts are unknown, and the range is assumed.
+/// No cluster was given.
 fn nothing(node: Option<&str>) -> ClusterFacts {
+    unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
+}
+
+/// Facts of which none was read, for this reason. Only if no cluster was requested, the range is assumed.
+pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
+    let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();
-    for source in
-        [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps]
-    {
-        facts.mark_missing(Gap::new(source, Why::NotRequested, "no cluster was given"));
+    EVERYTHING.into_iter().for_each(|source| facts.mark_missing(Gap::new(source, why, detail)));
+    let mut facts = facts.finish(origin.to_owned(), configured, node);
+    if configured {
+        facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
     }
-    facts.finish("none".to_owned(), false, node.map(str::to_owned))
+    facts
 }

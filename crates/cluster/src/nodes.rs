@@ -8,7 +8,7 @@ use super::{
     facts_builder::FactsBuilder,
     objects::Node,
     pages::Recency,
-    requests::{Format, Server, encoded},
+    requests::{JSON, Server, TABLE, encoded},
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
@@ -29,20 +29,20 @@ pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuil
         let fields = encoded(&format!("metadata.name{operator}{own}"));
         format!("&fieldSelector={fields}{labels}")
     };
-    let read = async |format, selector: &str| {
-        server.pages_as::<Node, _>(format, &collection, selector, Recency::Any, FactsBuilder::default).await
+    let read = async |accept, selector: &str| {
+        server.pages::<Node, _>(accept, &collection, selector, Recency::Any, FactsBuilder::default).await
     };
-    let others = async |format, labels: &str| read(format, &selector("!=", labels)).await;
-    let mut all = read(Format::Whole, &selector("=", "")).await?.0;
+    let others = async |accept, labels: &str| read(accept, &selector("!=", labels)).await;
+    let mut all = read(JSON, &selector("=", "")).await?.0;
     let internal = all.nodes.iter().flat_map(|node| &node.addresses);
     let internal = internal.filter(|address| address.kind == NodeAddressKind::InternalIp);
     if internal.map(|address| Family::of(address.ip)).collect::<BTreeSet<_>>().len() > 1 {
-        all.merge(others(Format::Whole, "").await?.0);
+        all.merge(others(JSON, "").await?.0);
         return Ok(all);
     }
     let with_role = |selector: &str| format!("&labelSelector={}", encoded(selector));
-    all.merge(others(Format::Whole, &with_role(CONTROL_PLANE)).await?.0);
+    all.merge(others(JSON, &with_role(CONTROL_PLANE)).await?.0);
     let rows = format!("{}&includeObject=None", with_role(&format!("!{CONTROL_PLANE}")));
-    all.merge(others(Format::Table, &rows).await?.0);
+    all.merge(others(TABLE, &rows).await?.0);
     Ok(all)
 }

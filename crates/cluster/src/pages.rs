@@ -11,7 +11,7 @@ use super::{
     facts_builder::FactsBuilder,
     list_reader::{ListMeta, ListSummary},
     objects::Object,
-    requests::{Format, Server, encoded},
+    requests::{JSON, Server, encoded},
 };
 
 /// The `limit` of a page.
@@ -47,7 +47,7 @@ impl Server {
     /// Every object of a collection in its present state. `selector` is empty, or a part of the query that begins with
     /// `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
-        let pages = self.pages::<K, _>(collection, selector, Recency::Now, FactsBuilder::default).await;
+        let pages = self.pages::<K, _>(JSON, collection, selector, Recency::Now, FactsBuilder::default).await;
         pages.map(|(facts, _)| facts)
     }
 
@@ -55,18 +55,7 @@ impl Server {
     /// list. A list that expired between two pages is read once more from its start, in its present state.
     pub(super) async fn pages<K: Object, S: ObjectSink>(
         &self,
-        collection: &Collection,
-        selector: &str,
-        recency: Recency,
-        empty: impl Fn() -> S,
-    ) -> Result<(S, String), Error> {
-        self.pages_as::<K, S>(Format::Whole, collection, selector, recency, empty).await
-    }
-
-    /// The same answer in another format.
-    pub(super) async fn pages_as<K: Object, S: ObjectSink>(
-        &self,
-        format: Format,
+        accept: &'static str,
         collection: &Collection,
         selector: &str,
         recency: Recency,
@@ -78,7 +67,7 @@ impl Server {
         let (mut path, mut into, mut version_of_all) = (first(&recency), (empty(), 0), None);
         let (mut page, mut restarted) = (1, false);
         loop {
-            let (sink, count, summary) = match self.objects_into::<K, S>(format, &path, into, limits).await {
+            let (sink, count, summary) = match self.objects_into::<K, S>(accept, &path, into, limits).await {
                 Err(Error::Status { code: 410, .. }) if page > 1 && !restarted => {
                     (path, into, version_of_all) = (first(&Recency::Now), (empty(), 0), None);
                     (page, restarted) = (1, true);

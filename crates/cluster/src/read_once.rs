@@ -1,6 +1,7 @@
 //! A live API server, read once: one LIST for each resource, and the settings.
 
 use super::{
+    EVERYTHING,
     collection::{Collection, SERVED},
     connect::{Access, connect},
     error::Error,
@@ -12,10 +13,6 @@ use super::{
     waiting_pods,
 };
 use portreeve_facts::{Gap, Source, Why};
-
-/// The facts that a failed connection leaves unknown.
-const EVERYTHING: [Source; 6] =
-    [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
 /// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
 /// `configured` is this node's name, if it is configured.

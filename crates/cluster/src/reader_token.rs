@@ -21,9 +21,8 @@ use tokio::time::sleep;
 
 use super::{
     error::Error,
-    exchange::in_time,
     jitter::{jitter, spread},
-    reviews::audience,
+    reviews::{audience, in_time},
 };
 use portreeve_facts::{Gap, Source, Why};
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{Request, header};
+use http::{HeaderValue, Request, header};
 use kube::client::{Body, Client};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -15,33 +15,16 @@ use super::{
     jitter::{jitter, spread},
     list_reader::ListSummary,
     objects::{Object, decode},
-    watch::event_lines::EventLines,
+    reviews::TOKEN_HEADER,
+    watch::watch_event::EventLines,
 };
 
 /// The longest answer that is kept in one piece, in bytes. etcd stores no object larger than 1.5 MB.
 const HELD: usize = 8 << 20;
 /// `Accept` for whole objects.
-const WHOLE: &str = "application/json, */*;q=0.8";
-/// `Accept` for a Table, from servers that know Tables.
-const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
-
-/// The format of the requested objects.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Format {
-    /// Whole objects.
-    Whole,
-    /// A Table with the columns of `kubectl get --output wide`; whole objects from a server that does not know Tables.
-    Table,
-}
-
-impl Format {
-    fn accept(self) -> &'static str {
-        match self {
-            Self::Whole => WHOLE,
-            Self::Table => TABLE,
-        }
-    }
-}
+pub(super) const JSON: &str = "application/json, */*;q=0.8";
+/// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that does not know Tables sends whole objects.
+pub(super) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
 /// An API server.
 #[derive(Clone)]
@@ -76,12 +59,12 @@ impl Server {
     /// Adds the objects of one answer to `into`.
     pub(super) async fn objects_into<K: Object, S: ObjectSink>(
         &self,
-        format: Format,
+        accept: &'static str,
         path: &str,
         into: (S, usize),
         limits: Limits,
     ) -> Result<(S, usize, ListSummary), Error> {
-        let mut answer = self.answer(format.accept(), path, Some(limits)).await?;
+        let mut answer = self.answer(accept, None, path, Some(limits)).await?;
         answer.objects::<K, S>(self.address.clone(), into).await
     }
 
@@ -112,20 +95,25 @@ impl Server {
 
     /// A small answer, unchanged.
     async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
-        let mut answer = self.answer(WHOLE, path, None).await?;
+        let mut answer = self.answer(JSON, None, path, None).await?;
         let body = answer.bytes(HELD).await?;
         let object = serde_json::from_slice(&body).map_err(|error| answer.wrong(&error.to_string()))?;
         Ok((answer, object))
     }
 
+    /// The body of an answer of at most `most` bytes to a request with a token for an agent.
+    pub(super) async fn bytes(&self, path: &str, token: Option<&HeaderValue>, most: usize) -> Result<Vec<u8>, Error> {
+        self.in_time(path, async { self.answer(JSON, token, path, None).await?.bytes(most).await }).await
+    }
+
     /// An answer as text, cut at 256 KiB.
     pub(super) async fn text(&self, path: &str) -> Result<String, Error> {
-        self.in_time(path, async { self.answer(WHOLE, path, None).await?.text().await }).await
+        self.in_time(path, async { self.answer(JSON, None, path, None).await?.text().await }).await
     }
 
     /// The lines of a watch, which arrive without a time limit.
     pub(super) async fn watch(&self, path: &str) -> Result<EventLines, Error> {
-        self.answer(WHOLE, path, None).await.map(Answer::lines)
+        self.answer(JSON, None, path, None).await.map(Answer::lines)
     }
 
     async fn in_time<T>(&self, path: &str, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
@@ -134,15 +122,22 @@ impl Server {
     }
 
     /// A successful answer whose head arrives in time. A busy server that names a time gets one more request after it.
-    async fn answer(&self, accept: &'static str, path: &str, limits: Option<Limits>) -> Result<Answer, Error> {
+    async fn answer(
+        &self,
+        accept: &'static str,
+        token: Option<&HeaderValue>,
+        path: &str,
+        limits: Option<Limits>,
+    ) -> Result<Answer, Error> {
         let unreachable = |error: &(dyn std::error::Error + 'static)| Error::Unreachable {
             request: self.request(path),
             what: causes(error),
         };
         let mut may_retry = self.retries;
         loop {
-            let request = Request::get(path).header(header::ACCEPT, accept).body(Body::empty());
-            let request = request.map_err(|error| unreachable(&error))?;
+            let request = Request::get(path).header(header::ACCEPT, accept);
+            let request = token.iter().fold(request, |request, token| request.header(TOKEN_HEADER, *token));
+            let request = request.body(Body::empty()).map_err(|error| unreachable(&error))?;
             let sent = self.in_time(path, async { Ok(self.client.send(request).await) }).await?;
             let response = sent.map_err(|error| unreachable(&error))?;
             let status = response.status();

@@ -9,9 +9,17 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Resource, api::PostParams, client::Client, core::ClusterResourceScope};
 use serde::{Serialize, de::DeserializeOwned};
+use tokio::time::timeout;
 
-use super::{connect::Access, exchange::in_time, reconnecting_client::client};
+use super::{
+    connect::Access,
+    error::{Error, NO_ANSWER, causes},
+    reconnecting_client::client,
+};
 use portreeve_facts::text;
+
+/// The greatest number of bytes of a refusal that are shown.
+const MESSAGE: usize = 256;
 
 /// The audience of tokens for the agent of a node. An API server, all other services, and the agents of other nodes
 /// refuse such a token.
@@ -98,5 +106,22 @@ impl Reviewer {
         let sent = reviews.create(&params, review);
         let answer = in_time(&format!("POST {}", T::plural(&())), self.within, sent).await;
         answer.map_err(|error| NotReviewed(text::clean(&error.to_string(), 512)))
+    }
+}
+
+/// The answer to a request of the client library, within one time limit. Errors name it as `request`.
+pub(super) async fn in_time<T>(
+    request: &str,
+    within: Duration,
+    sent: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Error> {
+    let request = request.to_owned();
+    match timeout(within, sent).await {
+        Err(_) => Err(Error::TimedOut { request, what: NO_ANSWER, limit: within }),
+        Ok(Err(kube::Error::Api(status))) => {
+            let message = text::clean(&status.message, MESSAGE);
+            Err(Error::Status { request, code: status.code, message, retry_after: None })
+        }
+        Ok(answer) => answer.map_err(|error| Error::Unreachable { request, what: causes(&error) }),
     }
 }

@@ -13,7 +13,7 @@ use super::{
     facts_builder::FactsBuilder,
     objects::{Object, Pod},
     pages::Recency,
-    requests::{Server, encoded},
+    requests::{JSON, Server, encoded},
 };
 
 /// The field selector of Pods that have no Node yet.
@@ -22,7 +22,8 @@ const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
 /// Every Pod that waits for free ports.
 pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
-    let list = server.pages::<Pod, _>(&Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
+    let list =
+        server.pages::<Pod, _>(JSON, &Collection::of::<Pod>(), &selector, Recency::Any, WaitingOnly::default).await;
     list.map(|(WaitingOnly(facts), _)| facts)
 }
 

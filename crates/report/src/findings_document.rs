@@ -162,72 +162,72 @@ pub(super) struct Range {
 
 /// One finding, in words that are safe to print.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(super) struct Problem {
+pub struct Problem {
     /// The rule's id.
-    pub(super) rule: String,
+    pub rule: String,
     /// The variant: a word on the rule's page.
-    pub(super) variant: String,
+    pub variant: String,
     /// The severity.
-    pub(super) severity: Severity,
+    pub severity: Severity,
     /// Whether the finding is about this node or about the cluster. All nodes report the same finding about the cluster.
-    pub(super) scope: Scope,
+    pub scope: Scope,
     /// The subject of the finding.
-    pub(super) subject: Subject,
+    pub subject: Subject,
     /// The port of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) port: Option<u16>,
+    pub port: Option<u16>,
     /// The protocol of the finding.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) protocol: Option<Protocol>,
+    pub protocol: Option<Protocol>,
     /// The outcome for the subject, in a word of the rule; absent if the rule has only one outcome.
     #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(super) outcome: String,
+    pub outcome: String,
     /// The problem in one stable sentence.
-    pub(super) summary: String,
+    pub summary: String,
     /// The measured values, in reading order; a name may occur several times.
-    pub(super) evidence: Vec<Value>,
+    pub evidence: Vec<Value>,
     /// The places of the affected clients.
-    pub(super) affects: Vec<Vantage>,
+    pub affects: Vec<Vantage>,
     /// The remedies in words: `then` begins the next step, `or` another remedy.
-    pub(super) remedy: Vec<String>,
+    pub remedy: Vec<String>,
     /// The remedies as data, the most direct remedy first; each remedy is enough.
-    pub(super) remedies: Vec<Remedy>,
+    pub remedies: Vec<Remedy>,
     /// The time at which the finding was first seen, RFC 3339; absent in predicted findings of `what-if`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(extend("format" = "date-time"))]
-    pub(super) since: String,
+    pub since: String,
 }
 
 /// One piece of evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(super) struct Value {
+pub struct Value {
     /// The name of the measured value.
-    pub(super) name: String,
+    pub name: String,
     /// The value.
-    pub(super) value: String,
+    pub value: String,
 }
 
 /// One unknown result or unread input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub(super) struct Unknown {
+pub struct Unknown {
     /// The rule that could not judge; absent if only evidence is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) rule: Option<String>,
+    pub rule: Option<String>,
     /// The variants that were not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) variants: Vec<String>,
+    pub variants: Vec<String>,
     /// The subject, if only this subject is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) subject: Option<Subject>,
+    pub subject: Option<Subject>,
     /// How many ports and objects the rule could not judge; absent if it could not judge at all.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub(super) claims: usize,
+    pub claims: usize,
     /// The source of the missing fact.
-    pub(super) source: Source,
+    pub source: Source,
     /// The reason.
-    pub(super) why: Why,
+    pub why: Why,
     /// The details, as text.
-    pub(super) detail: String,
+    pub detail: String,
 }
 
 /// Writes the document as indented JSON and a line end.
@@ -331,7 +331,7 @@ pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
 
 impl Problem {
     /// `node-port-claimed-twice/lost`
-    pub(super) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!("{}/{}", self.rule, self.variant)
     }
 

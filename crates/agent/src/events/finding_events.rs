@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::{
     name::HOUR,
     object::{PlannedEvent, name_of_end},
-    request::{Reply, Request, Step, Write},
+    plan::{Reply, Request, Step, Write},
     spread::Spread,
 };
 use portreeve_rules::findings::{Key, Severity};

@@ -4,22 +4,18 @@
 //! identity, the hour, and a slot of the node. If a create succeeds, this node has reported the finding. If the Event exists
 //! already, this node is silent for that hour. So agents need no memory of Events and no agreement.
 
-mod budget;
 mod finding_events;
-mod hash;
 mod name;
 mod object;
-mod pause;
 mod place;
 mod plan;
 mod recorder;
-mod request;
 mod spread;
 
-pub(crate) use hash::hash;
+pub(crate) use name::hash;
 pub(crate) use object::reference;
 pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;
-pub use recorder::{Recorder, VERBS};
+pub use recorder::Recorder;
 pub(crate) use spread::Spread;

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{hash::hash, place::Place};
+use super::place::Place;
 use portreeve_rules::findings::{Finding, Impact, Key, Scope, SubjectKind};
 
 /// The greatest number of nodes that report one incident of a shared object in an hour.
@@ -85,6 +85,15 @@ impl Names {
     pub(super) fn incident(&self) -> String {
         format!("{:032x}", self.incident)
     }
+}
+
+/// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
+pub(crate) fn hash(parts: &[&str]) -> u128 {
+    // 0xff is in no UTF-8 text: it keeps the parts apart.
+    let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
+    bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+    })
 }
 
 #[cfg(test)]

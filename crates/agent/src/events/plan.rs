@@ -5,17 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::events::v1::Event;
 use tracing::warn;
 
 use super::{
-    budget::Budget,
     finding_events::FindingEvents,
     name::HOUR,
     object::{PlannedEvent, is_worth_an_event},
-    pause::Pause,
     place::Place,
-    request::{Reply, Request, Step, Write},
     spread::Spread,
 };
 use portreeve_rules::{
@@ -25,6 +23,74 @@ use portreeve_rules::{
 
 /// The greatest number of findings that have Events at a time. If there are more, the mildest get none.
 const OPEN: usize = 1024;
+/// The requests of a burst. After it, one request each interval.
+const BURST: i32 = 10;
+const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
+/// The waits double from the first to the second while the API server does not answer. Missed Events are written within two scans
+/// after it answers again.
+const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
+/// The longest wait that a server can request.
+pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
+
+/// One request to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Write {
+    /// The finding.
+    pub(super) key: Key,
+    /// The reason of the request.
+    pub(super) step: Step,
+    /// The namespace of the Event.
+    pub(super) namespace: String,
+    /// The name of the Event.
+    pub(super) name: String,
+    /// The action.
+    pub(super) request: Request,
+}
+
+/// The next step about a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Create the Event of this hour, unless it exists.
+    Report,
+    /// Count up this node's Event, because its end was reported and the finding is back.
+    ReportAgain,
+    /// The finding is over. Read an Event that may be from this node.
+    Read,
+    /// The finding is over, and this node reported it. Write its end.
+    End,
+}
+
+/// The action on an Event.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Request {
+    /// Create it.
+    Create(Box<Event>),
+    /// Set the count and the last time of its series.
+    Repeat(i32, Timestamp),
+    /// Read the reporting instance. Changes nothing.
+    Read,
+}
+
+/// The answer of the API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// The Event is written.
+    Written,
+    /// An Event of this name exists.
+    Exists,
+    /// The Event exists. The value is its reporting instance, if it has one.
+    Current(Option<String>),
+    /// No Event of this name exists, or no such namespace.
+    Missing,
+    /// The agent has no right to write it there. This lasts until a person changes it.
+    Forbidden,
+    /// This one Event cannot be read, or the server refuses for another reason. This lasts until a person changes it.
+    Stuck,
+    /// The server refuses it for good.
+    Refused,
+    /// The server gave no answer now. The value is the wait that the server wants, if it names a wait.
+    Unavailable(Option<SignedDuration>),
+}
 
 /// The results of requests about Events since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,25 +106,13 @@ pub struct Counters {
 }
 
 /// The Events of all findings: written, under way, or waiting.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Plan {
     findings: BTreeMap<Key, FindingEvents>,
     budget: Budget,
     counters: Counters,
     pause: Pause,
     spread: Spread,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            findings: BTreeMap::new(),
-            budget: Budget::new(),
-            counters: Counters::default(),
-            pause: Pause::none(),
-            spread: Spread::default(),
-        }
-    }
 }
 
 impl Plan {
@@ -187,6 +241,58 @@ impl Plan {
             | (Reply::Refused | Reply::Unavailable(_), _) => &mut self.counters.failed,
         };
         *counter += 1;
+    }
+}
+
+/// Limits the requests of this agent: a token bucket, kept as the time at which it is full again.
+#[derive(Debug, Default)]
+struct Budget {
+    full: Timestamp,
+}
+
+impl Budget {
+    /// The earliest time of the next request: `at`, or later.
+    fn ready(&self, at: Timestamp) -> Timestamp {
+        (self.full_after(at) - INTERVAL * (BURST - 1)).max(at)
+    }
+
+    /// Counts a request.
+    fn take(&mut self, at: Timestamp) {
+        self.full = self.full_after(at) + INTERVAL;
+    }
+
+    /// When the bucket is full again, if no request comes after `at`. A time that is too far away even for an empty bucket is from
+    /// before the clock was set back.
+    fn full_after(&self, at: Timestamp) -> Timestamp {
+        if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
+    }
+}
+
+/// The time until which no request is sent, because the API server does not answer.
+#[derive(Debug, Default)]
+struct Pause {
+    until: Timestamp,
+    /// The number of requests in a row without an answer.
+    unanswered: u32,
+}
+
+impl Pause {
+    /// Notes a reply. In a large cluster each agent delays its requests by up to `spread`. After a failure they keep at least this
+    /// delay, so that they do not come back together.
+    fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
+        let Reply::Unavailable(wanted) = reply else {
+            self.unanswered = 0;
+            return;
+        };
+        let (first, longest) = WAITS;
+        let own = (first * 2_i32.pow(self.unanswered.min(8))).min(longest).max(spread);
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
+    }
+
+    /// The end of the pause. An end that is too far away is from before the clock was set back.
+    fn end(&self, at: Timestamp) -> Timestamp {
+        if self.until > at + LONGEST { at } else { self.until }
     }
 }
 

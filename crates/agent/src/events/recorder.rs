@@ -20,17 +20,12 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    pause::LONGEST,
     place::Place,
-    plan::{Counters, Plan},
-    request::{Reply, Request, Write},
+    plan::{Counters, LONGEST, Plan, Reply, Request, Write},
 };
 use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
-
-/// The verbs on `events` of `events.k8s.io` that RBAC has to grant.
-pub const VERBS: [&str; 2] = ["create", "patch"];
 
 /// The longest answer that is read, in bytes.
 const ANSWER: usize = 256 << 10;

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::hash::hash;
+use super::name::hash;
 
 /// The greatest number of Nodes that may write at once.
 const FEW: usize = 200;

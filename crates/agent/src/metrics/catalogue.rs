@@ -1,13 +1,13 @@
 //! Every metric: its name, type, labels and meaning.
 
-use prometheus_client::registry::Unit;
+use prometheus_client::{metrics::MetricType, registry::Unit};
 
 /// One metric family.
 #[derive(Debug)]
 pub(crate) struct Metric {
     /// The metric's name, without the `_total` of counters.
     pub(crate) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricType,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
 }
@@ -22,30 +22,12 @@ impl Metric {
     }
 }
 
-/// The types in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
 pub(crate) const fn gauge(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Gauge, labels, help }
+    Metric { name, kind: MetricType::Gauge, labels, help }
 }
 
 pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Metric {
-    Metric { name, kind: Kind::Counter, labels, help }
+    Metric { name, kind: MetricType::Counter, labels, help }
 }
 
 /// The metric of this name. Families use only these.
@@ -89,7 +71,7 @@ pub(super) static METRICS: &[Metric] = &[
     ),
     Metric {
         name: "portreeve_scan_duration_seconds",
-        kind: Kind::Histogram,
+        kind: MetricType::Histogram,
         labels: &[],
         help: "Duration of scans, from the first socket to the last verdict",
     },

@@ -6,11 +6,12 @@ use std::{
     time::Duration,
 };
 
+use prometheus_client::metrics::MetricType;
 use serde::Serialize;
 
 use super::{
     BUCKETS, Configuration, Scrape,
-    catalogue::{Kind, METRICS, Metric, metric},
+    catalogue::{METRICS, Metric, metric},
     sources::sources,
 };
 use crate::{events::Counters, node_condition::Writes};
@@ -46,8 +47,8 @@ impl Family {
     /// The number of its series. A histogram has one for each bucket, one for the sum and one for the count.
     fn series(&self) -> usize {
         match self.metric.kind {
-            Kind::Histogram => BUCKETS.len() + 3,
-            Kind::Counter | Kind::Gauge => self.samples.len(),
+            MetricType::Histogram => BUCKETS.len() + 3,
+            _ => self.samples.len(),
         }
     }
 }
@@ -78,7 +79,7 @@ struct Families(Vec<Family>);
 impl Families {
     fn add(&mut self, name: &str, samples: impl IntoIterator<Item = (Vec<String>, f64)>) {
         let family = Family { metric: metric(name), samples: samples.into_iter().collect() };
-        if !family.samples.is_empty() || family.metric.kind == Kind::Histogram {
+        if !family.samples.is_empty() || matches!(family.metric.kind, MetricType::Histogram) {
             self.0.push(family);
         }
     }

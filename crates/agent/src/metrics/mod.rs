@@ -17,10 +17,7 @@ use prometheus_client::{
 pub(crate) use catalogue::{Metric, counter, gauge};
 pub(crate) use families::{Family, word};
 
-use self::{
-    catalogue::{Kind, METRICS},
-    families::families,
-};
+use self::{catalogue::METRICS, families::families};
 use crate::{events::Counters, guard::GUARD_METRICS, node_condition::Writes};
 use portreeve_facts::{Snapshot, Source};
 use portreeve_rules::ledger::Board;
@@ -177,9 +174,9 @@ pub fn metrics_page() -> String {
 fn table(metrics: &[Metric]) -> String {
     let mut text = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
     for Metric { name, kind, labels, help } in metrics {
-        let total = if *kind == Kind::Counter { "_total" } else { "" };
+        let total = if matches!(kind, MetricType::Counter) { "_total" } else { "" };
         let labels: Vec<_> = labels.iter().map(|label| format!("`{label}`")).collect();
-        writeln!(text, "| `{name}{total}` | {} | {} | {help} |", kind.name(), labels.join(", "))
+        writeln!(text, "| `{name}{total}` | {} | {} | {help} |", kind.as_str(), labels.join(", "))
             .expect("a string accepts all text");
     }
     text
@@ -189,8 +186,8 @@ impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for Family { metric, samples } in families(self) {
             let (stem, unit) = metric.stem_and_unit();
-            let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind.of_library())?;
-            if metric.kind == Kind::Histogram {
+            let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind)?;
+            if matches!(metric.kind, MetricType::Histogram) {
                 let buckets: Vec<_> = BUCKETS.into_iter().chain([f64::INFINITY]).zip(self.work.buckets).collect();
                 family.encode_histogram::<NoLabelSet>(self.work.seconds, self.work.scans, &buckets, None)?;
             }
@@ -207,11 +204,18 @@ impl Metric {
                 self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
             // An empty set of labels would be reported as `{}`.
             match labels.is_empty() {
-                true => self.kind.write(*value, family)?,
-                false => self.kind.write(*value, &mut family.encode_family(&labels)?)?,
+                true => self.write(*value, family)?,
+                false => self.write(*value, &mut family.encode_family(&labels)?)?,
             }
         }
         Ok(())
+    }
+
+    fn write(&self, value: f64, sample: &mut MetricEncoder<'_>) -> fmt::Result {
+        match self.kind {
+            MetricType::Counter => sample.encode_counter::<NoLabelSet, f64, f64>(&value, None),
+            _ => sample.encode_gauge(&value),
+        }
     }
 }
 
@@ -220,25 +224,8 @@ impl Family {
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Self { metric, samples } = self;
         let (stem, unit) = metric.stem_and_unit();
-        let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind.of_library())?;
+        let mut family = encoder.encode_descriptor(stem, metric.help, unit.as_ref(), metric.kind)?;
         metric.encode(samples, &mut family)
-    }
-}
-
-impl Kind {
-    fn write(self, value: f64, sample: &mut MetricEncoder<'_>) -> fmt::Result {
-        match self {
-            Self::Counter => sample.encode_counter::<NoLabelSet, f64, f64>(&value, None),
-            Self::Gauge | Self::Histogram => sample.encode_gauge(&value),
-        }
-    }
-
-    fn of_library(self) -> MetricType {
-        match self {
-            Self::Counter => MetricType::Counter,
-            Self::Gauge => MetricType::Gauge,
-            Self::Histogram => MetricType::Histogram,
-        }
     }
 }
 

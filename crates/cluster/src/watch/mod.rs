@@ -21,8 +21,6 @@
 //! second (`docs/performance.md`). So Nodes are polled. Pods that wait for free ports are polled too: every new Pod of
 //! the cluster has no Node for a moment.
 
-pub mod cached_object;
-pub(crate) mod event_lines;
 pub mod index;
 mod patience;
 mod poll;
@@ -33,7 +31,6 @@ mod resource_feed;
 mod run;
 pub mod selection;
 mod timing;
-pub mod update;
 mod view;
 pub mod watch_event;
 mod watcher;

@@ -8,11 +8,11 @@ use tokio::{
 };
 
 use super::{
-    cached_object::{CachedObject, KnownObjects, ObjectBatch},
+    index::{CachedObject, ObjectBatch, Update},
     resource::Resource,
     selection::Selection,
     timing::WatchTiming,
-    update::Update,
+    view::KnownObjects,
 };
 use crate::{
     connect::{Access, connect},

@@ -13,13 +13,12 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::{
-    index::Index,
+    index::{Index, Update},
     poll::{poll_nodes, poll_settings, poll_waiting_pods},
     resource::Resource,
     resource_feed::ResourceFeed,
     selection::Selection,
     timing::WatchTiming,
-    update::Update,
     view::ViewWriter,
     watcher::watcher,
 };

@@ -11,8 +11,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    cached_object::KnownObjects,
-    index::Index,
+    index::{CachedObject, Index},
     resource::{Resource, ResourceStatus},
 };
 use portreeve_facts::ClusterFacts;
@@ -102,8 +101,7 @@ impl ViewWriter {
 
     /// The known state of a resource, now and later.
     pub(super) fn known(&self, resource: Resource) -> KnownObjects {
-        let known = Arc::clone(&self.known);
-        KnownObjects::found_by(move |title, object| locked(&known).index.same(resource, title, object))
+        KnownObjects { known: Arc::clone(&self.known), resource }
     }
 
     /// Reads the index.
@@ -124,6 +122,20 @@ impl ViewWriter {
     }
 }
 
+/// The known objects of one resource, for its next complete read.
+#[derive(Clone, Debug)]
+pub struct KnownObjects {
+    known: Arc<Mutex<Known>>,
+    resource: Resource,
+}
+
+impl KnownObjects {
+    /// The known object with this title, if it is equal.
+    pub(super) fn same(&self, title: &str, object: &CachedObject) -> Option<CachedObject> {
+        locked(&self.known).index.same(self.resource, title, object)
+    }
+}
+
 fn locked(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,9 +150,8 @@ mod tests {
         answer::ObjectSink as _,
         objects::Service,
         watch::{
-            cached_object::{CachedObject, ObjectBatch},
+            index::{ObjectBatch, Update},
             selection::Selection,
-            update::Update,
         },
     };
 

@@ -10,13 +10,12 @@ use tokio::{
 };
 
 use super::{
-    event_lines::EventLines,
+    index::Update,
     position::WatchPosition,
     reading_pace::{ReadingPace, TOGETHER},
     resource_feed::ResourceFeed,
     selection::Selection,
-    update::Update,
-    watch_event::WatchEvent,
+    watch_event::{EventLines, WatchEvent},
 };
 use crate::{
     answer::{LONGEST_OBJECT, OBJECTS, too_many, wrong},
@@ -25,7 +24,7 @@ use crate::{
     jitter::jitter,
     objects::Object,
     pages::WHOLE,
-    requests::Server,
+    requests::{JSON, Server},
 };
 use portreeve_facts::text;
 
@@ -99,7 +98,7 @@ async fn session<K: Object>(
     loop {
         if position.version.is_none() && !position.streams {
             let empty = || feed.batch(selection);
-            let (objects, version) = server.pages::<K, _>(&collection, &query, position.recency(), empty).await?;
+            let (objects, version) = server.pages::<K, _>(JSON, &collection, &query, position.recency(), empty).await?;
             position.is_whole(version, objects.objects.len());
             feed.send(Update::Replaced(selection.clone(), objects)).await;
         }

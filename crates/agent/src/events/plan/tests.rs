@@ -3,7 +3,6 @@ mod server;
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
 use portreeve_rules::{
     findings::{Evidence, RuleId, Subject, SubjectKind},
     ledger::Clearance,
@@ -536,4 +535,26 @@ fn of_the_cluster_only_the_last_reporter_writes_the_end() {
         server.serve(plan, second(120));
     }
     assert_eq!((server.openings().count(), server.events.len()), (2, 3));
+}
+
+#[test]
+fn ten_requests_are_made_at_once_and_then_one_each_ten_seconds() {
+    let mut budget = Budget::default();
+    let mut spent = Vec::new();
+    for now in 0..35 {
+        while budget.ready(second(now)) <= second(now) {
+            budget.take(second(now));
+            spent.push(now);
+        }
+    }
+    let mut expected = vec![0; 10];
+    expected.extend([10, 20, 30]);
+    assert_eq!(spent, expected);
+}
+
+#[test]
+fn a_clock_that_was_set_back_does_not_silence_it() {
+    let mut budget = Budget::default();
+    budget.take(second(1_000_000_000));
+    assert_eq!(budget.ready(second(0)), second(0));
 }

@@ -5,7 +5,6 @@ use crate::{
     answer::ObjectSink as _,
     error::Error,
     objects::{self, Identity},
-    watch::cached_object::ObjectBatch,
 };
 use serde_json::value::RawValue;
 

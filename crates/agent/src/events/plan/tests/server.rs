@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::events::{finding_events::REFUSED, pause};
+use crate::events::finding_events::REFUSED;
 
 /// An Event on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ fn the_pause_grows_while_the_server_does_not_answer() {
     assert_eq!(pauses, [2, 4, 8, 16, 20, 20, 20, 20, 20]);
     let write = plan.next(now).expect("a request");
     plan.answer(now, &write, Reply::Unavailable(Some(SignedDuration::from_hours(9))));
-    assert_eq!(plan.due(now), Some(now + pause::LONGEST), "no server can silence the agent for a day");
+    assert_eq!(plan.due(now), Some(now + LONGEST), "no server can silence the agent for a day");
 }
 
 #[test]
