@@ -11,15 +11,13 @@ use anyhow::{Context as _, bail};
 
 use super::{command_line::UsageError, console::Console, sources::Sources};
 use portreeve_agent::{
-    BindConfig, BindMode, GuardConfig, SnapshotSources, among, connections_on, count_of_ours,
+    BindConfig, BindMode, GuardConfig, SnapshotSources, among, by_class, connections_on, count_of_ours, kept_by,
     log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
 use portreeve_facts::PortSet;
 use portreeve_guard::{Bound, Kept};
 
-/// The most connections that a note names.
-const NAMED: usize = 10;
 /// The guard's record.
 const RECORD: &str = "/run/portreeve/guard.json";
 
@@ -126,11 +124,10 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
     let added = among(&kept.added, &kept.reserved);
     if !added.is_empty() {
         console.print_note(&format!("added: {}", named(&added)));
-        let connections = connections_on(&config.host_root, &kept.added);
-        if !connections.is_empty() {
-            let (count, first) =
-                (connections.len(), connections.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "));
-            console.print_note(&format!("outgoing connections keep {count} of these ports until they end: {first}"));
+        match connections_on(&config.host_root, &kept.added) {
+            Ok(connections) if connections.is_empty() => {}
+            Ok(connections) => console.print_note(&format!("outgoing connections keep {}", kept_by(&connections))),
+            Err(gap) => console.print_note(&format!("connections on these ports were not read: {}", gap.detail)),
         }
     }
     if !kept.missing.is_empty() {
@@ -165,7 +162,7 @@ fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCod
     let (wanted, bound) = config.wanted(&config.read()?)?;
     let plan = config.preview(&wanted, bound)?;
     console.write(|out| {
-        for (number, reason) in among(&plan.add, &plan.reserved) {
+        for (number, reason) in by_class(&among(&plan.add, &plan.reserved)) {
             writeln!(out, "add     {number:<5}  {reason}")?;
         }
         let bounded: PortSet = plan.left_out.keys().copied().collect();
@@ -175,7 +172,7 @@ fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCod
         for range in plan.remove.intersection(&bounded).ranges() {
             writeln!(out, "remove  {range:<5}  more important ports need the room")?;
         }
-        for (number, reason) in &plan.left_out {
+        for (number, reason) in by_class(&plan.left_out) {
             writeln!(out, "no room {number:<5}  {reason}")?;
         }
         if plan.add.is_empty() && plan.remove.is_empty() {

@@ -1,10 +1,14 @@
 //! The cost of a running guard, and of the bind hook for each bind of the node.
 
 use std::{
+    fs::File,
+    io::Read as _,
     path::Path,
     thread,
     time::{Duration, Instant},
 };
+
+use portreeve_facts::PortSet;
 
 use crate::{
     fill,
@@ -24,6 +28,9 @@ const NODE_PORTS: usize = 2_000;
 const LASTS: Duration = Duration::from_secs(120);
 /// The greatest processor time at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
+/// New Services, and the greatest time from the API server's answer to the reservation of a NodePort, in milliseconds.
+const NEW: usize = 10;
+const MOST_WAIT: f64 = 1_000.0;
 
 /// The rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
@@ -43,6 +50,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let rate = 1000.0 * (processor_time(guard.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64();
     let what = format!("the guard, {} Services", short(services));
     let memory = Memory::of(guard.pid()).resident;
+    let waits: Vec<f64> = (0..NEW).map(|number| reserved_after(&cluster, &format!("new-{number}"))).collect();
     // A node has one guard.
     drop(guard);
     vec![
@@ -53,6 +61,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
             [rate],
             Promise::AtMost(MOST_PROCESSOR),
         ),
+        Row::alone(format!("{what}: from a Service to its reservation"), "ms", waits, Promise::AtMost(MOST_WAIT)),
     ]
     .into_iter()
     .chain(hook::measure(&cluster, &directory, small))
@@ -70,6 +79,27 @@ fn start(command: &[String], binary: &str, cluster: &ControlPlane, directory: &D
     ];
     arguments.extend_from_slice(more);
     Process::start_by(command, binary, &arguments, directory.path())
+}
+
+/// Makes a Service with a NodePort, and returns the milliseconds until the kernel has the reservation.
+fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
+    let service = cluster.api().create(&objects::service(name, &[objects::port(80, None)]));
+    let begun = Instant::now();
+    let port = service["spec"]["ports"][0]["nodePort"].as_u64().and_then(|port| u16::try_from(port).ok());
+    let port = port.expect("a NodePort");
+    while !reserved().contains(port) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{port} is not reserved");
+        thread::sleep(Duration::from_millis(5));
+    }
+    begun.elapsed().as_secs_f64() * 1e3
+}
+
+/// The kernel prints the list only into the first read.
+fn reserved() -> PortSet {
+    let mut bytes = vec![0; 1 << 18];
+    let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
+    let length = list.and_then(|mut list| list.read(&mut bytes)).expect("a list");
+    String::from_utf8_lossy(&bytes[..length]).parse().expect("ports")
 }
 
 fn value(series: &str) -> Option<f64> {

@@ -31,6 +31,7 @@ mod maker;
 mod metrics;
 mod modes;
 mod old_proxy;
+mod overwritten;
 mod panels;
 mod parts;
 mod pictures;

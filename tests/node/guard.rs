@@ -8,6 +8,8 @@ use std::{
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    thread::sleep,
+    time::Duration,
 };
 
 use nix::{
@@ -19,6 +21,8 @@ use nix::{
     unistd::Pid,
 };
 
+use portreeve_facts::PortSet;
+
 use crate::{
     agent::{exchange_with, until},
     stage::{Stage, portreeve, sysctl},
@@ -26,6 +30,7 @@ use crate::{
 
 const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 const PLACE: &str = "127.0.0.1:29518";
+const RANGE: &str = "20000 60999";
 
 /// Only the first read of the open file returns the list.
 fn list() -> String {
@@ -44,7 +49,7 @@ fn overlapping() -> Stage {
 }
 
 fn sysctl_range(stage: Stage) -> Stage {
-    sysctl("net.ipv4.ip_local_port_range", "20000 60999");
+    sysctl("net.ipv4.ip_local_port_range", RANGE);
     set_list("2703");
     stage
 }
@@ -67,6 +72,13 @@ fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     output(&mut command(stage, arguments))
 }
 
+/// With other facts about the cluster than those of the stage.
+fn with_services(stage: &Stage, services: &Path, argument: &str) -> (i32, String, String) {
+    let mut command = portreeve();
+    command.args(["guard", argument, "--node", "n1", "--services"]).arg(services);
+    output(command.arg("--state").arg(state(stage)))
+}
+
 fn output(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("portreeve runs");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
@@ -78,8 +90,14 @@ struct Running(Child);
 
 impl Running {
     fn start(stage: &Stage) -> Self {
-        let mut command = command(stage, &["--listen", PLACE]);
-        Self(command.stderr(Stdio::null()).spawn().expect("portreeve runs"))
+        Self::with(stage, &[])
+    }
+
+    /// With more arguments. Its log is a file of the stage.
+    fn with(stage: &Stage, arguments: &[&str]) -> Self {
+        let mut command = command(stage, &[&["--listen", PLACE], arguments].concat());
+        let log = File::create(stage.path("log")).expect("a log");
+        Self(command.stderr(log).spawn().expect("portreeve runs"))
     }
 
     fn signal(&self, signal: Signal) {
@@ -92,6 +110,23 @@ impl Drop for Running {
         drop(self.0.kill());
         drop(self.0.wait());
     }
+}
+
+/// The lines of its log with these words.
+fn logged(stage: &Stage, words: &str) -> Vec<String> {
+    let log = fs::read_to_string(stage.path("log")).expect("a log");
+    log.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn wait_for_line(stage: &Stage, words: &str) -> String {
+    until(|| logged(stage, words).into_iter().next()).unwrap_or_else(|| panic!("no {words}: {:?}", logged(stage, "")))
+}
+
+#[track_caller]
+fn wait_for_metric(name: &str, wanted: f64) {
+    until(|| metric(name).filter(|value| *value == wanted))
+        .unwrap_or_else(|| panic!("{name} is {:?} and not {wanted}", metric(name)));
 }
 
 #[track_caller]
@@ -123,6 +158,35 @@ fn what_the_node_needs_is_reserved_with_its_reason_and_given_back() {
     assert!(out.starts_with("removed: 27000,30080\n"), "{out}");
     let (code, out, _) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (0, "2703"), "{out}");
+}
+
+#[test]
+fn a_dry_run_prints_each_change_and_a_guard_may_run_beside_it() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    let (code, plan, _) = guard(&stage, &["--dry-run", "--leave", "40999"]);
+    let room = "remove  27000  more important ports need the room\n\
+                no room 27000  port of hostNetwork pod default/storage\n";
+    assert_eq!((code, plan.as_str()), (0, room));
+    let (_, plan, _) = guard(&stage, &["--dry-run", "--leave", "41000"]);
+    let places: Vec<_> = ["no room 30080", "no room 27000"].iter().map(|line| plan.find(line)).collect();
+    assert!(places[0].is_some() && places[0] < places[1], "NodePorts first: {plan}");
+    let other = stage.path("other.yaml");
+    let manifest = fs::read_to_string(stage.manifest()).expect("a manifest");
+    fs::write(&other, manifest.replace("30080", "30090")).expect("a manifest");
+    let (code, plan, _) = with_services(&stage, &other, "--dry-run");
+    let moved = "add     30090  NodePort of Service default/web\nremove  30080  this node no longer needs it\n";
+    assert_eq!((code, plan.as_str()), (0, moved));
+    let (code, plan, err) = with_services(&stage, Path::new("/nonexistent"), "--dry-run");
+    assert!(
+        code == 2 && plan.starts_with("nothing to change: ") && err.contains("not all input was read"),
+        "{plan}{err}"
+    );
+    let _running = Running::start(&stage);
+    wait_for_metric("portreeve_guard_reserved_ports{reason=\"node_port\"}", 1.0);
+    let (code, plan, _) = guard(&stage, &["--dry-run"]);
+    assert_eq!((code, plan.as_str()), (0, "nothing to change: 2 ports that this node needs are reserved\n"));
+    assert_eq!(list(), "2703,27000,30080", "a dry run changes nothing");
 }
 
 #[test]
@@ -160,7 +224,7 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
             let mut command = command(&stage, &["--once"]);
             guards.push(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("portreeve runs"));
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        sleep(Duration::from_millis(1));
         file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
     }
     for guard in &mut guards {
@@ -168,11 +232,11 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
         guard.wait().expect("it ends");
     }
     guard(&stage, &["--once"]);
-    let all: BTreeSet<u16> = list().parse::<portreeve_facts::PortSet>().expect("ports").iter().collect();
+    let all: BTreeSet<u16> = list().parse::<PortSet>().expect("ports").iter().collect();
     assert!(others.is_subset(&all), "{:?} are gone", others.difference(&all).collect::<Vec<_>>());
     assert!([2703, 27000, 30080].iter().all(|port| all.contains(port)), "{all:?}");
     guard(&stage, &["--release"]);
-    let all: BTreeSet<u16> = list().parse::<portreeve_facts::PortSet>().expect("ports").iter().collect();
+    let all: BTreeSet<u16> = list().parse::<PortSet>().expect("ports").iter().collect();
     assert!(others.is_subset(&all) && all.contains(&2703), "{all:?}");
 }
 
@@ -182,40 +246,70 @@ fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
     (list(), fs::read(&state).ok(), fs::read(format!("{}.new", state.display())).ok())
 }
 
-/// Runs a guard and kills it when it has made so many changes. Returns whether it made as many.
+/// Runs a guard, and calls `step` before and after each of its system calls. If `step` returns false, the guard is killed. Returns its
+/// exit code if it ends by itself.
 #[allow(clippy::zombie_processes, reason = "waitpid sees its stops and its end")]
-fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
+fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Option<i32> {
     let guard = command(stage, &[argument]);
     let mut waiting = Command::new("sh");
     waiting.args(["-c", "read -r _; exec \"$@\"", "sh"]).arg(guard.get_program()).args(guard.get_args());
     waiting.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
-    waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let log = File::create(stage.path("log")).expect("a log");
+    waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log);
     let mut child = waiting.spawn().expect("sh runs");
     let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
     ptrace::seize(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).expect("root may trace");
     ptrace::interrupt(pid).expect("it is traced");
     child.stdin.take().expect("a pipe").write_all(b"\n").expect("it reads");
-    let (mut seen, mut last) = (0, changed(stage));
     loop {
         match waitpid(pid, Some(WaitPidFlag::__WALL)).expect("a child") {
-            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => return false,
+            WaitStatus::Exited(_, code) => return Some(code),
+            WaitStatus::Signaled(_, signal, _) => panic!("{signal}"),
             WaitStatus::Stopped(_, signal) if signal != Signal::SIGTRAP => {
                 ptrace::syscall(pid, signal).expect("it is stopped");
                 continue;
             }
             _ => {}
         }
-        let now = changed(stage);
-        if now != last {
-            (seen, last) = (seen + 1, now);
-            if seen == changes {
-                kill(pid, Signal::SIGKILL).expect("it is ours");
-                while !matches!(waitpid(pid, None).expect("a child"), WaitStatus::Signaled(..)) {}
-                return true;
-            }
+        if !step() {
+            kill(pid, Signal::SIGKILL).expect("it is ours");
+            while !matches!(waitpid(pid, None).expect("a child"), WaitStatus::Signaled(..)) {}
+            return None;
         }
         ptrace::syscall(pid, None).expect("it is stopped");
     }
+}
+
+/// Runs a guard and kills it when it has made so many changes. Returns whether it made as many.
+fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
+    let (mut seen, mut last) = (0, changed(stage));
+    let step = || {
+        let now = changed(stage);
+        if now != last {
+            (seen, last) = (seen + 1, now);
+        }
+        seen < changes
+    };
+    traced(stage, argument, step).is_none()
+}
+
+#[test]
+fn one_run_puts_a_list_back_once_and_then_names_what_another_program_removes_again() {
+    let stage = overlapping();
+    let mut removals = 0;
+    let code = traced(&stage, "--once", || {
+        if list() != "2703" {
+            removals += 1;
+            set_list("2703");
+        }
+        true
+    });
+    let log = logged(&stage, "");
+    assert_eq!((code, removals, list().as_str()), (Some(2), 2, "2703"), "{log:?}");
+    let last = log.last().cloned().unwrap_or_default();
+    assert_eq!(last, "error: another program removes these ports again: 27000,30080", "{log:?}");
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "{out}{err}");
 }
 
 #[test]
@@ -286,9 +380,11 @@ fn a_service_that_appears_is_reserved_and_a_stopped_guard_leaves_the_reservation
     let stage = overlapping();
     let mut running = Running::start(&stage);
     wait_for_list("2703,27000,30080");
-    let (code, _, err) = guard(&stage, &["--once"]);
-    assert_eq!(code, 2);
-    assert!(err.contains("another guard runs on this node") && err.lines().count() == 1, "{err}");
+    for second in [&["--once"][..], &["--listen", "127.0.0.1:29519"]] {
+        let (code, _, err) = guard(&stage, second);
+        assert_eq!(code, 2);
+        assert!(err.contains("another guard runs on this node") && err.lines().count() == 1, "{err}");
+    }
     let stage = stage.service("new", "TCP", 30090, "");
     stage.manifest();
     wait_for_list("2703,27000,30080,30090");
@@ -317,6 +413,148 @@ fn a_list_that_another_program_overwrites_is_put_back_and_counted() {
 }
 
 #[test]
+fn a_list_that_is_overwritten_without_end_is_put_back_once_a_minute() {
+    let mut stage = overlapping();
+    let _running = Running::start(&stage);
+    wait_for_list("2703,27000,30080");
+    let (mut put_back, mut overwritten) = (0, 0.0);
+    for tenth in 0..300 {
+        // Each change of the cluster is a reason to read the list.
+        if tenth % 15 == 0 {
+            stage = stage.service(&format!("s{tenth}"), "TCP", 30100 + tenth, "");
+            stage.manifest();
+        }
+        let all: PortSet = list().parse().expect("ports");
+        put_back += usize::from(tenth > 0 && all.contains(30080));
+        set_list("2703");
+        overwritten = metric("portreeve_guard_overwritten_total").unwrap_or_default();
+        if overwritten >= 3.0 {
+            break;
+        }
+        sleep(Duration::from_millis(100));
+    }
+    assert!(overwritten >= 3.0, "{overwritten} runs found ports removed");
+    assert_eq!(put_back, 1, "at once the first time");
+    assert!(metric("portreeve_guard_missing_ports").is_some_and(|missing| missing >= 2.0));
+}
+
+#[test]
+fn a_boot_makes_every_entry_one_of_other_programs() {
+    let stage = overlapping();
+    let record_of_the_last_boot = || {
+        let text = fs::read_to_string(state(&stage)).expect("a record");
+        let mut record: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        record["bootId"] = "another".into();
+        fs::write(state(&stage), record.to_string()).expect("a file");
+    };
+    guard(&stage, &["--once"]);
+    record_of_the_last_boot();
+    let (code, out, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "the boot wrote it: {out}{err}");
+    assert!(out.starts_with("removed: none\n") && !state(&stage).exists(), "{out}{err}");
+
+    set_list("2703");
+    guard(&stage, &["--once"]);
+    record_of_the_last_boot();
+    set_list("2703,27000");
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "{out}{err}");
+    let (code, ..) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000"), "what this boot added alone");
+}
+
+/// A connection on loopback, both ends. The kernel has no other port for the client.
+fn connection_on(port: u16, server: &TcpListener) -> (TcpStream, TcpStream) {
+    sysctl("net.ipv4.ip_local_port_range", &format!("{port} {port}"));
+    let client = TcpStream::connect(server.local_addr().expect("an address")).expect("it listens");
+    assert_eq!(client.local_addr().expect("an address").port(), port);
+    sysctl("net.ipv4.ip_local_port_range", RANGE);
+    (client, server.accept().expect("a connection").0)
+}
+
+#[test]
+fn connections_that_have_the_port_already_are_named_and_counted_until_they_end() {
+    let stage = overlapping();
+    let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
+    let of_the_pod = TcpListener::bind("127.0.0.1:27000").expect("the port is free");
+    let outgoing = connection_on(30080, &server);
+    let _accepted = connection_on(40000, &of_the_pod);
+    let (code, out, err) = guard(&stage, &["--once"]);
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "{out}{err}");
+    let words = "outgoing connections keep 1 of these ports until they end: 30080/tcp to 127.0.0.1:19999\n";
+    assert!(err.contains(words), "{err}");
+    guard(&stage, &["--release"]);
+
+    let mut running = Running::start(&stage);
+    let line = wait_for_line(&stage, "outgoing connections have reserved ports, and keep them until they end");
+    assert!(line.contains("ports=1") && line.contains("30080/tcp to 127.0.0.1:19999"), "{line}");
+    wait_for_metric("portreeve_guard_connection_ports", 1.0);
+    // A guard that starts again adds no port, and knows of the connection.
+    running.signal(Signal::SIGTERM);
+    assert!(running.0.wait().expect("it ends").success());
+    let _running = Running::start(&stage);
+    wait_for_metric("portreeve_guard_connection_ports", 1.0);
+    drop(outgoing);
+    // A new port is a reason to search again.
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_metric("portreeve_guard_connection_ports", 0.0);
+    assert_eq!(logged(&stage, "outgoing connections have").len(), 1, "each connection is named once");
+}
+
+#[test]
+fn a_running_guard_that_cannot_write_says_so_once_and_records_nothing() {
+    let stage = overlapping();
+    let at = read_only_sysctls(&stage);
+    let _running = Running::with(&stage, &["--sysctls", &at]);
+    wait_for_line(&stage, "wanted a writable file and the user root");
+    let last_success = "portreeve_guard_last_success_timestamp_seconds";
+    wait_for_metric(last_success, 0.0);
+    // A change of the cluster is another attempt.
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    sleep(Duration::from_secs(3));
+    assert_eq!(logged(&stage, "wanted a writable file").len(), 1, "{:?}", logged(&stage, ""));
+    assert_eq!((list().as_str(), metric(last_success)), ("2703", Some(0.0)));
+    assert!(!state(&stage).exists(), "nothing is half done");
+    mount(&["-o", "remount,bind,rw", &at]);
+    let stage = stage.service("newer", "TCP", 30091, "");
+    stage.manifest();
+    wait_for_list("2703,27000,30080,30090-30091");
+    until(|| metric(last_success).filter(|at| *at > 0.0)).expect("it is counted");
+    unmount(&at);
+}
+
+#[test]
+fn a_running_guard_counts_and_names_the_ports_that_do_not_fit() {
+    let stage = overlapping();
+    let _running = Running::with(&stage, &["--leave", "40999"]);
+    wait_for_list("2703,30080");
+    wait_for_metric("portreeve_guard_left_out_ports", 1.0);
+    let line = wait_for_line(&stage, "not reserved: too few ports would stay for outgoing connections");
+    assert!(line.contains("27000 (port of hostNetwork pod default/storage)"), "{line}");
+}
+
+fn mount(arguments: &[&str]) {
+    assert!(Command::new("mount").args(arguments).status().expect("mount runs").success());
+}
+
+/// Also while a process has one of the files open.
+fn unmount(at: &str) {
+    assert!(Command::new("umount").args(["--lazy", at]).status().expect("umount runs").success());
+}
+
+/// The settings of the kernel, mounted as a container has them.
+fn read_only_sysctls(stage: &Stage) -> String {
+    let folder = stage.path("sys");
+    fs::create_dir(&folder).expect("a directory");
+    let at = folder.to_str().expect("UTF-8").to_owned();
+    mount(&["--bind", "/proc/sys/net", &at]);
+    mount(&["-o", "remount,bind,ro", &at]);
+    at
+}
+
+#[test]
 fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     let stage = overlapping();
     let line = |arguments: &[&str], wanted: &str| {
@@ -326,17 +564,13 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
         assert_eq!(list(), "2703", "{arguments:?}");
     };
     line(&["--once", "--sysctls", "/nonexistent"], "it cannot reserve ports");
-    line(&["--once", "--leave", "41000"], "too few ports would stay for outgoing connections: 27000");
-    let read_only = stage.path("sys");
-    fs::create_dir(&read_only).expect("a directory");
-    let at = read_only.to_str().expect("UTF-8").to_owned();
-    let mount = |arguments: &[&str]| {
-        assert!(Command::new("mount").args(arguments).arg(&at).status().expect("mount runs").success());
-    };
-    mount(&["--bind", "/proc/sys/net"]);
-    mount(&["-o", "remount,bind,ro"]);
+    let at = read_only_sysctls(&stage);
     line(&["--once", "--sysctls", &at], "wanted a writable file and the user root");
-    assert!(Command::new("umount").arg(&at).status().expect("umount runs").success());
+    unmount(&at);
+    assert!(!state(&stage).exists(), "nothing is half done");
+    let left_out =
+        "too few ports would stay for outgoing connections: 30080 (NodePort of Service default/web), 27000 (";
+    line(&["--once", "--leave", "41000"], left_out);
     fs::write(state(&stage), "{").expect("a file");
     let (code, _, err) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (2, "2703"));
@@ -352,13 +586,10 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
 #[test]
 fn a_build_without_the_bind_hook_names_the_build_that_has_one_and_reserves() {
     let stage = overlapping();
-    let log = File::create(stage.path("log")).expect("a log");
-    let mut command = command(&stage, &["--listen", PLACE, "--bind=refuse"]);
-    let _running = Running(command.stderr(log).spawn().expect("portreeve runs"));
+    let _running = Running::with(&stage, &["--bind=refuse"]);
     wait_for_list("2703,27000,30080");
-    let log = fs::read_to_string(stage.path("log")).expect("a log");
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("bind hook")).collect();
-    assert!(lines.len() == 1 && lines[0].contains("build portreeve with --features bind-hook"), "{log}");
+    let lines = logged(&stage, "bind hook");
+    assert!(lines.len() == 1 && lines[0].contains("build portreeve with --features bind-hook"), "{lines:?}");
     assert_eq!(metric("portreeve_guard_bind_hook{mode=\"refuse\"}"), Some(0.0));
     for other in ["--once", "--dry-run", "--release"] {
         let (code, _, err) = guard(&stage, &["--bind=report", other]);
@@ -371,9 +602,7 @@ fn unread_services_shrink_nothing() {
     let stage = overlapping();
     guard(&stage, &["--once"]);
     assert_eq!(list(), "2703,27000,30080");
-    let mut without = portreeve();
-    without.args(["guard", "--once", "--node", "n1", "--services", "/nonexistent", "--state"]).arg(state(&stage));
-    let (code, _, err) = output(&mut without);
+    let (code, _, err) = with_services(&stage, Path::new("/nonexistent"), "--once");
     assert_eq!((code, list().as_str()), (2, "2703,27000,30080"), "{err}");
     assert!(err.contains("not all input was read"), "{err}");
 }

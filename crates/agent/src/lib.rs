@@ -38,6 +38,9 @@ pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
-pub use guard::{BindConfig, BindMode, GuardConfig, among, connections_on, count_of_ours, named, run_guard};
+pub use guard::{
+    BindConfig, BindMode, Connection, GuardConfig, among, by_class, connections_on, count_of_ours, kept_by, named,
+    run_guard,
+};
 pub use judge::{judge, judge_both, judge_by};
 pub use liveness::{NotAlive, probe};

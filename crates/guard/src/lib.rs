@@ -22,7 +22,7 @@
 //! | Another program writes a list that has a port of the guard. | All present entries now belong to other programs: the port stays when the guard no longer needs it. |
 //! | Another program copies the list and adds to it. | All present entries now belong to other programs: a copied entry looks like a wanted entry. |
 //! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | Nothing shows this: the guard's entries stay the guard's. |
-//! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time, then at most once a minute. It reports this. |
+//! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time in a process, then at most once a minute. It reports this. |
 //! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
 //! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both states are added again; the guard's entries stay the guard's. |
 //! | The guard ends in a long write, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list with only the entries of the record shows nothing. |
@@ -32,6 +32,7 @@
 //! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old file: one complete file is always present. |
 //! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and is ignored. |
 //! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
+//! | A second guard starts with another record. | Each guard treats the entries of the other one as entries of another program. |
 //! | The record cannot be parsed. | All present entries belong to other programs. |
 //! | The record cannot be read. | The guard ends with an error: *not read* is not *empty*. |
 //!

@@ -23,6 +23,8 @@ use portreeve_rules::{
 const ADDRESSES: usize = 64;
 /// The most claims of all ports: the kernel has room for twice as many keys, in two generations.
 const CLAIMS: usize = 30_000;
+/// The claim of a refused bind whose Service is gone, or changed, since then.
+const GONE: &str = "the NodePort of a Service that this node no longer serves";
 /// The longest name of a thread in the kernel.
 const COMMAND: usize = 15;
 
@@ -158,7 +160,7 @@ pub(super) struct Conflict {
     pub(super) note: String,
 }
 
-/// What a bind means. `None` is no conflict, or none for certain: for example the claim is gone, or a container runtime holds the
+/// What a bind means. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container runtime holds the
 /// hostPort for its pod.
 ///
 /// # Errors
@@ -172,12 +174,15 @@ pub(super) fn conflict(
     let socket = socket_of(bind, cgroup);
     let (judged, unread) = judge(snapshot, &socket);
     let key = match &judged {
-        Some((key, _)) => Some(key.clone()),
-        None if bind.answer == Answer::Refused => refused_key(snapshot, &socket),
+        Some((key, _)) => key.clone(),
+        None if bind.answer == Answer::Refused => refused_key(snapshot, &socket)?,
         None => return unread.map_or(Ok(None), Err),
     };
-    let named = key.and_then(|key| Some((in_words(snapshot, &key)?, key)));
-    let Some((claim, key)) = named else { return Ok(None) };
+    let claim = match in_words(snapshot, &key) {
+        Some(claim) => claim,
+        None if bind.answer == Answer::Refused => GONE.to_owned(),
+        None => return Ok(None),
+    };
     let pod = pod_of(snapshot, &socket.owner);
     let who = match pod {
         Some(pod) if !bind.name.is_empty() => {
@@ -187,6 +192,7 @@ pub(super) fn conflict(
     };
     let (port, at) = (format!("{}/{}", socket.local_port, socket.protocol), place(&socket));
     let mut note = match bind.answer {
+        Answer::Refused if claim == GONE => format!("{port} was {claim}: the guard refused the bind of {who} to {at}."),
         Answer::Refused => format!("{port} is {claim}: the guard refused the bind of {who} to {at}."),
         Answer::Allowed | Answer::TooOld => {
             format!("{port} is {claim}, and {who} called bind for {at}: new connections do not reach this process.")
@@ -204,7 +210,11 @@ pub(super) fn conflict(
     }
     let steps = judged.iter().flat_map(|(_, evidence)| &evidence.remedies).flat_map(|remedy| &remedy.steps);
     let step = steps.map(Step::in_lasting_words).next();
-    let step = step.map_or_else(|| format!("give the process or {claim} another number"), str::to_owned);
+    let step = match step {
+        Some(step) => step.to_owned(),
+        None if claim == GONE => "start the process again".to_owned(),
+        None => format!("give the process or {claim} another number"),
+    };
     note.push_str(&format!(" Remedy: {step}"));
     let maker = pod.map_or_else(|| Subject::this_node(snapshot), Subject::pod);
     Ok(Some(Conflict { key, maker, note }))
@@ -294,16 +304,16 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Opti
     (worst, unread)
 }
 
-/// The key of a refused bind. The guard refuses only binds of NodePorts.
-fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Option<Key> {
+/// The key of a refused bind. The guard refuses only binds of NodePorts. The Service may be gone since then: the subject is then the node.
+fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
     let (protocol, number) = (socket.protocol, socket.local_port);
-    let (service, _) = round.node_ports().ok()?.at((protocol, number)).first()?;
-    Some(Key {
+    let service = round.node_ports()?.at((protocol, number)).first();
+    Ok(Key {
         rule: LISTENER_ON_NODE_PORT.name,
         variant: "loses",
-        subject: Subject::service(service),
+        subject: service.map_or_else(|| Subject::this_node(snapshot), |(service, _)| Subject::service(service)),
         port: Some(number),
         protocol: Some(protocol),
     })
@@ -523,6 +533,21 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_bind_is_told_after_the_end_of_its_service_too() {
+        let (bound, mut world) = (bind("0.0.0.0:30080", Answer::Refused), Snapshot::healthy());
+        let gone = conflict_of(&world, &bound).expect("a refusal");
+        assert_eq!(
+            gone.note,
+            "30080/tcp was the NodePort of a Service that this node no longer serves: the guard refused the bind of process \
+             squatter[0m to 0.0.0.0:30080/tcp. Remedy: start the process again"
+        );
+        assert_eq!(gone.key.subject, Subject::node("n1", Some("uid-n1")));
+        world.cluster.services = gap(Source::Services, Why::Unreachable);
+        let unread = conflict(&world, &bound, group(UNIT, None), Duration::ZERO);
+        assert!(unread.is_err_and(|gap| gap.source == Source::Services), "not read is not gone");
+    }
+
+    #[test]
     fn a_pod_that_binds_is_the_object_of_the_event() {
         let world = world().pod("squatter", |pod| pod.host_network = true);
         let group = group("/kubepods/poduid-squatter/c1", Some("uid-squatter"));
@@ -549,7 +574,6 @@ mod tests {
         let bound = bind("0.0.0.0:30080", Answer::Allowed);
         assert_eq!(conflict(&world(), &bound, proxy, Duration::ZERO), Ok(None), "it is the proxy's own");
         assert_eq!(conflict_of(&Snapshot::healthy(), &bound), None, "the Service is gone");
-        assert_eq!(conflict_of(&Snapshot::healthy(), &bind("0.0.0.0:30080", Answer::Refused)), None);
         let of_pod = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 8080));
         let runtime = |version: &str| {
             let mut world = of_pod.clone();

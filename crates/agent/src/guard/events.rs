@@ -1,6 +1,9 @@
 //! Events of the guard: on its Node, and on pods that bind claimed ports.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::{
     api::{core::v1::ObjectReference, events::v1::Event},
@@ -33,7 +36,9 @@ const NAMESPACE: &str = "default";
 pub(super) struct Reporter {
     client: Client,
     limit: Duration,
-    written: Option<Instant>,
+    waits: &'static [Duration],
+    /// When the last Event about the list was made; nothing if it could not be written.
+    overwritten: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Reporter {
@@ -41,18 +46,25 @@ impl Reporter {
     pub(super) fn of(cluster: &ClusterSource) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
-                Some(Self { client: cluster::client(access.clone()), limit: access.request_timeout, written: None })
+                Some(Self::with(cluster::client(access.clone()), access.request_timeout, &ATTEMPTS))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         }
     }
 
+    fn with(client: Client, limit: Duration, waits: &'static [Duration]) -> Self {
+        Self { client, limit, waits, overwritten: Arc::default() }
+    }
+
     /// Another program removed ports from the list.
-    pub(super) fn overwritten(&mut self, node: &Node, note: &str) {
-        if self.written.is_some_and(|at| at.elapsed() < PAUSE) {
-            return;
+    pub(super) fn overwritten(&self, node: &Node, note: &str) {
+        {
+            let mut last = self.overwritten.lock().unwrap_or_else(PoisonError::into_inner);
+            if last.is_some_and(|at| at.elapsed() < PAUSE) {
+                return;
+            }
+            *last = Some(Instant::now());
         }
-        self.written = Some(Instant::now());
         let name = hash(&["guard", &node.name, &now().as_microsecond().to_string()]);
         let mut event = event(
             &format!("portreeve.{name:032x}"),
@@ -62,7 +74,12 @@ impl Reporter {
         event.action = Some("ReservePorts".to_owned());
         event.reason = Some("ReservedPortsOverwritten".to_owned());
         event.note = Some(text::clean(note, NOTE));
-        self.write(event);
+        let (last, writing) = (Arc::clone(&self.overwritten), self.write(event));
+        tokio::spawn(async move {
+            if !writing.await {
+                *last.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            }
+        });
     }
 
     /// A claimed port was bound, or a bind was refused. The same again has the same name for an hour.
@@ -87,27 +104,29 @@ impl Reporter {
         event.reason = Some(key.rule.reason());
         event.related = Some(of(&key.subject));
         event.note = Some(text::clean(note, NOTE));
-        self.write(event);
+        tokio::spawn(self.write(event));
     }
 
-    /// Events about binds are bounded before they are here, so that at most some sixty wait at a time.
-    fn write(&self, event: Event) {
+    /// Returns whether the Event is written. Events about binds are bounded before they are here, so that at most some sixty wait at a
+    /// time.
+    fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
-        let (events, limit) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit);
-        tokio::spawn(async move {
+        let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);
+        async move {
             let parameters = PostParams::default();
             let mut failure = String::new();
-            for wait in ATTEMPTS {
-                sleep(wait).await;
+            for wait in waits {
+                sleep(*wait).await;
                 failure = match timeout(limit, events.create(&parameters, &event)).await {
-                    Ok(Ok(_)) => return,
-                    Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => return,
+                    Ok(Ok(_)) => return true,
+                    Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => return true,
                     Ok(Err(error)) => error.to_string(),
                     Err(_) => "no answer in time".to_owned(),
                 };
             }
             warn!(failure = text::clean(&failure, 256), "cannot write an Event, and will not try again");
-        });
+            false
+        }
     }
 }
 
@@ -126,5 +145,64 @@ fn event(name: &str, node: &str, regarding: ObjectReference) -> Event {
         type_: Some("Warning".to_owned()),
         regarding: Some(regarding),
         ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::{Router, body::Bytes, http::StatusCode, routing::post};
+    use serde_json::json;
+
+    use super::*;
+    use portreeve_facts::Snapshot;
+
+    /// An API server that refuses the first Events, and counts all requests.
+    async fn server(refused: usize) -> (Client, Arc<AtomicUsize>) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let answer = move |event: Bytes| {
+            let is_refused = count.fetch_add(1, Ordering::Relaxed) < refused;
+            let status = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
+            async move {
+                if is_refused {
+                    (StatusCode::FORBIDDEN, status.to_string().into())
+                } else {
+                    (StatusCode::CREATED, event)
+                }
+            }
+        };
+        let router = Router::new().route("/apis/events.k8s.io/v1/namespaces/default/events", post(answer));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let place = format!("http://{}", listener.local_addr().expect("an address"));
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let mut config = kube::Config::new(place.parse().expect("an address"));
+        config.default_retry = false;
+        (Client::try_from(config).expect("a client"), requests)
+    }
+
+    #[tokio::test]
+    async fn an_event_that_was_not_written_does_not_silence_the_next_one_and_one_that_was_does() {
+        let (client, requests) = server(2).await;
+        let reporter = Reporter::with(client, Duration::from_secs(60), &[Duration::ZERO; 2]);
+        let world = Snapshot::healthy();
+        let node = world.own_node().expect("a node");
+        let is_free = || reporter.overwritten.lock().expect("no panic").is_none();
+        reporter.overwritten(node, "x");
+        assert!(!is_free());
+        while !is_free() {
+            sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(requests.load(Ordering::Relaxed), 2, "both attempts were refused");
+        for _ in 0..3 {
+            reporter.overwritten(node, "x");
+            while requests.load(Ordering::Relaxed) < 3 {
+                sleep(Duration::from_millis(5)).await;
+            }
+        }
+        sleep(Duration::from_millis(200)).await;
+        assert!(!is_free());
+        assert_eq!(requests.load(Ordering::Relaxed), 3, "one Event an hour");
     }
 }

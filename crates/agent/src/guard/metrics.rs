@@ -6,12 +6,13 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder};
 
 use super::{
     GuardState,
+    connections::ports_of,
     hook::{ANSWERS, HookState, mode_in_words},
 };
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
 /// Every metric of the guard.
-pub(crate) static GUARD_METRICS: [Metric; 11] = [
+pub(crate) static GUARD_METRICS: [Metric; 12] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
     gauge(
         "portreeve_guard_left_out_ports",
@@ -26,6 +27,11 @@ pub(crate) static GUARD_METRICS: [Metric; 11] = [
     counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
     gauge("portreeve_guard_unread", &[], "Whether input was not read"),
     gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program wrote too"),
+    gauge(
+        "portreeve_guard_connection_ports",
+        &[],
+        "Reserved ports that outgoing connections still have, at the last search; no series before a search or if connections are not read",
+    ),
     gauge(
         "portreeve_guard_last_success_timestamp_seconds",
         &[],
@@ -68,13 +74,14 @@ impl Collector for Exported {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { state, view_age } = self;
         let one = |value: f64| vec![(Vec::new(), value)];
-        let samples: [Vec<(Vec<String>, f64)>; 11] = [
+        let samples: [Vec<(Vec<String>, f64)>; 12] = [
             state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], f64::from(*count))).collect(),
             one(f64::from(state.left_out)),
             one(f64::from(state.missing)),
             one(state.overwritten.into()),
             one(f64::from(u8::from(state.is_unread))),
             one(f64::from(state.given_up.len())),
+            state.connections.iter().map(|it| (Vec::new(), f64::from(ports_of(it).len()))).collect(),
             one(state.last_success.map_or(0.0, |at| at.as_duration().as_secs_f64())),
             one(view_age.as_secs_f64()),
             of_hook(state.hook, |hook| {

@@ -4,18 +4,20 @@
 //! little time.
 
 mod binds;
+mod connections;
 mod events;
 mod hook;
 mod metrics;
 mod server;
 
+pub use connections::{Connection, connections_on, kept_by};
 pub use hook::BindConfig;
 pub(crate) use metrics::GUARD_METRICS;
 pub use portreeve_bind_hook::Mode as BindMode;
 
 use std::{
-    collections::BTreeMap,
-    fs,
+    collections::{BTreeMap, BTreeSet},
+    fmt, fs,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -47,8 +49,8 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
-    ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
-    State, Unread, VERSION, Why, text,
+    ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Source, VERSION,
+    Why, text,
 };
 use portreeve_guard::{
     Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
@@ -62,15 +64,15 @@ const READ_INTERVAL: Duration = Duration::from_secs(30);
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// After a run, changes wait for so many times its length: a tenant may change a Service without end.
 const PAUSE: u32 = 20;
+/// The longest such wait: until a port is reserved, a connection may get it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the first run waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long work that is under way may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// From one search for connections on reserved ports to the next: it walks over every connection of the node.
-const CONNECTIONS_PAUSE: Duration = Duration::from_secs(10);
 /// From this age on, a part of the cluster is treated as unread. A watch is confirmed about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
-/// The most ports that one log line names.
+/// The most ports or connections that one line names.
 const NAMED: usize = 10;
 
 /// What the guard reads, and what it writes.
@@ -109,6 +111,10 @@ struct GuardState {
     is_unread: bool,
     /// Entries that are treated as entries of other programs because another program wrote the list.
     given_up: PortSet,
+    /// Reserved ports on which connections were not searched for yet.
+    unsearched: PortSet,
+    /// Outgoing connections with reserved ports, at the last search; nothing if none was made, or if it failed.
+    connections: Option<BTreeSet<Connection>>,
     last_success: Option<Timestamp>,
     /// When the last run ended, with or without an error.
     ran: Option<Instant>,
@@ -198,8 +204,8 @@ pub fn count_of_ours(record: &Path) -> Result<Option<Result<u32, String>>, Guard
 
 /// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
 fn query(client_ports: PortSet) -> NodeQuery {
-    // A search for connections needs nothing else.
-    let others = (!client_ports.is_empty()).then_some([Source::Listeners, Source::Processes]);
+    // A search for connections needs no owners.
+    let processes = (!client_ports.is_empty()).then_some(Source::Processes);
     let skipped = [
         Source::Sockstat,
         Source::EphemeralUse,
@@ -217,37 +223,29 @@ fn query(client_ports: PortSet) -> NodeQuery {
     NodeQuery {
         client_ports,
         bound_on_purpose,
-        skipped: skipped.into_iter().chain(clients).chain(others.into_iter().flatten()).collect(),
+        skipped: skipped.into_iter().chain(clients).chain(processes).collect(),
         ..NodeQuery::default()
     }
 }
 
-/// The outgoing connections on ports that were just reserved: they keep their ports until they end.
-pub fn connections_on(host_root: &Path, ports: &PortSet) -> Vec<String> {
-    connections_in(&Host::at(host_root).read(&query(ports.clone())), ports)
-}
-
-fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Vec<String> {
-    let Some(clients) = kernel.clients.known(Unread::Reported("the log line names none then")) else {
-        return Vec::new();
-    };
-    // A closed connection holds its port for a minute at most.
-    let is_open = |socket: &&Socket| socket.state != State::TimeWait;
-    let on = clients.sockets.iter().filter(is_open).filter(|socket| ports.contains(socket.local_port));
-    let words = |socket: &Socket| {
-        format!("{}/{} to {}", socket.local_port, socket.protocol, SocketAddr::new(socket.remote, socket.remote_port))
-    };
-    on.map(words).collect()
-}
-
 /// Ports with their reasons, a few of them: `30080 (NodePort of Service shop/web), and 3 more`.
 pub fn named(ports: &BTreeMap<u16, Reason>) -> String {
-    let mut words: Vec<String> =
-        ports.iter().take(NAMED).map(|(number, reason)| format!("{number} ({reason})")).collect();
-    if ports.len() > NAMED {
-        words.push(format!("and {} more", ports.len() - NAMED));
-    }
-    text::clean(&words.join(", "), 2048)
+    let words = by_class(ports).into_iter().map(|(number, reason)| format!("{number} ({reason})"));
+    text::clean(&few(words), 2048)
+}
+
+/// The most important kinds of ports first: these are reserved first.
+pub fn by_class(ports: &BTreeMap<u16, Reason>) -> Vec<(u16, &Reason)> {
+    let mut all: Vec<_> = ports.iter().map(|(number, reason)| (*number, reason)).collect();
+    all.sort_by_key(|(number, reason)| (reason.class, *number));
+    all
+}
+
+fn few(all: impl ExactSizeIterator<Item = impl fmt::Display>) -> String {
+    let more = all.len().saturating_sub(NAMED);
+    let mut words: Vec<String> = all.take(NAMED).map(|it| it.to_string()).collect();
+    words.extend((more > 0).then(|| format!("and {more} more")));
+    words.join(", ")
 }
 
 /// The ports of a set, with their reasons.
@@ -270,6 +268,11 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
+/// How long changes of the cluster wait after a run that took so long.
+fn pause_after(run: Duration) -> Duration {
+    (run * PAUSE).clamp(DEBOUNCE, LONGEST_PAUSE)
+}
+
 struct Guard {
     config: GuardConfig,
     keeper: NodeKeeper,
@@ -290,10 +293,6 @@ struct Guard {
     read_at: Option<Instant>,
     /// The wanted ports of the last run.
     wanted: Wanted,
-    /// Ports that were reserved after the last search for connections.
-    unsearched: PortSet,
-    /// When connections on reserved ports were searched for.
-    searched: Option<Instant>,
     /// The last text of each kind of log line: a state that lasts is logged once.
     logged: BTreeMap<&'static str, String>,
 }
@@ -324,8 +323,10 @@ impl Guard {
             };
             hook::start(inputs, &mut tasks)?;
         }
+        let searching = connections::follow(config.host_root.clone(), state.clone());
+        tasks.spawn("searching for connections on reserved ports", searching);
         let reporter = Reporter::of(&config.cluster);
-        let (kernel, read_at, searched, logged) = (None, None, None, BTreeMap::new());
+        let (kernel, read_at, logged) = (None, None, BTreeMap::new());
         Ok(Self {
             config,
             keeper,
@@ -340,8 +341,6 @@ impl Guard {
             kernel,
             read_at,
             wanted: Wanted::default(),
-            unsearched: PortSet::default(),
-            searched,
             logged,
         })
     }
@@ -364,9 +363,10 @@ impl Guard {
     async fn run_forever(&mut self) {
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
         loop {
+            self.read().await;
             let began = Instant::now();
-            self.run().await;
-            let pause = DEBOUNCE.max(began.elapsed() * PAUSE).min(READ_INTERVAL);
+            self.run();
+            let pause = pause_after(began.elapsed());
             let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
             tokio::select! {
                 () = self.cluster.changed() => sleep(pause).await,
@@ -375,14 +375,19 @@ impl Guard {
         }
     }
 
-    async fn run(&mut self) {
-        if self.read_at.is_none_or(|at| at.elapsed() >= READ_INTERVAL) {
-            match self.scanner.scan(query(PortSet::default())).await.seen {
-                Ok((kernel, _)) => self.kernel = Some((kernel, Instant::now())),
-                Err(panic) => warn!(panic, "reading the node panicked; the guard uses the last reading"),
-            }
-            self.read_at = Some(Instant::now());
+    /// Reads the node if that is due.
+    async fn read(&mut self) {
+        if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
+            return;
         }
+        match self.scanner.scan(query(PortSet::default())).await.seen {
+            Ok((kernel, _)) => self.kernel = Some((kernel, Instant::now())),
+            Err(panic) => warn!(panic, "reading the node panicked; the guard uses the last reading"),
+        }
+        self.read_at = Some(Instant::now());
+    }
+
+    fn run(&mut self) {
         let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
@@ -405,8 +410,7 @@ impl Guard {
             Ok(kept) => {
                 self.log_once("error", String::new(), |_| ());
                 self.publish(&kept);
-                if let (Some(reporter), Some(node), false) =
-                    (&mut self.reporter, snapshot.own_node(), kept.lost.is_empty())
+                if let (Some(reporter), Some(node), false) = (&self.reporter, snapshot.own_node(), kept.lost.is_empty())
                 {
                     let note = format!(
                         "Another program removed reserved ports from net.ipv4.ip_local_reserved_ports: {}. The guard adds \
@@ -415,7 +419,7 @@ impl Guard {
                     );
                     reporter.overwritten(node, &note);
                 }
-                self.log(&kept).await;
+                self.log(&kept);
             }
             Err(error) => self.log_once("error", format!("{error:#}"), |error| error!("{error}")),
         }
@@ -443,12 +447,19 @@ impl Guard {
             state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
             state.missing = kept.missing.len();
             state.overwritten += u32::from(!kept.lost.is_empty());
+            // A guard that starts again does not know the result of the last search.
+            let is_first = state.last_success.is_none();
+            let new = if is_first { kept.reserved.keys().copied().collect() } else { kept.added.clone() };
+            state.unsearched = state.unsearched.union(&new).intersection(&kept.list);
+            if let Some(connections) = &mut state.connections {
+                connections.retain(|it| kept.list.contains(it.port));
+            }
             state.given_up = state.given_up.union(&kept.given_up).intersection(&kept.list).minus(&kept.ours);
             state.last_success = Some(now());
         });
     }
 
-    async fn log(&mut self, kept: &Kept) {
+    fn log(&mut self, kept: &Kept) {
         if let Some(why) = &kept.bad_record {
             warn!(why, "the guard's record is malformed; all reserved ports are treated as ports of other programs");
         }
@@ -467,21 +478,6 @@ impl Guard {
         self.log_once("left out", named(&kept.left_out), |ports| {
             warn!(ports, "not reserved: too few ports would stay for outgoing connections");
         });
-        self.unsearched = self.unsearched.union(&kept.added).intersection(&kept.list);
-        let is_due = self.searched.is_none_or(|at| at.elapsed() >= CONNECTIONS_PAUSE);
-        if !self.unsearched.is_empty()
-            && is_due
-            && let Ok((kernel, _)) = self.scanner.scan(query(self.unsearched.clone())).await.seen
-        {
-            self.searched = Some(Instant::now());
-            let ports = std::mem::take(&mut self.unsearched);
-            for connection in connections_in(&kernel, &ports).iter().take(NAMED) {
-                warn!(
-                    connection,
-                    "an outgoing connection has a port that was just reserved, and keeps it until it ends"
-                );
-            }
-        }
     }
 
     /// Logs a text when it is new, and forgets it when it is empty.
@@ -492,5 +488,31 @@ impl Guard {
             log(&text);
             self.logged.insert(kind, text);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_waits_for_a_second_at_most() {
+        let milliseconds = Duration::from_millis;
+        assert_eq!(pause_after(milliseconds(1)), DEBOUNCE);
+        assert_eq!(pause_after(milliseconds(20)), milliseconds(400));
+        assert_eq!(pause_after(milliseconds(400)), milliseconds(1000));
+    }
+
+    #[test]
+    fn node_ports_are_named_first_and_the_others_are_counted() {
+        let reason = |class, whose: &str| Reason { class, whose: whose.to_owned() };
+        let pods = (27000..27010).map(|number| (number, reason(Class::HostPort, "shop/edge")));
+        let ports: BTreeMap<u16, Reason> = pods.chain([(30080, reason(Class::NodePort, "shop/web"))]).collect();
+        let words = named(&ports);
+        assert!(
+            words.starts_with("30080 (NodePort of Service shop/web), 27000 (hostPort of pod shop/edge), "),
+            "{words}"
+        );
+        assert!(words.ends_with(", 27008 (hostPort of pod shop/edge), and 1 more"), "{words}");
     }
 }

@@ -1,0 +1,138 @@
+//! Outgoing connections that have reserved ports. Each keeps its port until it ends.
+
+use std::{
+    collections::BTreeSet,
+    fmt, mem,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use tokio::{
+    sync::watch::Sender,
+    task::spawn_blocking,
+    time::{sleep, timeout},
+};
+use tracing::warn;
+
+use super::{GuardState, few, query};
+use portreeve_facts::{Gap, KernelFacts, PortSet, Protocol, Socket, State};
+use portreeve_kernel::Host;
+
+/// The pause after a search: it walks over every connection of the node.
+const PAUSE: Duration = Duration::from_secs(10);
+/// From one search for known connections to the next.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// An outgoing connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Connection {
+    /// Its local port.
+    pub port: u16,
+    protocol: Protocol,
+    to: SocketAddr,
+}
+
+impl fmt::Display for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} to {}", self.port, self.protocol, self.to)
+    }
+}
+
+/// The number of their ports, and some of them: `2 of these ports until they end: 30080/tcp to 192.0.2.9:443, and 7 more`.
+pub fn kept_by(connections: &BTreeSet<Connection>) -> String {
+    format!("{} of these ports until they end: {}", ports_of(connections).len(), few(connections.iter()))
+}
+
+pub(super) fn ports_of(connections: &BTreeSet<Connection>) -> PortSet {
+    connections.iter().map(|it| it.port).collect()
+}
+
+/// The outgoing connections on these ports.
+///
+/// # Errors
+/// If connections or listeners cannot be read.
+pub fn connections_on(host_root: &Path, ports: &PortSet) -> Result<BTreeSet<Connection>, Gap> {
+    connections_in(&Host::at(host_root).read(&query(ports.clone())), ports)
+}
+
+fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<BTreeSet<Connection>, Gap> {
+    let (clients, listeners) = (kernel.clients.get()?, kernel.listeners.get()?);
+    let listening: BTreeSet<_> = listeners.iter().map(|it| (it.protocol, it.local_port)).collect();
+    let is_outgoing = |socket: &&Socket| {
+        // A closed connection holds its port for a minute at most. A listener may have accepted the connection.
+        socket.state != State::TimeWait && !listening.contains(&(socket.protocol, socket.local_port))
+    };
+    let on = clients.sockets.iter().filter(|socket| ports.contains(socket.local_port)).filter(is_outgoing);
+    let connection = |socket: &Socket| Connection {
+        port: socket.local_port,
+        protocol: socket.protocol,
+        to: SocketAddr::new(socket.remote.to_canonical(), socket.remote_port),
+    };
+    Ok(on.map(connection).collect())
+}
+
+/// Searches for connections beside the loop of the guard: on ports that were just reserved, and again while there are some.
+pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
+    let (mut changes, mut failed) = (state.subscribe(), String::new());
+    loop {
+        drop(timeout(AGAIN, changes.wait_for(|state| !state.unsearched.is_empty())).await);
+        let (mut ports, mut known) = (PortSet::default(), BTreeSet::new());
+        state.send_if_modified(|state| {
+            known = state.connections.clone().unwrap_or_default();
+            ports = mem::take(&mut state.unsearched).union(&ports_of(&known));
+            false
+        });
+        if ports.is_empty() {
+            continue;
+        }
+        let (root, searched) = (host_root.clone(), ports.clone());
+        let found = match spawn_blocking(move || connections_on(&root, &searched)).await {
+            Ok(found) => found.map_err(|gap| gap.detail),
+            Err(panicked) => Err(panicked.to_string()),
+        };
+        match found {
+            Ok(found) => {
+                failed = String::new();
+                let new: BTreeSet<Connection> = found.difference(&known).copied().collect();
+                if !new.is_empty() {
+                    let (ports, connections) = (ports_of(&new).len(), few(new.iter()));
+                    warn!(ports, connections, "outgoing connections have reserved ports, and keep them until they end");
+                }
+                state.send_modify(|state| state.connections = Some(found));
+            }
+            Err(error) => {
+                if failed != error {
+                    warn!(error, "connections on reserved ports cannot be read");
+                    failed = error;
+                }
+                state.send_modify(|state| {
+                    state.unsearched = state.unsearched.union(&ports);
+                    state.connections = None;
+                });
+            }
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portreeve_facts::{Snapshot, Source, Why, healthy::gap};
+
+    #[test]
+    fn what_a_listener_may_have_accepted_is_not_outgoing_and_unread_connections_are_not_none() {
+        let ports: PortSet = "30080,30090".parse().expect("ports");
+        let mut world = Snapshot::healthy()
+            .listens("0.0.0.0:30090")
+            .connects(State::Established, "192.0.2.1:30080", "198.51.100.7:443")
+            .connects(State::TimeWait, "192.0.2.1:30080", "198.51.100.8:443")
+            .connects(State::Established, "192.0.2.1:30090", "198.51.100.9:40000")
+            .connects(State::SynSent, "192.0.2.1:30091", "198.51.100.9:443");
+        let found = connections_in(&world.kernel, &ports).expect("read");
+        assert_eq!(kept_by(&found), "1 of these ports until they end: 30080/tcp to 198.51.100.7:443");
+        world.kernel.clients = gap(Source::Clients, Why::Torn);
+        assert!(connections_in(&world.kernel, &ports).is_err());
+    }
+}
