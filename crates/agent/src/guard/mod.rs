@@ -44,7 +44,7 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use portreeve_cluster::{self as cluster, ClusterSource};
+use portreeve_cluster::{self as cluster, ClusterSource, Resource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
     ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Socket, Source,
@@ -306,7 +306,8 @@ impl Guard {
         let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
-        let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
+        let (cluster, endpoints) =
+            cluster_updates::start(source, &Resource::OF_GUARD, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;
