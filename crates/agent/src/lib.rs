@@ -39,6 +39,6 @@ pub use clock::now;
 pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
-pub use guard::{BindConfig, BindMode, GuardConfig, among, connections_on, count_of_ours, named, run_guard};
+pub use guard::{BindConfig, BindMode, GuardConfig, among, connections_on, guard_with, named, run_guard};
 pub use judge::{judge, judge_both, judge_by};
 pub use liveness::{NotAlive, probe};

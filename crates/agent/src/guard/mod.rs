@@ -51,10 +51,10 @@ use portreeve_facts::{
     State, Unread, VERSION, Why, text,
 };
 use portreeve_guard::{
-    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
+    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, is_held, read_record,
 };
 use portreeve_kernel::{Host, Known};
-use portreeve_rules::Limits;
+use portreeve_rules::{Limits, NodeGuard};
 
 /// From one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
@@ -184,16 +184,16 @@ fn boot_id(host_root: &Path) -> Result<String, GuardError> {
     Ok(id.trim().to_owned())
 }
 
-/// How many ports of this node's list a guard reserved in this boot; nothing if there is no record. If the record cannot be
-/// parsed: why.
+/// The guard with this record on this node, and what it reserved in this boot; nothing if there is no record. If the record cannot
+/// be parsed: why.
 ///
 /// # Errors
-/// If the record or the list cannot be read.
-pub fn count_of_ours(record: &Path) -> Result<Option<Result<u32, String>>, GuardError> {
-    let Some(record) = read_record(record)? else { return Ok(None) };
+/// If the record, its lock or the list cannot be read.
+pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, GuardError> {
+    let Some(read) = read_record(record)? else { return Ok(None) };
     let list = KernelList::below(Path::new("/proc/sys/net")).read()?;
-    let id = boot_id(Path::new("/"))?;
-    Ok(Some(record.map(|record| record.ours_in(&list, &id).len())))
+    let (id, runs) = (boot_id(Path::new("/"))?, is_held(record)?);
+    Ok(Some(read.map(|record| NodeGuard { runs, ports: record.ours_in(&list, &id) })))
 }
 
 /// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
