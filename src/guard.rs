@@ -49,13 +49,14 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
-    /// What to do when another process binds a NodePort. Needs a build with the feature bind-hook
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnBind::Off, conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
+    /// What to do when another process binds a NodePort; without a value, report. Needs a build with the feature bind-hook
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_value_t = OnBind::Off, default_missing_value = "report", conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
     /// The control group whose binds the hook checks; by default all
     #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
     cgroup: Option<PathBuf>,
-    /// Refuse nothing while the facts about the cluster are older
+    /// Refuse nothing while the facts about the cluster are older. The API server confirms them about once a minute, and one confirmation
+    /// may be late
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Binds")]
     stale: u64,
     /// A control group that may bind each port, like system.slice; repeatable
@@ -226,6 +227,25 @@ fn of_record(path: &Path) -> (Option<NodeGuard>, Option<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn binds_are_off_and_a_flag_without_a_value_reports_them() {
+        let bind =
+            |words: &[&str]| Line::try_parse_from([&["guard"][..], words].concat()).map(|line| line.args.bind).ok();
+        assert_eq!(bind(&[]), Some(OnBind::Off));
+        for words in [&["--bind"][..], &["--bind=report"], &["--bind", "report"], &["--bind", "--allow=a"]] {
+            assert_eq!(bind(words), Some(OnBind::Report), "{words:?}");
+        }
+        assert_eq!(bind(&["--bind=refuse"]), Some(OnBind::Refuse));
+        assert_eq!(bind(&["--bind=on"]), None);
+    }
 
     #[test]
     fn a_record_that_is_absent_is_no_guard_and_one_that_cannot_be_read_is_not_absent() {
