@@ -149,7 +149,7 @@ impl Files {
 /// Whether a guard runs: it holds the lock beside its record.
 ///
 /// # Errors
-/// If the lock cannot be read. Only root may read it: whoever reads it can hold it.
+/// If the lock cannot be read. Only root may read it: a process that can read a lock can hold it.
 pub fn is_held(record: &Path) -> Result<bool, GuardError> {
     let lock_path = beside(record, ".lock");
     let tried = match open(OpenOptions::new().read(true), &lock_path) {
