@@ -11,7 +11,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{Sender, channel},
+        mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -63,7 +63,7 @@ impl Stream {
         let thread = thread::spawn(move || {
             let (mut all, mut held) = (Vec::new(), VecDeque::new());
             // A bounded stream: at most a thousand connections a second, and a few at a time. The range must not run out.
-            while stopped.recv_timeout(Duration::from_millis(1)).is_err() {
+            while stopped.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
                 let client = TcpStream::connect(place).expect("a port is free");
                 let (accepted, _) = server.accept().expect("a connection");
@@ -91,7 +91,7 @@ impl Stream {
     }
 
     fn end(self) -> Vec<(Instant, u16)> {
-        self.stop.send(()).expect("it runs");
+        drop(self.stop);
         self.thread.join().expect("it ends")
     }
 }
