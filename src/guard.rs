@@ -11,12 +11,13 @@ use anyhow::{Context as _, bail};
 
 use super::{command_line::UsageError, console::Console, sources::Sources};
 use portreeve_agent::{
-    BindConfig, BindMode, GuardConfig, SnapshotSources, among, by_class, connections_on, count_of_ours, kept_by,
+    BindConfig, BindMode, GuardConfig, SnapshotSources, among, by_class, connections_on, guard_with, kept_by,
     log::{Log, LogFormat, LogLevel, LogStyle},
     named, run_guard,
 };
 use portreeve_facts::PortSet;
 use portreeve_guard::{Bound, Kept};
+use portreeve_rules::NodeGuard;
 
 /// The guard's record.
 const RECORD: &str = "/run/portreeve/guard.json";
@@ -46,13 +47,14 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
-    /// What to do when another process binds a NodePort. Needs a build with the feature bind-hook
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnBind::Off, conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
+    /// What to do when another process binds a NodePort; without a value, report. Needs a build with the feature bind-hook
+    #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_value_t = OnBind::Off, default_missing_value = "report", conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
     /// The control group whose binds the hook checks; by default all
     #[arg(long, value_name = "FOLDER", help_heading = "Binds")]
     cgroup: Option<PathBuf>,
-    /// Refuse nothing while the facts about the cluster are older
+    /// Refuse nothing while the facts about the cluster are older. The API server confirms them about once a minute, and one confirmation
+    /// may be late
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=3600), help_heading = "Binds")]
     stale: u64,
     /// A control group that may bind each port, like system.slice; repeatable
@@ -204,45 +206,62 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// A sentence about the guard of this node; nothing if there is no record of one.
-pub(super) fn sentence(path: &Path) -> Option<String> {
-    let path_in_words = path.display();
-    Some(match count_of_ours(path) {
-        Ok(None) => return None,
-        Ok(Some(Ok(count))) => {
-            format!("a guard reserved {count} of the ports in this node's list: record {path_in_words}")
-        }
-        Ok(Some(Err(why))) => format!("the record of this node's guard is malformed: {path_in_words}: {why}"),
-        Err(error) => error.to_string(),
-    })
+/// The guard of this node, from the place at which the guard of the chart has its record. If its state is not known: why.
+pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
+    of_record(Path::new(RECORD))
 }
 
-/// A sentence about the guard of this node, from the place at which the guard of the chart has its record.
-pub(super) fn about_this_node() -> Option<String> {
-    sentence(Path::new(RECORD))
+fn of_record(path: &Path) -> (Option<NodeGuard>, Option<String>) {
+    let unknown = |why: String| (None, Some(format!("the state of this node's guard is not known: {why}")));
+    match guard_with(path) {
+        Ok(None) => (None, None),
+        Ok(Some(Ok(guard))) => (Some(guard), None),
+        Ok(Some(Err(why))) => unknown(format!("the record {} is malformed: {why}", path.display())),
+        Err(error) => unknown(error.to_string()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser as _;
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn binds_are_off_and_a_flag_without_a_value_reports_them() {
+        let bind =
+            |words: &[&str]| Line::try_parse_from([&["guard"][..], words].concat()).map(|line| line.args.bind).ok();
+        assert_eq!(bind(&[]), Some(OnBind::Off));
+        for words in [&["--bind"][..], &["--bind=report"], &["--bind", "report"], &["--bind", "--allow=a"]] {
+            assert_eq!(bind(words), Some(OnBind::Report), "{words:?}");
+        }
+        assert_eq!(bind(&["--bind=refuse"]), Some(OnBind::Refuse));
+        assert_eq!(bind(&["--bind=on"]), None);
+    }
 
     #[test]
     fn a_record_that_is_absent_is_no_guard_and_one_that_cannot_be_read_is_not_absent() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("guard.json");
-        assert_eq!(sentence(&path), None);
+        assert_eq!(of_record(&path), (None, None));
         let ours = r#"[{"first":30080,"last":30081}]"#;
         let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
         std::fs::write(&path, record).expect("a file");
-        assert!(
-            sentence(&path).is_some_and(|it| it.starts_with("a guard reserved 0 of the ports")),
-            "{:?}",
-            sentence(&path)
-        );
+        let guard = |runs| (Some(NodeGuard { runs, ports: PortSet::default() }), None);
+        assert_eq!(of_record(&path), guard(false), "it is of another boot");
+        let lock = portreeve_guard::Files::lock(path.clone()).expect("a lock");
+        assert_eq!(of_record(&path), guard(true));
+        drop(lock);
+        let why = || of_record(&path).1.unwrap_or_default();
         std::fs::write(&path, "{").expect("a file");
-        assert!(sentence(&path).is_some_and(|it| it.contains("is malformed")));
+        assert!(why().contains("is malformed"), "{}", why());
         std::fs::remove_file(&path).expect("removed");
         std::fs::create_dir(&path).expect("a directory");
-        assert!(sentence(&path).is_some_and(|it| it.starts_with("cannot read the guard's record")));
+        assert!(why().contains("cannot read the guard's record"), "{}", why());
     }
 }

@@ -85,9 +85,10 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
-    let guard = if args.scope.is_this_node() { guard::about_this_node() } else { None };
+    // Only root on the node itself can read the lock of a guard: agents know nothing about guards.
+    let (guard, unknown_guard) = if args.scope.is_this_node() { guard::of_this_node() } else { (None, None) };
     let NodeResults { results, nodes, partial, oldest, scope } =
-        args.scope.judge(&Wanted::default(), console, NodeReservation::of)?;
+        args.scope.judge(&Wanted::default(), console, |snapshot| NodeReservation::of(snapshot, guard.clone()))?;
     let (mut fleet, mut unread) = (FleetReservation::default(), Vec::new());
     for NodeResult { node, result } in results {
         match result {
@@ -120,7 +121,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
             "the list has only the NodePorts that Services have: a list of all NodePorts would leave too few ports for outgoing connections",
         );
     }
-    partial.iter().chain(&oldest).chain(&guard).for_each(|note| console.print_note(note));
+    partial.iter().chain(&oldest).chain(&unknown_guard).for_each(|note| console.print_note(note));
     console.print_note(&format!("scope: {scope}"));
     Ok(ExitCode::from(result as u8))
 }

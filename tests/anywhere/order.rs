@@ -137,7 +137,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         write!(out, "{:?} {:?}", free.as_read().take(50).collect::<Vec<_>>(), free.unread).expect("memory");
     });
     part("reserve", &|out| {
-        let fleet = FleetReservation { nodes: NodeReservation::of(snapshot).into_iter().collect() };
+        let fleet = FleetReservation { nodes: NodeReservation::of(snapshot, None).into_iter().collect() };
         let list = fleet.list();
         if let Ok(list) = &list {
             let report = ReservationReport { fleet: &fleet, list, unread: &[], partial: None };

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use portreeve_cluster::{ClusterView, Watch};
+use portreeve_cluster::{ClusterView, Resource, Watch};
 use portreeve_facts::{RangeSource, Why};
 
 use crate::{
@@ -42,7 +42,7 @@ fn answer(path: &str, own: &str, table: Reply) -> Reply {
 
 fn start(fake: &Fake) -> (Watch, ClusterView) {
     let access = fake.access("t", Duration::from_secs(20));
-    Watch::start_with(access, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
+    Watch::start_with(access, &Resource::ALL, Some("n1".to_owned()), "elsewhere".to_owned(), about(&[]).1, timing())
 }
 
 fn addresses(view: &View) -> Vec<String> {
@@ -96,7 +96,7 @@ async fn nodes_are_unread_without_the_others_and_known_nodes_stay() {
     known.store(true, Ordering::Relaxed);
     until(&views, "all Nodes", |view| view.facts.nodes.seen().is_some_and(|nodes| nodes.len() == 4)).await;
     known.store(false, Ordering::Relaxed);
-    let resource = portreeve_cluster::Resource::Nodes;
+    let resource = Resource::Nodes;
     let view = until(&views, "trouble", |view| view.statuses[&resource].failure.is_some()).await;
     assert_eq!(addresses(&view).len(), 5);
 }

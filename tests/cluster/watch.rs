@@ -10,7 +10,7 @@ use std::{
 };
 
 use portreeve_cluster::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming};
-use portreeve_facts::{ClusterFacts, RangeSource};
+use portreeve_facts::{ClusterFacts, Gap, RangeSource, Why};
 use tokio::{
     sync::watch::{Sender, channel},
     time::{sleep, timeout},
@@ -20,7 +20,7 @@ use crate::{
     api::{list, page, row_of, rows_of_reading, small},
     cilium,
     fake::{After, Fake, Reply},
-    permissions::ACCESS,
+    permissions::{ACCESS, Grant},
 };
 
 /// The longest wait of a test. A test that hangs is ended by the runner, a little later.
@@ -64,7 +64,8 @@ pub(crate) fn start(fake: &Fake) -> (Watch, ClusterView) {
 }
 
 pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: WatchTiming) -> (Watch, ClusterView) {
-    Watch::start_with(fake.access("t", request_timeout), None, "n1".to_owned(), about(&["b", "kubernetes"]).1, timing)
+    let (access, endpoints_of) = (fake.access("t", request_timeout), about(&["b", "kubernetes"]).1);
+    Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing)
 }
 
 /// The first view for which `holds` is true. Statuses change without a notification, so this polls.
@@ -148,6 +149,32 @@ async fn a_watch_begins_with_a_list_from_the_cache_or_in_pages() {
 }
 
 #[tokio::test]
+async fn a_guard_requests_what_its_role_permits_and_nothing_else() {
+    let fake = Fake::new(|path, _| calm(path));
+    let (access, endpoints_of) = (fake.access("t", PATIENT), about(&["b"]).1);
+    let (_watch, views) = Watch::start_with(access, &Resource::OF_GUARD, None, "n1".to_owned(), endpoints_of, timing());
+    let view = until(&views, "everything is read", whole).await;
+    assert!(!views.is_awaited(), "nothing else is waited for");
+    // The polls of an agent would have begun, and come again.
+    until(&views, "more polls of Nodes", |_| {
+        fake.requests().iter().filter(|path| path.starts_with("/api/v1/nodes")).count() > 3
+    })
+    .await;
+    let used: BTreeSet<_> = fake.requests().iter().map(|path| row_of(path)).collect();
+    let is_of_guard = |grant: &Grant| Resource::OF_GUARD.iter().any(|it| it.name() == grant.resource);
+    let role = ACCESS.iter().enumerate().filter(|(_, grant)| is_of_guard(grant)).map(|(row, _)| row);
+    assert_eq!(used, role.collect(), "{:?}", fake.requests());
+    assert!(!fake.requests().iter().any(|path| path.contains("/namespaces/")), "{:?}", fake.requests());
+    let why = |gap: Option<&Gap>| gap.map(|gap| gap.why);
+    let facts = &view.facts;
+    assert_eq!((names(&view).len(), facts.pods.gap(), facts.nodes.gap()), (1, None, None));
+    assert_eq!(why(facts.proxy_config.gap()), Some(Why::NotPermitted), "settings are unknown, and not absent");
+    for unread in [facts.endpoint_slices.gap(), facts.waiting_pods.gap()] {
+        assert_eq!(why(unread), Some(Why::NotRequested));
+    }
+}
+
+#[tokio::test]
 async fn changes_arrive_and_the_next_watch_begins_at_the_end_of_the_last() {
     let fake = Fake::new(|path, _| {
         if from(path, 1) {
@@ -208,7 +235,8 @@ async fn endpoints_needed_from_the_start_are_not_known_before_they_were_read() {
 async fn endpoints_are_read_and_watched_while_they_are_needed() {
     let fake = Fake::new(|path, _| calm(path));
     let (asks, endpoints_of) = about(&[]);
-    let (_watch, views) = Watch::start_with(fake.access("t", PATIENT), None, "n1".to_owned(), endpoints_of, timing());
+    let access = fake.access("t", PATIENT);
+    let (_watch, views) = Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing());
     until(&views, "everything is read", whole).await;
     let slices = |requests: &[String]| -> Vec<String> {
         requests.iter().filter(|path| path.contains("endpointslices?")).cloned().collect()

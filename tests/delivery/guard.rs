@@ -79,15 +79,18 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere(
     let pod = &of(&without, "DaemonSet")["spec"]["template"]["spec"];
     assert!(!pod.to_string().contains("cgroup") && !pod.to_string().contains("--bind"), "{pod:#}");
     for mode in ["report", "refuse"] {
-        let on = format!(r#"guard={{"enabled":true,"bind":"{mode}","allow":["system.slice","a b"]}}"#);
+        let on = format!(
+            r#"guard={{"enabled":true,"bind":"{mode}","allow":["system.slice","a b"],"stale":90,"cgroup":"/host/a b"}}"#
+        );
         let added = self::added(&[&on]);
         let pod = &of(&added, "DaemonSet")["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let capabilities = json!({"drop": ["ALL"], "add": ["BPF", "NET_ADMIN"]});
         assert_eq!(container["securityContext"]["capabilities"], capabilities);
         let arguments = container["args"].as_array().expect("arguments");
-        for argument in [format!("--bind={mode}"), "--allow=system.slice".to_owned(), "--allow=a b".to_owned()] {
-            assert!(arguments.contains(&argument.clone().into()), "{argument} in {arguments:?}");
+        let bind = format!("--bind={mode}");
+        for argument in [bind.as_str(), "--allow=system.slice", "--allow=a b", "--stale=90", "--cgroup=/host/a b"] {
+            assert!(arguments.contains(&argument.into()), "{argument} in {arguments:?}");
         }
         let mount = json!({"name": "cgroup", "mountPath": "/host/sys/fs/cgroup", "readOnly": true});
         assert_eq!(container["volumeMounts"][2], mount);
@@ -98,6 +101,9 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere(
         assert!(!added.iter().any(|object| object["kind"] == "Role"), "this right is everywhere");
         let silent = self::added(&[&on, r#"rbac={"events":false}"#]);
         assert_eq!(of(&silent, "ClusterRole")["rules"].as_array().expect("rules").len(), 2);
+        let whole = self::added(&[&format!(r#"guard={{"enabled":true,"bind":"{mode}"}}"#)]);
+        let arguments = of(&whole, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(arguments.contains("--stale=120") && !arguments.contains("--cgroup"), "{arguments}");
     }
 }
 
@@ -126,6 +132,9 @@ fn its_values_are_checked() {
         r#"guard={"port":0}"#,
         r#"guard={"bind":"on"}"#,
         r#"guard={"allow":[""]}"#,
+        r#"guard={"stale":0}"#,
+        r#"guard={"stale":3601}"#,
+        r#"guard={"cgroup":"system.slice"}"#,
     ] {
         try_render(&[wrong]).expect_err(wrong);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use portreeve_cluster::Resource;
 use serde_json::Value;
 
 use crate::{
@@ -65,6 +66,15 @@ fn granted(objects: &[Value]) -> BTreeSet<Permission> {
 fn the_roles_grant_exactly_what_is_asked() {
     let read = [READ, Grant { resource: "/portreeve/snapshot", ..READ }];
     assert_eq!(granted(&objects(&render(&[]))), asked(ACCESS.iter().chain(REVIEWS).chain([&EVENTS]).chain(&read)));
+}
+
+#[test]
+fn the_role_of_the_guard_grants_the_objects_that_its_watch_reads() {
+    let [on, off] = [&[r#"guard={"enabled":true}"#, "rbac.events=false"][..], &["rbac.events=false"]].map(render);
+    let off = objects(&off);
+    let added: Vec<Value> = objects(&on).into_iter().filter(|object| !off.contains(object)).collect();
+    let is_read = |grant: &&Grant| Resource::OF_GUARD.iter().any(|it| it.name() == grant.resource);
+    assert_eq!(granted(&added), asked(ACCESS.iter().filter(is_read)));
 }
 
 #[test]

@@ -1,19 +1,29 @@
 //! `portreeve guard` follows a real API server while connections come and go.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    fs::File,
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    fs::{self, File},
     io::Read as _,
-    net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
+    net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream},
+    os::fd::{AsRawFd as _, OwnedFd},
+    path::Path,
+    process::{Child, Command},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicUsize, Ordering},
+        mpsc::{RecvTimeoutError, Sender, channel},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
+use nix::{
+    errno::Errno,
+    sys::socket::{
+        AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrStorage, bind, connect, recv,
+        socket,
+    },
+};
 use portreeve_facts::PortSet;
 
 use crate::{
@@ -28,40 +38,94 @@ const RANGE: &str = "30000 30999";
 /// The number of Services, and how many exist at a time.
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
+/// How many connections begin while a batch exists. Without a guard, about 2 % of them have the NodePort of one of its Services.
+const CONNECTIONS: usize = 1500;
+/// The NodePort of a Service that is made while a connection has the port.
+const EARLIER: u16 = 30590;
+/// The server of the stream. No other program uses this address.
+const SERVER: &str = "127.0.0.9:19999";
 
-/// Connections on loopback, one after the other, each with its start time.
+/// Connections on loopback, one after the other.
 struct Stream {
-    stop: Arc<AtomicBool>,
+    count: Arc<AtomicUsize>,
+    stop: Sender<()>,
     thread: JoinHandle<Vec<(Instant, u16)>>,
 }
 
 impl Stream {
     fn start() -> Self {
-        let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
-        let place = server.local_addr().expect("an address");
-        let stop = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&stop);
+        let place: SocketAddrV4 = SERVER.parse().expect("an address");
+        let server = TcpListener::bind(place).expect("the port is free");
+        let wire = Wire::to(place);
+        let (stop, stopped) = channel();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
         let thread = thread::spawn(move || {
             let (mut all, mut held) = (Vec::new(), VecDeque::new());
-            while !is_over.load(Ordering::Relaxed) {
+            // A bounded stream: at most a thousand connections a second, and a few at a time. The range must not run out.
+            while stopped.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
                 let client = TcpStream::connect(place).expect("a port is free");
-                all.push((began, client.local_addr().expect("an address").port()));
-                held.push_back((client, server.accept().expect("a connection")));
-                // A few at a time: the range must not run out.
+                let (accepted, _) = server.accept().expect("a connection");
+                let ports = wire.source_ports();
+                let [port] = ports.iter().copied().collect::<Vec<_>>()[..] else { panic!("one connection: {ports:?}") };
+                all.push((began, port));
+                counted.store(all.len(), Ordering::Relaxed);
+                held.push_back((client, accepted));
                 if held.len() > 50 {
                     held.pop_front();
                 }
-                thread::sleep(Duration::from_millis(2));
             }
             all
         });
-        Self { stop, thread }
+        Self { count, stop, thread }
+    }
+
+    /// Waits until so many more connections began.
+    fn continue_for(&self, connections: usize) {
+        let end = self.count.load(Ordering::Relaxed) + connections;
+        until("connections", || {
+            assert!(!self.thread.is_finished(), "the stream ended");
+            (self.count.load(Ordering::Relaxed) >= end).then_some(())
+        });
     }
 
     fn end(self) -> Vec<(Instant, u16)> {
-        self.stop.store(true, Ordering::Relaxed);
+        drop(self.stop);
         self.thread.join().expect("it ends")
+    }
+}
+
+/// A raw socket: it gets a copy of each TCP packet to an address.
+struct Wire {
+    socket: OwnedFd,
+    port: u16,
+}
+
+impl Wire {
+    fn to(place: SocketAddrV4) -> Self {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let socket = socket(AddressFamily::Inet, SockType::Raw, flags, SockProtocol::Tcp).expect("root may do this");
+        bind(socket.as_raw_fd(), &SockaddrIn::from(place)).expect("an address of this namespace");
+        Self { socket, port: place.port() }
+    }
+
+    /// The source ports of connections that began after the last call. Each begins with a packet that has SYN and no ACK.
+    fn source_ports(&self) -> BTreeSet<u16> {
+        let (mut ports, mut packet) = (BTreeSet::new(), [0; 128]);
+        loop {
+            let length = match recv(self.socket.as_raw_fd(), &mut packet, MsgFlags::empty()) {
+                Ok(length) => length,
+                Err(Errno::EAGAIN) => return ports,
+                Err(error) => panic!("a packet: {error}"),
+            };
+            // The IPv4 header, with its length in words of four bytes.
+            let segment = &packet[usize::from(packet[0] & 0xf) * 4..length];
+            let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
+            if port(2) == self.port && segment[13] & 0x12 == 0x02 {
+                ports.insert(port(0));
+            }
+        }
     }
 }
 
@@ -69,10 +133,11 @@ impl Stream {
 struct Guard(Child);
 
 impl Guard {
-    fn start(cluster: &ControlPlane, record: &str) -> Self {
+    fn start(cluster: &ControlPlane, directory: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
-        command.args(["guard", "--node", "n1", "--leave", "100", "--state", record, "--kubeconfig"]);
-        command.arg(cluster.kubeconfig("admin")).stderr(Stdio::null());
+        command.args(["guard", "--node", "n1", "--leave", "100", "--state"]).arg(directory.join("guard.json"));
+        command.arg("--kubeconfig").arg(cluster.kubeconfig("admin"));
+        command.stderr(File::create(directory.join("log")).expect("a log"));
         Self(command.spawn().expect("portreeve runs"))
     }
 }
@@ -93,7 +158,11 @@ fn reserved() -> PortSet {
 }
 
 /// Makes and deletes Services. Returns for each NodePort when it was there: from a moment until a moment.
-fn come_and_go(cluster: &ControlPlane, is_there: impl Fn(&[u16])) -> BTreeMap<u16, Vec<(Instant, Instant)>> {
+fn come_and_go(
+    cluster: &ControlPlane,
+    stream: &Stream,
+    is_there: impl Fn(&[u16]),
+) -> BTreeMap<u16, Vec<(Instant, Instant)>> {
     let mut times: BTreeMap<u16, Vec<(Instant, Instant)>> = BTreeMap::new();
     for batch in 0..SERVICES / BATCH {
         let name = |index: usize| format!("s{batch}-{index}");
@@ -102,7 +171,7 @@ fn come_and_go(cluster: &ControlPlane, is_there: impl Fn(&[u16])) -> BTreeMap<u1
         let ports: Vec<u16> = made.iter().flat_map(node_ports).collect();
         is_there(&ports);
         let from = Instant::now();
-        thread::sleep(Duration::from_millis(300));
+        stream.continue_for(CONNECTIONS);
         let until = Instant::now();
         made.iter().for_each(|service| cluster.api().delete(service));
         ports.iter().for_each(|port| times.entry(*port).or_default().push((from, until)));
@@ -128,23 +197,41 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     sysctl("net.ipv4.tcp_max_tw_buckets", "0");
 
     let stream = Stream::start();
-    let times = come_and_go(&cluster, |_| ());
+    let times = come_and_go(&cluster, &stream, |_| ());
     let without = hits(&stream.end(), &times);
-    assert!(without > 5, "without the guard {without} connections had the NodePort of a Service");
+    assert!(without >= 100, "without the guard {without} connections had the NodePort of a Service");
 
     let directory = tempfile::tempdir().expect("a directory");
-    let record = directory.path().join("guard.json");
-    let _guard = Guard::start(&cluster, record.to_str().expect("UTF-8"));
-    let stream = Stream::start();
-    let times = come_and_go(&cluster, |ports| {
+    let _guard = Guard::start(&cluster, directory.path());
+    let wait_for = |ports: &[u16]| {
         until("the reservation", || {
             let reserved = reserved();
             ports.iter().all(|port| reserved.contains(*port)).then_some(())
         });
-    });
+    };
+    let other = TcpListener::bind("127.0.0.9:19998").expect("the port is free");
+    let earlier = connection(EARLIER, other.local_addr().expect("an address"));
+    let stream = Stream::start();
+    cluster.api().create(&objects::service("earlier", &[objects::port(80, Some(EARLIER))]));
+    wait_for(&[EARLIER]);
+    let times = come_and_go(&cluster, &stream, wait_for);
     let connections = stream.end();
-    assert!(connections.len() > 500, "{} connections are a stream", connections.len());
+    assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
+    let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
+    until("the connection from before the reservation", || {
+        fs::read_to_string(directory.path().join("log")).expect("a log").contains(&named).then_some(())
+    });
+    drop(earlier);
+}
+
+/// A connection with this source port.
+fn connection(from: u16, to: SocketAddr) -> OwnedFd {
+    let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
+    let own = SocketAddr::from(([127, 0, 0, 1], from));
+    bind(client.as_raw_fd(), &SockaddrStorage::from(own)).expect("the port is free");
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("it listens");
+    client
 }
 
 /// The guard's process on the node.

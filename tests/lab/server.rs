@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use portreeve_cluster::{Access, Credentials, Watch};
+use portreeve_cluster::{Access, Credentials, Resource, Watch};
 use portreeve_facts::{Family, PortRange, RangeSource, Service};
 use serde_json::{Value, json};
 use tokio::{sync::watch, time::timeout};
@@ -133,7 +133,8 @@ fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let nodes = runtime.block_on(async {
         let (_asks, endpoints_of) = watch::channel(Arc::default());
-        let (_watch, mut views) = Watch::start(access, Some(own.to_owned()), "elsewhere".to_owned(), endpoints_of);
+        let (_watch, mut views) =
+            Watch::start(access, &Resource::ALL, Some(own.to_owned()), "elsewhere".to_owned(), endpoints_of);
         let known = async {
             while views.facts().nodes.seen().is_none() {
                 views.changed().await.expect("the watches run");

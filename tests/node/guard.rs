@@ -22,6 +22,7 @@ use nix::{
 };
 
 use portreeve_facts::PortSet;
+use serde_json::{Value, json};
 
 use crate::{
     agent::{exchange_with, until},
@@ -605,6 +606,54 @@ fn unread_services_shrink_nothing() {
     let (code, _, err) = with_services(&stage, Path::new("/nonexistent"), "--once");
     assert_eq!((code, list().as_str()), (2, "2703,27000,30080"), "{err}");
     assert!(err.contains("not all input was read"), "{err}");
+}
+
+#[test]
+fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
+    let stage = overlapping();
+    guard(&stage, &["--once"]);
+    let file = File::options().write(true).open(LIST).expect("the list");
+    file.write_at(b"30080\n", 1).expect("the kernel takes it");
+    // The list is as before the write.
+    assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
+}
+
+#[test]
+fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
+    let stage = Stage::new().service("web", "TCP", 30080, "").document(POD).node_port_range("30000-32767");
+    let stage = sysctl_range(stage);
+    // A guard has its record there if no other file is named.
+    assert!(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().expect("mount runs").success());
+    let check = || {
+        let (code, out, err) = output(stage.command("reserve").args(["--check", "-o", "json"]));
+        let document: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
+        let node = document["nodes"][0].clone();
+        (code, document["covered"].clone(), node["guard"].clone(), node["notReserved"].clone())
+    };
+    assert_eq!((check().0, check().2), (1, Value::Null), "no guard");
+    let guard = |arguments: &[&str]| {
+        let mut command = stage.command("guard");
+        command.args(arguments);
+        command
+    };
+    assert_eq!(output(&mut guard(&["--once"])).0, 0);
+    assert_eq!(list(), "2703,27000,30080");
+    let ours = json!([{"first": 27000, "last": 27000}, {"first": 30080, "last": 30080}]);
+    let (code, covered, known, _) = check();
+    assert_eq!((code, covered, known), (1, json!(false), json!({"running": false, "reserved": ours})), "it ended");
+    let running = Running(guard(&[]).stderr(Stdio::null()).spawn().expect("portreeve runs"));
+    until(|| (check().2["running"] == true).then_some(())).expect("it runs");
+    let (code, covered, known, lacks) = check();
+    assert_eq!((code, covered, lacks), (0, json!(true), json!([])));
+    assert_eq!(known, json!({"running": true, "reserved": ours}));
+    let (_, text, _) = output(stage.command("reserve").arg("--check"));
+    assert!(text.starts_with("covered  node n1\n"), "{text}");
+    assert!(text.contains("\n  guard                    runs; it reserved 2 of the reserved ports\n"), "{text}");
+    // A guard that is stopped cannot put a port back.
+    running.signal(Signal::SIGSTOP);
+    set_list("2703,27000");
+    let (code, covered, _, lacks) = check();
+    assert_eq!((code, covered, lacks), (1, json!(false), json!([{"first": 30080, "last": 30080}])));
 }
 
 /// Connects so many times, one after the other, and counts connections whose port the kernel chose from `ports`.

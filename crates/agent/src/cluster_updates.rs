@@ -12,7 +12,7 @@ use super::{
     cluster_state::{ClusterState, LastReading},
     tasks::Tasks,
 };
-use portreeve_cluster::{self as cluster, ClusterSource, Input, Watch};
+use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
 use portreeve_facts::{ClusterFacts, Why};
 
 /// The pause between two checks of files for a change.
@@ -50,9 +50,10 @@ impl EndpointsRequest {
     }
 }
 
-/// Starts reading in `tasks`. Returns at once, with a state in which nothing has been read yet.
+/// Starts reading in `tasks`; from an API server only these resources. Returns at once, with a state in which nothing has been read yet.
 pub(super) async fn start(
     source: ClusterSource,
+    resources: &[Resource],
     node: Option<String>,
     hostname: String,
     tasks: &mut Tasks,
@@ -60,7 +61,7 @@ pub(super) async fn start(
     let (wanted, endpoints_of) = channel(Arc::default());
     let state = match source {
         ClusterSource::Api(access) => {
-            let (mut watch, view) = Watch::start(access, node, hostname, endpoints_of);
+            let (mut watch, view) = Watch::start(access, resources, node, hostname, endpoints_of);
             tasks.spawn_with_reason("watching the cluster", async move { watch.ended().await });
             ClusterState::Watched(view)
         }

@@ -355,7 +355,8 @@ mod tests {
     /// The status and the text of `/readyz`, of an agent that scans at least every 15 seconds and did so this long ago.
     async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
-        let (cluster, _requests) = cluster_updates::start(ClusterSource::None, None, "n1".to_owned(), &mut tasks).await;
+        let (cluster, _requests) =
+            cluster_updates::start(ClusterSource::None, &[], None, "n1".to_owned(), &mut tasks).await;
         let judged_at = ago.map(|ago| Instant::now().checked_sub(ago).expect("this machine runs longer than that"));
         let last = judged_at.map(|_| (Arc::new(Snapshot::healthy()), Arc::new(Board::default())));
         let longest = Duration::from_secs(15);

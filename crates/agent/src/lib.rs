@@ -39,7 +39,7 @@ pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
 pub use guard::{
-    BindConfig, BindMode, Connection, GuardConfig, among, by_class, connections_on, count_of_ours, kept_by, named,
+    BindConfig, BindMode, Connection, GuardConfig, among, by_class, connections_on, guard_with, kept_by, named,
     run_guard,
 };
 pub use judge::{judge, judge_both, judge_by};

@@ -52,7 +52,7 @@ mod wanted;
 pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE};
 pub use list::{KernelList, List};
 pub use plan::{Bound, Plan};
-pub use record::{Files, Record, Store, read_record};
+pub use record::{Files, Record, Store, is_held, read_record};
 pub use wanted::{Class, Reason, Wanted, hides_ports};
 
 use std::{io, path::PathBuf};

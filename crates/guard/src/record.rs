@@ -5,6 +5,8 @@ use std::{
     io::{self, ErrorKind, Read as _, Write as _},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
+    thread::sleep,
+    time::Duration,
 };
 
 use nix::fcntl::OFlag;
@@ -15,6 +17,10 @@ use portreeve_facts::PortSet;
 
 /// The longest record that is read, in bytes: more than a record of all ports.
 const LONGEST: u64 = 16 << 20;
+
+/// A guard that starts tries to take the lock for so many times, with a pause: [`is_held`] has the lock for a moment.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// The list of the kernel, and the guard's part of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,11 +135,32 @@ impl Files {
             DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
         }
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), &lock_path).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(GuardError::Locked(lock_path)),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+        for _ in 0..TRIES {
+            match lock.try_lock() {
+                Ok(()) => return Ok(Self { path, _lock: lock }),
+                Err(TryLockError::WouldBlock) => sleep(PAUSE),
+                Err(TryLockError::Error(error)) => return Err(failed(error)),
+            }
         }
+        Err(GuardError::Locked(lock_path))
+    }
+}
+
+/// Whether a guard runs: it holds the lock beside its record.
+///
+/// # Errors
+/// If the lock cannot be read. Only root may read it: a process that can read a lock can hold it.
+pub fn is_held(record: &Path) -> Result<bool, GuardError> {
+    let lock_path = beside(record, ".lock");
+    let tried = match open(OpenOptions::new().read(true), &lock_path) {
+        Ok(lock) => lock.try_lock_shared(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => Err(TryLockError::Error(error)),
+    };
+    match tried {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(GuardError::Lock { path: lock_path, error }),
     }
 }
 
@@ -253,6 +280,7 @@ mod tests {
         let path = directory.path().join("run/portreeve/guard.json");
         let mut files = Files::lock(path.clone()).expect("a lock");
         assert!(matches!(Files::lock(path.clone()), Err(GuardError::Locked(_))));
+        assert!(is_held(&path).expect("read"));
         assert_eq!(files.load().expect("read"), None);
         let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), ..Record::default() };
         files.save(&record).expect("written");
@@ -265,6 +293,26 @@ mod tests {
         std::fs::create_dir(&path).expect("a directory");
         assert!(matches!(files.load(), Err(GuardError::ReadRecord { .. })), "not read is not absent");
         drop(files);
+        assert!(!is_held(&path).expect("read"));
         Files::lock(path).expect("the lock is free again");
+    }
+
+    #[test]
+    fn a_guard_that_starts_while_somebody_asks_whether_one_runs_gets_the_lock() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        assert!(!is_held(&path).expect("there is no lock"));
+        drop(Files::lock(path.clone()).expect("a lock"));
+        let asking = File::open(beside(&path, ".lock")).expect("the lock");
+        asking.try_lock_shared().expect("it is free");
+        let asking = std::thread::spawn(move || {
+            sleep(PAUSE);
+            drop(asking);
+        });
+        Files::lock(path.clone()).expect("the lock");
+        asking.join().expect("it ends");
+        fs::remove_file(beside(&path, ".lock")).expect("removed");
+        fs::create_dir(beside(&path, ".lock")).expect("a directory");
+        assert!(matches!(is_held(&path), Err(GuardError::Lock { .. })), "not read is not absent");
     }
 }

@@ -250,6 +250,13 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_in_the_default_range_may_have_its_port_by_chance_and_reserves_nothing() {
+        let listening = Snapshot::healthy().listens_udp("0.0.0.0:51871");
+        let wanted = wanted(&listening.listens_as("0.0.0.0:61678", daemon("aws-k8s-agent", 9)));
+        assert!(!wanted.ports.contains_key(&51871) && wanted.ports.contains_key(&61678), "{:?}", wanted.ports);
+    }
+
+    #[test]
     fn the_most_important_reason_counts_whatever_the_order() {
         let both = world(|pod| pod.ports.push(ContainerPort { port: 30080, ..PORT }));
         assert_eq!(wanted(&both).ports[&30080].class, Class::NodePort);

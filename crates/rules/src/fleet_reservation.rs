@@ -14,6 +14,15 @@ use super::{
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
+/// The guard of a node, `portreeve guard`, as far as its record and its lock show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeGuard {
+    /// Whether it runs: then it reserves the NodePort of a new Service within moments.
+    pub runs: bool,
+    /// The ports that it reserved since the boot.
+    pub ports: PortSet,
+}
+
 /// The ports that one node reserves, and the ports that it should reserve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeReservation {
@@ -29,8 +38,12 @@ pub struct NodeReservation {
     pub exposed: PortSet,
     /// The reason why there may be more of these ports.
     pub unread: Option<Gap>,
+    /// The guard of this node, if one has reserved ports.
+    pub guard: Option<NodeGuard>,
     /// NodePorts that Services have, as far as this node's agent knows.
     allocated: PortSet,
+    /// A guard runs, and Services were read: NodePorts without a Service need no reservation.
+    is_guarded: bool,
 }
 
 /// The list of ports for every node.
@@ -54,11 +67,11 @@ pub struct FleetReservation {
 }
 
 impl NodeReservation {
-    /// The ports of one node, from its scan.
+    /// The ports of one node, from its scan, and from what is known about its guard.
     ///
     /// # Errors
     /// If a range or the list was not read.
-    pub fn of(snapshot: &Snapshot) -> Result<Self, Gap> {
+    pub fn of(snapshot: &Snapshot, guard: Option<NodeGuard>) -> Result<Self, Gap> {
         let range = snapshot.cluster.node_port_range.get()?.clone();
         let choosable = effective_ephemeral(snapshot)?;
         let round = Limits::default().round(snapshot, None);
@@ -73,34 +86,45 @@ impl NodeReservation {
             exposed: choosable.intersection(&range_set).union(&needed.ports()),
             unread: needed.unread().cloned(),
             allocated: allocated.intersection(&range_set),
+            is_guarded: guard.as_ref().is_some_and(|guard| guard.runs) && matches!(services, Ok(Some(_))),
+            guard,
             range,
         };
-        // If the whole range is too much, the NodePorts of Services are reserved.
-        let (_, is_whole) = its.own();
-        let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| !is_whole);
+        // With a guard, or if the whole range is too much, the NodePorts of Services are reserved.
+        let needs_services = its.is_guarded || !its.own().1;
+        let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| needs_services);
         // If Pods were not given, their servers may need more ports too.
         its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
         Ok(its)
     }
 
-    /// The ports of a list that the node may give to outgoing connections.
+    /// The ports of a list that the node may give to outgoing connections. If a guard runs: only NodePorts of Services, and ports of servers.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
-        let own = list.ranges_differ.then(|| self.own().0);
+        let own = match self.is_guarded {
+            true => Some(self.used()),
+            false => list.ranges_differ.then(|| self.own().0),
+        };
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
     /// NodePorts that outgoing connections may get and that are not in `list`. No Service has them yet, and a list with all
-    /// NodePorts would leave too few ports.
+    /// NodePorts would leave too few ports. None if a guard runs: it reserves them when a Service gets them.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
+        if self.is_guarded {
+            return PortSet::default();
+        }
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
     /// The ports that this node should reserve for itself, and whether they include its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
-        let range = PortSet::from(self.range.range);
-        let servers = self.exposed.minus(&range);
-        let whole = servers.union(&range);
-        if self.bears(&whole) { (whole, true) } else { (servers.union(&self.allocated), false) }
+        let whole = self.used().union(&self.range.range.into());
+        if self.bears(&whole) { (whole, true) } else { (self.used(), false) }
+    }
+
+    /// Ports of servers, and NodePorts of Services.
+    fn used(&self) -> PortSet {
+        self.exposed.minus(&self.range.range.into()).union(&self.allocated)
     }
 
     /// Ports that the kernel may choose.
@@ -137,6 +161,7 @@ impl NodeReservation {
         range(self) == range(other)
             && rest(self) == rest(other)
             && (&self.reserved, &self.exposed) == (&other.reserved, &other.exposed)
+            && (&self.guard, self.is_guarded) == (&other.guard, other.is_guarded)
     }
 
     /// Whether the node has enough other ports.
@@ -225,7 +250,9 @@ mod tests {
     };
 
     fn fleet(nodes: &[Snapshot]) -> FleetReservation {
-        FleetReservation { nodes: nodes.iter().map(|it| NodeReservation::of(it).expect("all was read")).collect() }
+        FleetReservation {
+            nodes: nodes.iter().map(|it| NodeReservation::of(it, None).expect("all was read")).collect(),
+        }
     }
 
     fn ports(text: &str) -> PortSet {
@@ -254,7 +281,37 @@ mod tests {
         let list = fleet.list().expect("a list");
         assert!(fleet.nodes[0].lacks(&list).is_empty());
         let partly = Snapshot::healthy().ephemeral("30000 65535", "30000-32766");
-        assert_eq!(NodeReservation::of(&partly).expect("read").exposed, ports("32767"));
+        assert_eq!(NodeReservation::of(&partly, None).expect("read").exposed, ports("32767"));
+    }
+
+    #[test]
+    fn with_a_guard_that_runs_the_node_ports_of_services_and_ports_of_servers_are_enough() {
+        let world = |reserved: &str| {
+            let world = Snapshot::healthy().ephemeral("9000 65535", reserved).node_port_range("30000-32767");
+            world.service("web", |it| it.node_port(30080).local().with(|it| it.health_check_node_port = Some(30999)))
+        };
+        let lacks = |world: &Snapshot, runs: bool| {
+            let guard = NodeGuard { runs, ports: ports("30080,30999") };
+            let fleet =
+                FleetReservation { nodes: vec![NodeReservation::of(world, Some(guard)).expect("all was read")] };
+            let list = fleet.list().expect("a list");
+            assert!(list.whole_range, "the list for all nodes is as without a guard");
+            (fleet.nodes[0].lacks(&list).to_string(), fleet.nodes[0].left_exposed(&list).len())
+        };
+        let all = "10249-10250,10256,30080,30999";
+        assert_eq!(lacks(&world(all), true), (String::new(), 0));
+        assert_eq!(lacks(&world("10249-10250,30999"), true), ("10256,30080".to_owned(), 0));
+        assert_eq!(lacks(&world(all), false).0, "30000-30079,30081-30998,31000-32767", "nobody follows new Services");
+        // Without Services it is not known which NodePorts they have.
+        for why in [Why::NotRequested, Why::Unreachable] {
+            let mut unread = world(all);
+            unread.cluster.services = gap(Source::Services, why);
+            assert_eq!(lacks(&unread, true).0, "30000-30079,30081-30998,31000-32767", "{why:?}");
+        }
+        let malformed = world(all).rejects(Source::Services);
+        let guard = NodeGuard { runs: true, ports: PortSet::default() };
+        let unread = |guard| NodeReservation::of(&malformed, guard).expect("all was read").unread.map(|it| it.source);
+        assert_eq!((unread(Some(guard)), unread(None)), (Some(Source::Services), None), "it may have a NodePort");
     }
 
     #[test]
@@ -262,7 +319,7 @@ mod tests {
         let unread = |range: &str, why| {
             let mut world = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range(range);
             world.cluster.services = gap(Source::Services, why);
-            NodeReservation::of(&world).expect("the ranges were read").unread.map(|gap| gap.source)
+            NodeReservation::of(&world, None).expect("the ranges were read").unread.map(|gap| gap.source)
         };
         assert_eq!(unread("1024-65535", Why::Unreachable), Some(Source::Services));
         assert_eq!(unread("1024-65535", Why::NotRequested), None);
@@ -318,13 +375,13 @@ mod tests {
     fn what_was_not_read_is_not_guessed() {
         let mut world = Snapshot::healthy();
         world.kernel.sysctls.ip_local_reserved_ports = gap(Source::Sysctls, Why::NotPermitted);
-        assert_eq!(NodeReservation::of(&world).expect_err("a gap").source, Source::Sysctls);
+        assert_eq!(NodeReservation::of(&world, None).expect_err("a gap").source, Source::Sysctls);
         let mut world = Snapshot::healthy();
         world.cluster.node_port_range = gap(Source::NodePortRange, Why::NotPermitted);
-        assert_eq!(NodeReservation::of(&world).expect_err("a gap").source, Source::NodePortRange);
+        assert_eq!(NodeReservation::of(&world, None).expect_err("a gap").source, Source::NodePortRange);
         let mut world = Snapshot::healthy();
         world.cluster.pods = gap(Source::Pods, Why::Unreachable);
-        assert_eq!(NodeReservation::of(&world).expect("known").unread.map(|gap| gap.source), Some(Source::Pods));
+        assert_eq!(NodeReservation::of(&world, None).expect("known").unread.map(|gap| gap.source), Some(Source::Pods));
     }
 
     #[test]

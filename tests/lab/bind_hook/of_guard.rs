@@ -213,17 +213,17 @@ fn is_held(port: u16) -> bool {
 fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
     let (cluster, _) = cluster();
     let group = Group::new();
-    let (place, other) = (group.below("proxy"), group.below("other"));
-    let holding = || Proxy::start_holding_by(&Group::entering(&place), &cluster, 1024);
-    let proxy = holding();
+    let (place, next, other) = (group.below("proxy"), group.below("next"), group.below("other"));
+    let holding = |place: &Path| Proxy::start_holding_by(&Group::entering(place), &cluster, 1024);
+    let proxy = holding(&place);
     until("its socket", || is_held(30080).then_some(()));
     let own = group.path.to_str().expect("UTF-8").to_owned();
     let kubeconfig = cluster.kubeconfig("admin");
     let arguments = ["--bind=refuse", "--stale=3600", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
-    until("a refusal", || {
+    until("a claim", || {
         squat(&other);
-        Guard::value("portreeve_guard_binds_total{answer=\"refused\"}").filter(|count| *count >= 1.0)
+        Guard::value("portreeve_guard_unreported_binds_total{reason=\"unread\"}").filter(|count| *count >= 1.0)
     });
 
     drop(proxy);
@@ -234,13 +234,35 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
         Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
     });
     sleep(Duration::from_secs(1));
-    assert_eq!(squat(&other), EADDRINUSE);
-    assert_eq!(squat(&place), 0, "the group of the proxy is kept");
-    let _proxy = holding();
+    // Its next pod has another control group.
+    let _proxy = holding(&next);
     until("its socket", || is_held(30080).then_some(()));
     cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
     until("the socket of another Service", || is_held(30081).then_some(()));
+    assert_eq!(Guard::value("portreeve_guard_binds_total{answer=\"refused\"}"), Some(0.0));
+    assert!(guard.is_attached());
     assert!(!guard.log().contains("process kube-proxy"), "{}", guard.log());
+}
+
+#[test]
+fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
+    let (cluster, _) = cluster();
+    let group = Group::new();
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
+    let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
+    // Nothing changes, and the API server confirms a watch once a minute.
+    until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
+    until("its count", || {
+        Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
+    });
+    assert!(guard.is_attached(), "the claims are as they were read");
+    // A change of Services and one of Pods confirm both.
+    pod(&cluster, &group);
+    cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
+    until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use portreeve_bind_hook::{Answer, Bind, Claim, ClaimId, Exempt, Protocol as Bound, Who};
-use portreeve_dataplane::{Addressed, Part, Round, owner_name, place, pod_of, serves, service_port};
+use portreeve_dataplane::{Addressed, Own, Part, Round, owner_name, place, pod_of, serves, service_port};
 use portreeve_facts::{
     Cgroup, ContainerPort, Family, Gap, Holder, KernelFacts, Owner, Pod, Process, Protocol, Reading, Service, Snapshot,
     Socket, Source, State, Unread, Why, text,
@@ -33,8 +33,8 @@ const COMMAND: usize = 15;
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
     pub(super) exempt: Vec<Exempt>,
-    /// The claims that pods of this node may serve themselves.
-    pub(super) own: HashSet<ClaimId>,
+    /// The claims that pods of this node may serve themselves; without a claim, the proxy serves NodePorts with sockets of its own.
+    pub(super) own: HashSet<Option<ClaimId>>,
 }
 
 /// The control groups of this node that decide about exemptions.
@@ -71,12 +71,15 @@ fn every(family: Family) -> IpAddr {
 /// The NodePorts that this node serves, and the hostPorts of its pods.
 ///
 /// Only binds of certain claims are refused: of NodePorts, on addresses on which this node answers. Other binds are reported, and
-/// [`conflict`] decides. Never refused are hostPorts, because some container runtimes open them with a socket of their own, and ports
-/// that a pod of the Service may serve itself, because such a pod can start before the guard has read it.
+/// [`conflict`] decides. Never refused are hostPorts, because some container runtimes open them with a socket of their own. The same
+/// holds for ports that a pod of the Service may serve itself: such a pod can start before the guard has read it. If the proxy opens
+/// NodePorts, no bind is refused: its next pod has another control group.
 pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let of_all = groups.allowed.iter().chain(&groups.proxy);
     let mut exempt: Vec<Exempt> = of_all.map(|group| Exempt { who: Who::Cgroup(*group), claim: None }).collect();
+    let held = are_held(round);
     let (mut claims, mut all_own) = (Vec::new(), HashSet::new());
+    all_own.extend((held == Some(true)).then_some(None));
     let of_pods = |gap: &&Gap| matches!(gap.source, Source::Pods | Source::Nodes) && hides_ports(gap);
     let hides_pods = round.now.cluster.rejected.iter().any(|gap| of_pods(&gap));
     let host_ports = round.host_ports();
@@ -96,10 +99,14 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             let own: Vec<&Pod> = own.collect();
             let groups = own.iter().filter_map(|pod| pod.uids_of_cgroups().find_map(|uid| groups.pods.get(uid)));
             exempt.extend(groups.map(|it| Exempt { who: Who::Cgroup(*it), claim: Some(id) }));
-            all_own.extend((!own.is_empty()).then_some(id));
+            all_own.extend((!own.is_empty()).then_some(Some(id)));
+            // An endpoint on the host's network listens on the target port, and need not declare it.
+            let is_target = services.iter().any(|(_, port)| port.target == Some(number));
             // Two Services can have one NodePort: after a restore of etcd, for example.
             let is_certain = served.iter().all(|(_, is_served)| *is_served == Ok(true))
+                && held == Some(false)
                 && own.is_empty()
+                && !is_target
                 && !hides_pods
                 && !is_host_port((of_port, number));
             for family in served.iter().flat_map(|(service, _)| service.families) {
@@ -120,6 +127,13 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
         }
     }
     Claimed { claims, exempt, own: all_own }
+}
+
+/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read.
+fn are_held(round: &Round<'_>) -> Option<bool> {
+    let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
+    let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
+    Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
 
 /// The addresses of a family on which the node answers at NodePorts for certain. Other addresses are not of this node: a proxy of
@@ -335,10 +349,12 @@ fn in_words(snapshot: &Snapshot, key: &Key) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use portreeve_facts::{
-        ContainerPort, Mode, PodContainer,
-        healthy::{gap, held, objects},
+        ContainerPort, Mode, PodContainer, ServiceKind,
+        healthy::{gap, held, objects, proxy_holder},
     };
 
     const UNIT: &str = "/system.slice/squatter.service";
@@ -416,6 +432,14 @@ mod tests {
     #[test]
     fn what_was_not_read_refuses_nothing() {
         type Lose = fn(&mut Snapshot);
+        let listeners = |world: &mut Snapshot| world.kernel.listeners = gap(Source::Listeners, Why::Torn);
+        let mut unread = world();
+        listeners(&mut unread);
+        let unread = claims(&unread, &Groups::default()).claims;
+        assert!(
+            !unread.is_empty() && unread.iter().all(|claim| !claim.is_refused),
+            "a proxy may hold them: {unread:?}"
+        );
         let lost: [Lose; 2] = [
             |world| world.cluster.services = gap(Source::Services, Why::Unreachable),
             |world| world.kernel.interfaces = gap(Source::Addresses, Why::Torn),
@@ -468,11 +492,46 @@ mod tests {
         {
             let known = claims(&own("default"), &groups);
             assert!(!known.claims.is_empty() && known.claims.iter().all(|claim| !claim.is_refused), "{known:?}");
-            assert_eq!((known.exempt, known.own), (exempt, [id].into()));
+            assert_eq!((known.exempt, known.own), (exempt, [Some(id)].into()));
         }
         let stranger = claims(&own("other"), &groups);
         assert_eq!(stranger, claims(&world(), &groups), "a pod of another namespace is a stranger");
         assert!(stranger.claims.iter().any(|claim| claim.is_refused));
+    }
+
+    #[test]
+    fn a_node_port_that_is_the_target_port_is_never_refused_because_endpoints_need_not_declare_it() {
+        let world = |target| {
+            Snapshot::healthy().service("web", |it| it.node_port(30080).with(|it| it.ports[0].target = target))
+        };
+        let is_refused =
+            |target| claims(&world(target), &Groups::default()).claims.iter().any(|claim| claim.is_refused);
+        assert!(!is_refused(Some(30080)));
+        assert!(is_refused(Some(8080)) && is_refused(None));
+    }
+
+    #[test]
+    fn if_the_proxy_listens_on_a_node_port_no_node_port_is_refused() {
+        let two = || world().service("next", |it| it.node_port(30081));
+        let holding = |owner| claims(&two().listens_as("0.0.0.0:30080", owner), &Groups::default());
+        let proxy = holding(proxy_holder());
+        assert!(proxy.claims.iter().all(|claim| !claim.is_refused), "{proxy:?}");
+        assert_eq!(proxy.own, [None].into());
+        let other = holding(held(UNIT, None, "squatter", 7));
+        assert!(other.claims.iter().any(|claim| claim.is_refused) && other.own.is_empty(), "{other:?}");
+    }
+
+    #[test]
+    fn a_health_check_node_port_is_no_claim() {
+        let checked = world().service("lb", |it| {
+            it.node_port(30081).local().with(|service| {
+                service.kind = ServiceKind::LoadBalancer;
+                service.health_check_node_port = Some(30999);
+            })
+        });
+        let ports: BTreeSet<u16> = claims(&checked, &Groups::default()).claims.iter().map(|it| it.at.port()).collect();
+        assert_eq!(ports, [30080, 30081].into());
+        assert_eq!(conflict_of(&checked, &bind("0.0.0.0:30999", Answer::Allowed)), None);
     }
 
     #[test]

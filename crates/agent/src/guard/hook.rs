@@ -42,7 +42,8 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// Events about one control group in a minute, so that Events about others are left.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it.
+/// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it. The same
+/// holds for all ports after the last pod of a proxy that listened on NodePorts.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 /// The pauses between attempts to attach the hook, if the cause of a failure can pass: each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -201,8 +202,8 @@ struct Follower {
     unrenewed: Option<String>,
     /// The last known group of the proxy: a proxy that restarts does not answer for a moment.
     proxy: Option<Cgroup>,
-    /// When a claim last had an own pod.
-    own: HashMap<ClaimId, Instant>,
+    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts.
+    own: HashMap<Option<ClaimId>, Instant>,
     /// The folders of `--allow` that are not there.
     absent: Vec<PathBuf>,
     /// The unread inputs without which no rule could judge a bind. Each is logged once.
@@ -299,12 +300,9 @@ impl Follower {
 
     /// Logs each folder of `--allow` that is not there, once.
     fn name_absent(&mut self, all: &Cgroups) {
-        let is_absent = |path: &&PathBuf| all.id(&path.to_string_lossy()).is_none();
-        let absent: Vec<PathBuf> = self.config.allow.iter().filter(is_absent).cloned().collect();
-        for path in absent.iter().filter(|path| !self.absent.contains(path)) {
+        for path in newly_absent(&self.config.allow, |path| all.id(path).is_some(), &mut self.absent) {
             warn!(allow = %path.display(), "no such control group: its processes are not exempt until it is there");
         }
-        self.absent = absent;
     }
 
     /// Lets the kernel refuse as long as the claims are fresh. It stops by itself. Also counts lost records.
@@ -359,7 +357,10 @@ impl Follower {
         // A pod that binds when it starts is newer than the snapshot.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
         snapshot.cluster.pods = self.cluster.facts().pods.clone();
-        let judged = conflict(&snapshot, bind, cgroup, self.config.stale);
+        let judged = match may_be_proxy(&self.own, bind) {
+            Some(gap) => Err(gap),
+            None => conflict(&snapshot, bind, cgroup, self.config.stale),
+        };
         if let Err(gap) = &judged {
             self.change(|state| state.unread += 1);
             if self.logged.insert((gap.source, gap.why)) {
@@ -396,6 +397,14 @@ fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
 }
 
+/// The folders that are absent now, and were not absent at the last call.
+fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut Vec<PathBuf>) -> Vec<PathBuf> {
+    let now: Vec<PathBuf> = all.iter().filter(|path| !is_there(&path.to_string_lossy())).cloned().collect();
+    let new = now.iter().filter(|path| !absent.contains(path)).cloned().collect();
+    *absent = now;
+    new
+}
+
 /// The control groups that are exempt from some claims or from all.
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
@@ -407,13 +416,19 @@ fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// Refuses no bind of a port that had an own pod a short time ago.
-fn spare(claimed: &mut Claimed, own: &mut HashMap<ClaimId, Instant>, now: Instant) {
+/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then.
+fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
     own.extend(claimed.own.iter().map(|id| (*id, now)));
     own.retain(|_, at| now.saturating_duration_since(*at) < OWN_STAYS);
-    for claim in claimed.claims.iter_mut().filter(|claim| own.contains_key(&claim.id)) {
-        claim.is_refused = false;
+    for claim in &mut claimed.claims {
+        claim.is_refused &= !own.contains_key(&Some(claim.id)) && !own.contains_key(&None);
     }
+}
+
+/// If the proxy listened on NodePorts a short time ago: why it is unknown whether this process is the next process of the proxy.
+fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
+    let detail = "the proxy listens on NodePorts, and a process of root may be its next process";
+    (own.contains_key(&None) && bind.uid == 0).then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
 
 /// The age of the claims: of the older part of the cluster, or since the node was read, if that is longer ago than usual.
@@ -530,20 +545,40 @@ mod tests {
     fn a_port_whose_own_pod_has_gone_is_not_refused_until_the_next_pod_had_time_to_come() {
         let at = "192.0.2.1:30080".parse().expect("an address");
         let claim = |id| Claim { protocol: Bound::Tcp, at, id: ClaimId(id), is_refused: true };
-        let claimed = |own: &[u32]| Claimed {
+        let claimed = |own: &[Option<u32>]| Claimed {
             claims: vec![claim(1), claim(2)],
-            own: own.iter().map(|id| ClaimId(*id)).collect(),
+            own: own.iter().map(|id| id.map(ClaimId)).collect(),
             ..Claimed::default()
         };
         let (mut own, start) = (HashMap::new(), Instant::now());
-        let mut refused = |of: &[u32], now| {
+        let mut refused = |of: &[Option<u32>], now| {
             let mut claimed = claimed(of);
             spare(&mut claimed, &mut own, now);
             claimed.claims.iter().map(|claim| claim.is_refused).collect::<Vec<_>>()
         };
-        assert_eq!(refused(&[1], start), [false, true]);
+        assert_eq!(refused(&[Some(1)], start), [false, true]);
         assert_eq!(refused(&[], start + OWN_STAYS / 2), [false, true]);
         assert_eq!(refused(&[], start + OWN_STAYS), [true, true]);
+        assert_eq!(refused(&[None], start + OWN_STAYS), [false, false], "the proxy listens on NodePorts");
+        assert_eq!(refused(&[], start + OWN_STAYS * 3 / 2), [false, false], "its next pod has another group");
+        assert_eq!(refused(&[], start + OWN_STAYS * 2), [true, true]);
+        let of_user = Bind { uid: 1000, ..bind(1, Answer::Allowed) };
+        let is_judged = |own: &[Option<ClaimId>], bind: &Bind| {
+            may_be_proxy(&own.iter().map(|id| (*id, start)).collect(), bind).is_none()
+        };
+        assert!(!is_judged(&[None], &bind(1, Answer::Allowed)) && is_judged(&[None], &of_user));
+        assert!(is_judged(&[Some(ClaimId(1))], &bind(1, Answer::Allowed)));
+    }
+
+    #[test]
+    fn an_allowed_control_group_that_is_absent_is_named_once_until_it_was_there_again() {
+        let all = [PathBuf::from("a"), PathBuf::from("b")];
+        let mut absent = Vec::new();
+        let mut named = |there: &[&str]| newly_absent(&all, |path| there.contains(&path), &mut absent);
+        assert_eq!(named(&["a"]), [PathBuf::from("b")]);
+        assert_eq!(named(&["a"]), [PathBuf::new(); 0]);
+        assert_eq!(named(&["a", "b"]), [PathBuf::new(); 0]);
+        assert_eq!(named(&["a"]), [PathBuf::from("b")]);
     }
 
     #[test]

@@ -46,17 +46,17 @@ use super::{
     tasks::Tasks,
     threads,
 };
-use portreeve_cluster::{self as cluster, ClusterSource};
+use portreeve_cluster::{self as cluster, ClusterSource, Resource};
 use portreeve_dataplane::Round;
 use portreeve_facts::{
     ClusterFacts, Gap, KernelFacts, NodeQuery, Overrides, OwnPort, PortSet, SNAPSHOT_SCHEMA, Snapshot, Source, VERSION,
     Why, text,
 };
 use portreeve_guard::{
-    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, read_record,
+    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, is_held, read_record,
 };
 use portreeve_kernel::{Host, Known};
-use portreeve_rules::Limits;
+use portreeve_rules::{Limits, NodeGuard};
 
 /// From one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
@@ -190,16 +190,16 @@ fn boot_id(host_root: &Path) -> Result<String, GuardError> {
     Ok(id.trim().to_owned())
 }
 
-/// How many ports of this node's list a guard reserved in this boot; nothing if there is no record. If the record cannot be
-/// parsed: why.
+/// The guard with this record on this node, and what it reserved in this boot; nothing if there is no record. If the record cannot
+/// be parsed: why.
 ///
 /// # Errors
-/// If the record or the list cannot be read.
-pub fn count_of_ours(record: &Path) -> Result<Option<Result<u32, String>>, GuardError> {
-    let Some(record) = read_record(record)? else { return Ok(None) };
+/// If the record, its lock or the list cannot be read.
+pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, GuardError> {
+    let Some(read) = read_record(record)? else { return Ok(None) };
     let list = KernelList::below(Path::new("/proc/sys/net")).read()?;
-    let id = boot_id(Path::new("/"))?;
-    Ok(Some(record.map(|record| record.ours_in(&list, &id).len())))
+    let (id, runs) = (boot_id(Path::new("/"))?, is_held(record)?);
+    Ok(Some(read.map(|record| NodeGuard { runs, ports: record.ours_in(&list, &id) })))
 }
 
 /// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
@@ -305,7 +305,8 @@ impl Guard {
         let scanner = Scanner::start(move |wanted: &NodeQuery| host.read_again(wanted, &mut known))?;
         let mut tasks = Tasks::default();
         let (source, node) = (config.cluster.clone(), config.node.clone());
-        let (cluster, endpoints) = cluster_updates::start(source, node, hostname.clone(), &mut tasks).await;
+        let (cluster, endpoints) =
+            cluster_updates::start(source, &Resource::OF_GUARD, node, hostname.clone(), &mut tasks).await;
         let (state, receiver) = watch::channel(GuardState::default());
         if let Some(address) = config.listen {
             server::start(address, receiver, cluster.clone(), &mut tasks)?;

@@ -169,6 +169,18 @@ impl Index {
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
+    /// For these resources only. Services, Pods and Nodes are always among them.
+    #[must_use]
+    pub fn only(mut self, resources: &[Resource]) -> Self {
+        self.caches.retain(|resource, _| resources.contains(resource));
+        self
+    }
+
+    /// Whether a resource is read.
+    pub fn reads(&self, resource: Resource) -> bool {
+        self.caches.contains_key(&resource)
+    }
+
     /// The known object with this name, if it is equal.
     pub fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
@@ -223,6 +235,12 @@ impl Index {
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
+        for resource in Resource::ALL.into_iter().filter(|resource| !self.reads(*resource)) {
+            // Settings of a proxy are unknown then, and not absent.
+            let why = if resource == Resource::Settings { Why::NotPermitted } else { Why::NotRequested };
+            let detail = format!("{} are not read by this program", resource.name());
+            all.mark_missing(Gap::new(resource.source(), why, detail));
+        }
         for (resource, cache) in &self.caches {
             let source = resource.source();
             match (resource, &node) {
@@ -245,12 +263,12 @@ impl Index {
             }
             cache.objects.values().for_each(|object| object.add_to(&mut all));
         }
-        let settings = &self.caches[&Resource::Settings];
         let mut facts = all.finish(self.origin.clone(), true, node);
-        if let Some(Selection::EndpointsOf(names)) = &self.caches[&Resource::EndpointSlices].selection {
+        let slices = self.caches.get(&Resource::EndpointSlices);
+        if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        if settings.selection.is_none() {
+        if let Some(settings) = self.caches.get(&Resource::Settings).filter(|it| it.selection.is_none()) {
             // Before the first read, the default range must not be assumed.
             let Gap { why, detail, .. } = settings.absence(Resource::Settings);
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
@@ -265,7 +283,7 @@ impl Index {
 
     /// The failure of a resource, while it lasts.
     pub fn failure(&self, resource: Resource) -> Option<&Gap> {
-        self.caches[&resource].status.failure.as_ref()
+        self.caches.get(&resource)?.status.failure.as_ref()
     }
 
     /// The selection of a resource that must be read; `None` if it is not yet known, as for Pods before the own Node is
@@ -299,7 +317,7 @@ impl Index {
     /// Whether the endpoints of all Services with these names are known, or the reason why not. The facts would give
     /// the same answer, but are not made for it.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
-        let slices = &self.caches[&Resource::EndpointSlices];
+        let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         let covers = |selection: &Selection| match selection {
             Selection::EndpointsOf(known) => known.is_superset(names),
             _ => true,

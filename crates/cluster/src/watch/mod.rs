@@ -53,7 +53,7 @@ use super::connect::Access;
 pub struct Watch(JoinHandle<()>);
 
 impl Watch {
-    /// Watches the API server. `node` is this node's name, if it is configured or comes from the downward API;
+    /// Watches these resources of the API server. `node` is this node's name, if it is configured or comes from the downward API;
     /// otherwise `hostname` finds it among the Nodes.
     ///
     /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts name the Services whose
@@ -62,22 +62,24 @@ impl Watch {
     /// Changes are reported to the readers of the view. The view ends only if the watches end, which is a bug.
     pub fn start(
         access: Access,
+        resources: &[Resource],
         node: Option<String>,
         hostname: String,
         endpoints_of: EndpointsOf,
     ) -> (Self, ClusterView) {
-        Self::start_with(access, node, hostname, endpoints_of, WatchTiming::default())
+        Self::start_with(access, resources, node, hostname, endpoints_of, WatchTiming::default())
     }
 
     /// [`Watch::start`] with other times.
     pub fn start_with(
         access: Access,
+        resources: &[Resource],
         node: Option<String>,
         hostname: String,
         mut endpoints_of: EndpointsOf,
         timing: WatchTiming,
     ) -> (Self, ClusterView) {
-        let index = Index::new(node, hostname, Arc::clone(&endpoints_of.borrow_and_update()));
+        let index = Index::new(node, hostname, Arc::clone(&endpoints_of.borrow_and_update())).only(resources);
         let (writer, view) = ViewWriter::new(index);
         (Self(tokio::spawn(run::run(access, timing, endpoints_of, writer))), view)
     }

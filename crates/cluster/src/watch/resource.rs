@@ -28,6 +28,9 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
+    /// The resources that need ports of a node. A guard reads no others: its role permits no others.
+    pub const OF_GUARD: [Self; 3] = [Self::Services, Self::Pods, Self::Nodes];
+
     /// The resource's name in metrics and logs, for example `endpointslices`.
     pub fn name(self) -> &'static str {
         match self {

@@ -51,14 +51,27 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
         updates: updates.clone(),
         known: view.known(resource),
     };
+    let reads = |resource| view.index(|index| index.reads(resource));
     let selections = Selections::from([(Resource::Pods, pods), (Resource::EndpointSlices, slices)]);
     join!(
         watcher::<Service>(feed(Resource::Services), service_selections),
-        watcher::<EndpointSlice>(feed(Resource::EndpointSlices), slice_selections),
         watcher::<Pod>(feed(Resource::Pods), pod_selections),
         poll_nodes(feed(Resource::Nodes), own.as_deref(), node_count),
-        poll_waiting_pods(feed(Resource::WaitingPods), nodes),
-        poll_settings(feed(Resource::Settings), own.as_deref()),
+        async {
+            if reads(Resource::EndpointSlices) {
+                watcher::<EndpointSlice>(feed(Resource::EndpointSlices), slice_selections).await;
+            }
+        },
+        async {
+            if reads(Resource::WaitingPods) {
+                poll_waiting_pods(feed(Resource::WaitingPods), nodes).await;
+            }
+        },
+        async {
+            if reads(Resource::Settings) {
+                poll_settings(feed(Resource::Settings), own.as_deref()).await;
+            }
+        },
         async {
             while endpoints_of.changed().await.is_ok() {
                 let names = Arc::clone(&endpoints_of.borrow_and_update());

@@ -154,7 +154,7 @@ mod tests {
 
     fn written(form: ReservationForm, range: &str, unread: &[(String, Gap)]) -> Result<String, String> {
         let world = Snapshot::healthy().ephemeral("30000 60999", "2703").node_port_range(range);
-        let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world).expect("all was read")] };
+        let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };
         let list = fleet.list().expect("a list");
         reservation_file(form, &ReservationReport { fleet: &fleet, list: &list, unread, partial: None })
     }
@@ -173,7 +173,7 @@ mod tests {
         // With all of them, two thousand ports would be left for outgoing connections.
         let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
         let world = world.service("web", |it| it.node_port(30080));
-        let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world).expect("all was read")] };
+        let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };
         let list = fleet.list().expect("a list");
         let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };
         assert!(!list.whole_range && fleet.nodes[0].lacks(&list).is_empty(), "{list:?}");
@@ -223,7 +223,7 @@ mod tests {
         let nodes = ["30000-32767", "20000-22767"].map(|range| Snapshot::healthy().node_port_range(range));
         let assumed = Snapshot::healthy().assumed_range();
         let doubt = |nodes: &[&Snapshot]| {
-            let nodes = nodes.iter().map(|it| NodeReservation::of(it).expect("all was read")).collect();
+            let nodes = nodes.iter().map(|it| NodeReservation::of(it, None).expect("all was read")).collect();
             let fleet = FleetReservation { nodes };
             let list = fleet.list().expect("a list");
             let report = ReservationReport { fleet: &fleet, list: &list, unread: &[], partial: None };

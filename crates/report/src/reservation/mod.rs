@@ -25,7 +25,7 @@ use super::{
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
 use portreeve_rules::{
     findings::Severity,
-    {FleetReservation, NodeReservation, ReservedList},
+    {FleetReservation, NodeGuard, NodeReservation, ReservedList},
 };
 
 /// The ports that nodes reserve, and the unknown nodes.
@@ -50,7 +50,8 @@ pub(super) struct ReserveEntry<'a> {
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
     /// for outgoing connections.
     whole_node_port_range: bool,
-    /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known.
+    /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known. If a guard runs on the
+    /// node, only NodePorts of Services count.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
@@ -88,6 +89,19 @@ struct KnownEntry {
     not_reserved: Vec<PortRange>,
     /// The chance that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
+    /// The guard of the node, `portreeve guard`; absent if its record was not read. Agents do not read the record.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guard: Option<GuardEntry>,
+}
+
+/// The guard of a node.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct GuardEntry {
+    /// Whether a guard runs.
+    running: bool,
+    /// The ports that the guard reserved since the boot.
+    reserved: Vec<PortRange>,
 }
 
 /// Writes the document, with the scans of the nodes.
@@ -115,6 +129,7 @@ pub fn write_reservation_json(
             ip_local_reserved_ports: ranges(&it.reserved),
             not_reserved: ranges(&it.lacks(report.list)),
             chance_per_connection: it.chance(),
+            guard: it.guard.as_ref().map(|it| GuardEntry { running: it.runs, reserved: ranges(&it.ports) }),
         }),
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
     };
@@ -159,7 +174,8 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections.
+    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections. If a guard runs, a
+    /// node needs only NodePorts of Services and ports of servers.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }
@@ -198,6 +214,10 @@ impl<'a> ReservationReport<'a> {
             ("ip_local_reserved_ports", node.reserved_in_words()),
             ("NodePort range", tidy(&node.range_in_words())),
         ];
+        if let Some(NodeGuard { runs, ports }) = &node.guard {
+            let state = if *runs { "runs" } else { "does not run" };
+            values.push(("guard", format!("{state}; it reserved {} of the reserved ports", ports.len())));
+        }
         if !node.lacks(self.list).is_empty() {
             values.push(("not reserved", node.lacks_in_words(self.list)));
         }
