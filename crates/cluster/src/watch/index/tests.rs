@@ -2,7 +2,6 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::*;
 use crate::{
-    answer::ObjectSink as _,
     error::Error,
     objects::{self, Identity},
 };
