@@ -32,7 +32,7 @@ pub struct Record {
     pub ours: PortSet,
     /// The whole list.
     pub list: PortSet,
-    /// Ports of daemons, entries of the guard or not. A daemon that does not listen now may start again.
+    /// Ports of daemons, also ports that are not entries of the guard. A daemon that does not listen now may start again.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub daemons: PortSet,
     /// The state before a write that was not confirmed yet.

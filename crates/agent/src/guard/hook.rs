@@ -320,7 +320,7 @@ impl Follower {
             // A process may bind without end.
             if self.lines.take(now) {
                 let (lost, without_event) = counts;
-                warn!(lost, without_event, "too many binds of claimed ports: some have no Event");
+                warn!(lost, without_event, "too many bind() calls on claimed ports: some calls have no Event");
             }
         }
         Ok(())
@@ -576,8 +576,8 @@ mod tests {
         let mut absent = Vec::new();
         let mut named = |there: &[&str]| newly_absent(&all, |path| there.contains(&path), &mut absent);
         assert_eq!(named(&["a"]), [PathBuf::from("b")]);
-        assert_eq!(named(&["a"]), [PathBuf::new(); 0]);
-        assert_eq!(named(&["a", "b"]), [PathBuf::new(); 0]);
+        assert_eq!(named(&["a"]), Vec::<PathBuf>::new());
+        assert_eq!(named(&["a", "b"]), Vec::<PathBuf>::new());
         assert_eq!(named(&["a"]), [PathBuf::from("b")]);
     }
 

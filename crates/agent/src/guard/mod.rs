@@ -383,7 +383,10 @@ impl Guard {
         }
         match self.scanner.scan(query(PortSet::default())).await.seen {
             Ok((kernel, _)) => self.kernel = Some((kernel, Instant::now())),
-            Err(panic) => warn!(panic, "reading the node panicked; the guard uses the last reading"),
+            Err(panic) => warn!(
+                panic,
+                "a bug stopped the scan of this node; the guard uses the facts of the last scan, or waits if there are none"
+            ),
         }
         self.read_at = Some(Instant::now());
     }
