@@ -200,7 +200,7 @@ impl Sources {
 
 impl Scope for Sources {
     fn is_this_node(&self) -> bool {
-        self.is_live()
+        self.is_live() && self.host_root == Path::new("/")
     }
 
     fn judge<T>(

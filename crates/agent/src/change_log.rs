@@ -47,15 +47,23 @@ impl ChangeLog {
 
     /// Logs what a round changed.
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
-        if self.left_out > 0 && self.lines.take(now) {
-            let left_out = mem::take(&mut self.left_out);
-            warn!(left_out, "too many changes to log each of them; /findings has all findings");
-        }
         for change in changes {
-            match self.lines.take(now) {
-                true => log_change(change),
-                false => self.left_out += 1,
+            if self.lines.take(now) {
+                self.log_left_out();
+                log_change(change);
+            } else {
+                self.left_out += 1;
             }
+        }
+        if self.left_out > 0 && self.lines.take(now) {
+            self.log_left_out();
+        }
+    }
+
+    fn log_left_out(&mut self) {
+        let left_out = mem::take(&mut self.left_out);
+        if left_out > 0 {
+            warn!(left_out, "too many changes to log each of them; /findings has all findings");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The tasks that keep the state of the cluster up to date: watches, or files that are read again when they change.
 
-use std::{collections::BTreeSet, os::unix::fs::MetadataExt as _, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, mem, os::unix::fs::MetadataExt as _, sync::Arc, time::Duration};
 
 use tokio::{
     sync::watch::{Sender, channel},
@@ -83,7 +83,7 @@ pub(super) async fn start(
 /// Reads files as long as a receiver is left.
 async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<LastReading>) {
     let source = ClusterSource::Files(inputs.clone());
-    let mut known = None;
+    let (mut known, mut is_broken) = (None, false);
     while !sender.is_closed() {
         let stamps = Some(stamps(&inputs));
         if stamps != known {
@@ -94,14 +94,15 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
                     detail = gap.detail,
                     "the files of the cluster cannot be read completely; findings do not change"
                 );
+                is_broken = true;
                 // A part is used only if no facts are known yet.
                 if known.is_some() {
                     let name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                     let rest = cluster::unread(&facts.origin, name, gap.why, &gap.detail);
                     facts = ClusterFacts { rejected: facts.rejected, ..rest };
                 }
-            } else {
-                info!("read the files of the cluster");
+            } else if mem::take(&mut is_broken) {
+                info!("the files of the cluster can be read again");
             }
             sender.send_modify(|last| last.take(facts));
             known = stamps;

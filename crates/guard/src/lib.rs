@@ -71,7 +71,7 @@ pub enum GuardError {
     Malformed { path: PathBuf, text: String },
     #[error("cannot read the guard's record {path}: {error}", path = .path.display())]
     ReadRecord { path: PathBuf, error: io::Error },
-    #[error("cannot write the guard's record {path}: {error}; the reserved ports did not change", path = .path.display())]
+    #[error("cannot write the guard's record {path}: {error}", path = .path.display())]
     WriteRecord { path: PathBuf, error: io::Error },
     #[error("another guard runs on this node: it holds {path}", path = .0.display())]
     Locked(PathBuf),

@@ -53,9 +53,9 @@ impl Record {
     pub fn ours_in(&self, list: &PortSet, boot_id: &str) -> PortSet {
         match &self.before {
             _ if self.boot_id != boot_id => PortSet::default(),
-            _ if self.list == *list => self.ours.clone(),
+            _ if self.list == *list => self.ours.intersection(list),
             // The guard ended before its write.
-            Some(before) if before.list == *list => before.ours.clone(),
+            Some(before) if before.list == *list => before.ours.intersection(list),
             _ => PortSet::default(),
         }
     }

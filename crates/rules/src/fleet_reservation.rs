@@ -34,14 +34,15 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports of the NodePort range, and of servers of this node, that the kernel may give to outgoing connections.
+    /// Ports of the NodePort range, of Services outside of it, and of servers of this node, that the kernel may give to outgoing
+    /// connections.
     pub exposed: PortSet,
     /// The reason why there may be more of these ports.
     pub unread: Option<Gap>,
     /// The guard of this node, if one has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts that Services have, as far as this node's agent knows.
-    allocated: PortSet,
+    /// NodePorts that Services have, as far as this node's agent knows, and ports of servers.
+    used: PortSet,
     /// A guard runs, and Services were read: NodePorts without a Service need no reservation.
     is_guarded: bool,
 }
@@ -78,15 +79,16 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
+        let is_guarded = guard.as_ref().is_some_and(|guard| guard.runs) && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
         let mut its = Self {
             node: snapshot.node_name().to_owned(),
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
-            exposed: choosable.intersection(&range_set).union(&needed.ports()),
+            exposed: choosable.intersection(&range_set.union(&allocated)).union(&needed.ports()),
             unread: needed.unread().cloned(),
-            allocated: allocated.intersection(&range_set),
-            is_guarded: guard.as_ref().is_some_and(|guard| guard.runs) && matches!(services, Ok(Some(_))),
+            used: allocated.union(&needed.ports()),
+            is_guarded,
             guard,
             range,
         };
@@ -101,7 +103,7 @@ impl NodeReservation {
     /// The ports of a list that the node may give to outgoing connections. If a guard runs: only NodePorts of Services, and ports of servers.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
-            true => Some(self.used()),
+            true => Some(self.used.clone()),
             false => list.ranges_differ.then(|| self.own().0),
         };
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
@@ -118,13 +120,8 @@ impl NodeReservation {
 
     /// The ports that this node should reserve for itself, and whether they include its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
-        let whole = self.used().union(&self.range.range.into());
-        if self.bears(&whole) { (whole, true) } else { (self.used(), false) }
-    }
-
-    /// Ports of servers, and NodePorts of Services.
-    fn used(&self) -> PortSet {
-        self.exposed.minus(&self.range.range.into()).union(&self.allocated)
+        let whole = self.used.union(&self.range.range.into());
+        if self.bears(&whole) { (whole, true) } else { (self.used.clone(), false) }
     }
 
     /// Ports that the kernel may choose.
@@ -154,7 +151,7 @@ impl NodeReservation {
     }
 
     /// Whether two nodes have the same NodePort range with its source, ephemeral range, reserved ports and exposed ports, and the same
-    /// input was not read. The name and `allocated` may differ.
+    /// input was not read. The name and `used` may differ.
     pub fn is_like(&self, other: &Self) -> bool {
         let range = |it: &Self| (it.range.range, it.range.source);
         let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
@@ -195,13 +192,12 @@ impl FleetReservation {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
         };
         let kept = union_of(|node| node.reserved.clone());
-        let servers = union_of(|node| node.exposed.minus(&node.range.range.into()));
         let ranges_differ = self.ranges().len() > 1;
         let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
         let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
         let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
         let wide = ReservedList { ports, whole_range, ranges_differ };
-        let of_services = kept.union(&servers).union(&union_of(|node| node.allocated.clone()));
+        let of_services = kept.union(&union_of(|node| node.used.clone()));
         let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
@@ -288,7 +284,14 @@ mod tests {
     fn with_a_guard_that_runs_the_node_ports_of_services_and_ports_of_servers_are_enough() {
         let world = |reserved: &str| {
             let world = Snapshot::healthy().ephemeral("9000 65535", reserved).node_port_range("30000-32767");
-            world.service("web", |it| it.node_port(30080).local().with(|it| it.health_check_node_port = Some(30999)))
+            let world = world
+                .service("web", |it| it.node_port(30080).local().with(|it| it.health_check_node_port = Some(30999)));
+            // A server inside of the range, and a Service outside of it.
+            let edge = world.pod("edge", |pod| {
+                pod.host_network = true;
+                pod.host_port(31000, 31000);
+            });
+            edge.service("old", |it| it.node_port(40080))
         };
         let lacks = |world: &Snapshot, runs: bool| {
             let guard = NodeGuard { runs, ports: ports("30080,30999") };
@@ -298,15 +301,16 @@ mod tests {
             assert!(list.whole_range, "the list for all nodes is as without a guard");
             (fleet.nodes[0].lacks(&list).to_string(), fleet.nodes[0].left_exposed(&list).len())
         };
-        let all = "10249-10250,10256,30080,30999";
+        let all = "10249-10250,10256,30080,30999-31000,40080";
         assert_eq!(lacks(&world(all), true), (String::new(), 0));
-        assert_eq!(lacks(&world("10249-10250,30999"), true), ("10256,30080".to_owned(), 0));
-        assert_eq!(lacks(&world(all), false).0, "30000-30079,30081-30998,31000-32767", "nobody follows new Services");
+        assert_eq!(lacks(&world("10249-10250,30999"), true), ("10256,30080,31000,40080".to_owned(), 0));
+        assert_eq!(lacks(&world(all), false).0, "30000-30079,30081-30998,31001-32767", "nobody follows new Services");
+        assert_eq!(lacks(&world("10249-10250,10256,30000-32767"), false).0, "40080", "a Service outside of the range");
         // Without Services it is not known which NodePorts they have.
         for why in [Why::NotRequested, Why::Unreachable] {
             let mut unread = world(all);
             unread.cluster.services = gap(Source::Services, why);
-            assert_eq!(lacks(&unread, true).0, "30000-30079,30081-30998,31000-32767", "{why:?}");
+            assert_eq!(lacks(&unread, true).0, "30000-30079,30081-30998,31001-32767", "{why:?}");
         }
         let malformed = world(all).rejects(Source::Services);
         let guard = NodeGuard { runs: true, ports: PortSet::default() };

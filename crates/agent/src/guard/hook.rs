@@ -428,7 +428,9 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
 /// If the proxy listened on NodePorts a short time ago: why it is unknown whether this process is the next process of the proxy.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
     let detail = "the proxy listens on NodePorts, and a process of root may be its next process";
-    (own.contains_key(&None) && bind.uid == 0).then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
+    // A refusal is always told.
+    (own.contains_key(&None) && bind.uid == 0 && bind.answer != Answer::Refused)
+        .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
 
 /// The age of the claims: of the older part of the cluster, or since the node was read, if that is longer ago than usual.
