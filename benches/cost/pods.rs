@@ -59,28 +59,20 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         count,
         vec![
             Contender::telling("agent", || agent.scan().by("pod-namespaces")),
-            Contender::timed("sockstat of each", floor),
+            Contender::timed("reading sockstat of each", floor),
             Contender::timed("ss in each", dump),
         ],
     );
     let ours = of(&measured, "agent");
     let what = format!("use of ephemeral ports, {pods} pods with {} sockets, agent", short(pods * each * 2));
     let promise = |promise| if promised { promise } else { Promise::None };
+    let against = |who: &'static str, times| {
+        Row::against(format!("{what}, compared with {who}"), ours, (who, of(&measured, who)), promise(times))
+            .provided(&alike)
+    };
     vec![
-        Row::against(
-            format!("{what}, compared with ss in each"),
-            ours,
-            ("ss in each", of(&measured, "ss in each")),
-            promise(Promise::Times(400.0)),
-        )
-        .provided(&alike),
+        against("ss in each", Promise::Times(400.0)),
         // At most 2.5 times the floor, which is measured with warm caches. Most of the time is the kernel's, and differs between machines.
-        Row::against(
-            format!("{what}, compared with reading sockstat of each"),
-            ours,
-            ("sockstat of each", of(&measured, "sockstat of each")),
-            promise(Promise::Times(0.4)),
-        )
-        .provided(&alike),
+        against("reading sockstat of each", Promise::Times(0.4)),
     ]
 }

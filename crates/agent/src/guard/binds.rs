@@ -23,8 +23,6 @@ use portreeve_rules::{
 const ADDRESSES: usize = 64;
 /// The most claims of all ports: the kernel has room for twice as many keys, in two generations.
 const CLAIMS: usize = 30_000;
-/// The claim of a refused bind whose Service is gone, or changed, since then.
-const GONE: &str = "the NodePort of a Service that this node no longer serves";
 /// The longest name of a thread in the kernel.
 const COMMAND: usize = 15;
 
@@ -174,8 +172,8 @@ pub(super) struct Conflict {
     pub(super) note: String,
 }
 
-/// What a bind means. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container runtime holds the
-/// hostPort for its pod.
+/// What a bind means. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container
+/// runtime holds the hostPort for its pod.
 ///
 /// # Errors
 /// If no rule could judge the bind, because an input was not read.
@@ -192,9 +190,13 @@ pub(super) fn conflict(
         None if bind.answer == Answer::Refused => refused_key(snapshot, &socket)?,
         None => return unread.map_or(Ok(None), Err),
     };
-    let claim = match in_words(snapshot, &key) {
-        Some(claim) => claim,
-        None if bind.answer == Answer::Refused => GONE.to_owned(),
+    let (claim, remedy) = match in_words(snapshot, &key) {
+        Some(claim) => (format!("is {claim}"), format!("give the process or {claim} another number")),
+        // The Service is gone, or changed, since the refusal.
+        None if bind.answer == Answer::Refused => (
+            "was the NodePort of a Service that this node no longer serves".to_owned(),
+            "start the process again".to_owned(),
+        ),
         None => return Ok(None),
     };
     let pod = pod_of(snapshot, &socket.owner);
@@ -206,13 +208,12 @@ pub(super) fn conflict(
     };
     let (port, at) = (format!("{}/{}", socket.local_port, socket.protocol), place(&socket));
     let mut note = match bind.answer {
-        Answer::Refused if claim == GONE => format!("{port} was {claim}: the guard refused the bind of {who} to {at}."),
-        Answer::Refused => format!("{port} is {claim}: the guard refused the bind of {who} to {at}."),
+        Answer::Refused => format!("{port} {claim}: the guard refused the bind of {who} to {at}."),
         Answer::Allowed | Answer::TooOld => {
-            format!("{port} is {claim}, and {who} called bind for {at}: new connections do not reach this process.")
+            format!("{port} {claim}, and {who} called bind for {at}: new connections do not reach this process.")
         }
         Answer::FamilyUnknown => format!(
-            "{port} is {claim}, and {who} called bind for {at}: new IPv4 connections do not reach this process, unless its socket is \
+            "{port} {claim}, and {who} called bind for {at}: new IPv4 connections do not reach this process, unless its socket is \
              for IPv6 only."
         ),
     };
@@ -223,12 +224,7 @@ pub(super) fn conflict(
         ));
     }
     let steps = judged.iter().flat_map(|(_, evidence)| &evidence.remedies).flat_map(|remedy| &remedy.steps);
-    let step = steps.map(Step::in_lasting_words).next();
-    let step = match step {
-        Some(step) => step.to_owned(),
-        None if claim == GONE => "start the process again".to_owned(),
-        None => format!("give the process or {claim} another number"),
-    };
+    let step = steps.map(Step::in_lasting_words).next().map_or(remedy, str::to_owned);
     note.push_str(&format!(" Remedy: {step}"));
     let maker = pod.map_or_else(|| Subject::this_node(snapshot), Subject::pod);
     Ok(Some(Conflict { key, maker, note }))

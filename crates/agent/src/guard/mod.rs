@@ -62,9 +62,9 @@ use portreeve_rules::{Limits, NodeGuard};
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long changes of the cluster are collected: a roll-out makes many.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run, changes wait for so many times its length: a tenant may change a Service without end.
+/// After a run, changes wait for so many times its length, up to the longest pause: a tenant may change a Service without end.
 const PAUSE: u32 = 20;
-/// The longest such wait: until a port is reserved, a connection may get it.
+/// The longest pause: until a port is reserved, a connection may get it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// How long the first run waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
