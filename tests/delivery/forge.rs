@@ -146,6 +146,13 @@ fn every_shard_of_a_night_has_a_machine() {
     let rows = nightly.split_once("<<'ROWS'\n").and_then(|(_, rest)| rest.split_once("\nROWS")).expect("the rows").0;
     let shards: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();
     assert_eq!(parsed(&workflow("nightly"))["jobs"]["shard"]["strategy"]["matrix"]["shard"], json!(shards));
+    let families = |text: &str, before: &str, after: char| -> Vec<String> {
+        let lists = text.split(before).skip(1).filter_map(|rest| rest.split_once(after));
+        lists.flat_map(|(list, _)| list.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect()
+    };
+    let measured = families(&text("benches/cost/main.rs"), "Family { name: \"", '"');
+    assert!(measured.len() > 5, "{measured:?}");
+    assert_eq!(families(&nightly, "FAMILIES='", '\''), measured, "each family of the benchmark is in one shard");
 }
 
 #[test]

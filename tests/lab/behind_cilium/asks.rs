@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     net::{IpAddr, SocketAddr},
     thread,
+    time::Duration,
 };
 
 use portreeve_facts::Protocol;
@@ -64,17 +65,22 @@ pub fn places(further: &[&str]) -> Vec<Place> {
 /// Who answers, by place of the client, protocol, address and port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
-/// The number of tries for a question without an answer: one lost packet proves nothing.
-const AGAIN: usize = 2;
+/// The rests before each repeated query of what had no answer: one lost packet proves nothing, and some flows of datagrams behind
+/// Cilium lose every packet for seconds, one in ten thousand.
+const RESTS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(10)];
 
 /// Queries ports, and repeats the queries without an answer.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
     let all =
         ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));
     let mut answers = ask_once(everybody, &all.collect::<Vec<_>>());
-    for _ in 0..AGAIN {
+    for rest in RESTS {
         let silent = answers.iter().filter(|(_, answer)| **answer == Answer::TimedOut).map(|(it, _)| *it);
         let silent: Vec<_> = silent.collect();
+        if silent.is_empty() {
+            break;
+        }
+        thread::sleep(rest);
         answers.extend(ask_once(everybody, &silent));
     }
     answers
