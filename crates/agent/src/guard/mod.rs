@@ -109,6 +109,8 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
+    /// The kernel's list after the last run without an error.
+    list: PortSet,
     /// Entries that are treated as entries of other programs because another program wrote the list.
     given_up: PortSet,
     /// Reserved ports on which connections were not searched for yet.
@@ -450,6 +452,7 @@ impl Guard {
             state.reserved = Class::ALL.into_iter().map(|class| (class.name(), count(class))).collect();
             state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
             state.missing = kept.missing.len();
+            state.list.clone_from(&kept.list);
             state.overwritten += u32::from(!kept.lost.is_empty());
             // A guard that starts again does not know the result of the last search.
             let is_first = state.last_success.is_none();
