@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached};
-use portreeve_facts::{Cgroup, Gap, Snapshot, Source, Unread, Why};
-use portreeve_kernel::Cgroups;
+use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
+use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
 /// The most binds that are read before claims are renewed: a process may bind without end.
@@ -79,6 +79,8 @@ pub(super) struct HookState {
     pub(super) unreported: u64,
     /// Binds that no rule could judge, because an input was not read.
     pub(super) unread: u64,
+    /// The processor time of the last update of the claims.
+    pub(super) cost: Duration,
 }
 
 /// The hook's answers, with their names in metrics.
@@ -99,6 +101,7 @@ impl HookState {
             lost: 0,
             unreported: 0,
             unread: 0,
+            cost: Duration::ZERO,
         }
     }
 }
@@ -275,6 +278,7 @@ impl Follower {
     /// Puts the claims of the latest snapshot into the kernel. If input is unread, the last claims stay, and soon refuse nothing.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
+        let spent = thread_cpu_time();
         let updated = match unread(&snapshot) {
             Some(gap) if gap.why == Why::NotYet => return,
             Some(gap) => Err(gap.detail.clone()),
@@ -290,11 +294,11 @@ impl Follower {
                 self.hook.replace(&claimed.exempt, &claimed.claims).map_err(|error| error.to_string())
             }
         };
-        let failed = updated.err();
+        let (failed, cost) = (updated.err(), thread_cpu_time().saturating_sub(spent));
         if let Some(error) = failed.as_ref().filter(|_| failed != self.failed) {
             warn!(error, "the bind hook does not follow the cluster, and soon refuses nothing");
         }
-        self.change(|state| state.is_behind = failed.is_some());
+        self.change(|state| (state.is_behind, state.cost) = (failed.is_some(), cost));
         self.failed = failed;
     }
 

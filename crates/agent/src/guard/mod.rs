@@ -55,17 +55,16 @@ use portreeve_facts::{
 use portreeve_guard::{
     Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, is_held, read_record,
 };
-use portreeve_kernel::{Host, Known};
+use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{Limits, NodeGuard};
 
 /// From one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long changes of the cluster are collected: a roll-out makes many.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run, changes wait for so many times its length, up to the longest pause: a tenant may change a Service without end.
-const PAUSE: u32 = 20;
-/// The longest pause: until a port is reserved, a connection may get it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// After a run for a change, the next change waits until so many times the cost of that run have passed since its beginning. So changes cost
+/// 2 % of a core at most: a tenant may change a Service without end. A run follows each reading in any case.
+const PAID: u32 = 50;
 /// How long the first run waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long work that is under way may delay the end of the process.
@@ -270,9 +269,13 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
-/// How long changes of the cluster wait after a run that took so long.
-fn pause_after(run: Duration) -> Duration {
-    (run * PAUSE).clamp(DEBOUNCE, LONGEST_PAUSE)
+/// How long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor time. Until a port is
+/// reserved, a connection may get it, so a change after a quiet time waits for the debounce only.
+fn wait_after_change(last: Option<(Instant, Duration)>, now: Instant) -> Duration {
+    let unpaid = |(began, cost): (Instant, Duration)| {
+        cost.saturating_mul(PAID).saturating_sub(now.saturating_duration_since(began))
+    };
+    last.map_or(DEBOUNCE, |last| unpaid(last).max(DEBOUNCE))
 }
 
 struct Guard {
@@ -365,16 +368,22 @@ impl Guard {
 
     async fn run_forever(&mut self) {
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        let (mut is_for_change, mut last) = (false, None);
         loop {
             self.read().await;
-            let began = Instant::now();
+            let (began, spent) = (Instant::now(), thread_cpu_time());
             self.run();
-            let pause = pause_after(began.elapsed());
-            let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
-            tokio::select! {
-                () = self.cluster.changed() => sleep(pause).await,
-                () = sleep(read_in) => {}
+            if is_for_change {
+                // The hook has just begun with its claims: the last cost stands for this one.
+                let of_claims = self.state.borrow().hook.map_or(Duration::ZERO, |hook| hook.cost);
+                last = Some((began, thread_cpu_time().saturating_sub(spent) + of_claims));
             }
+            let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
+            let change = async {
+                self.cluster.changed().await;
+                sleep(wait_after_change(last, Instant::now())).await;
+            };
+            is_for_change = tokio::select! { () = change => true, () = sleep(read_in) => false };
         }
     }
 
@@ -503,11 +512,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_waits_for_a_second_at_most() {
-        let milliseconds = Duration::from_millis;
-        assert_eq!(pause_after(milliseconds(1)), DEBOUNCE);
-        assert_eq!(pause_after(milliseconds(20)), milliseconds(400));
-        assert_eq!(pause_after(milliseconds(400)), milliseconds(1000));
+    fn changes_without_end_cost_two_percent_of_a_core_and_a_change_after_a_quiet_time_waits_for_the_debounce_only() {
+        let start = Instant::now();
+        assert_eq!(wait_after_change(None, start), DEBOUNCE);
+        for cost in [20, 400].map(Duration::from_millis) {
+            let wait = |since| wait_after_change(Some((start, cost)), start + since);
+            assert_eq!(cost + wait(cost), cost * 50);
+            assert_eq!(wait(cost * 50), DEBOUNCE);
+        }
     }
 
     #[test]
