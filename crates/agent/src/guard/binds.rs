@@ -33,6 +33,8 @@ pub(super) struct Claimed {
     pub(super) exempt: Vec<Exempt>,
     /// The claims that pods of this node may serve themselves; without a claim, the proxy serves NodePorts with sockets of its own.
     pub(super) own: HashSet<Option<ClaimId>>,
+    /// Whether the proxy is known to open no NodePort.
+    pub(super) is_proxy_without_sockets: bool,
 }
 
 /// The control groups of this node that decide about exemptions.
@@ -124,10 +126,11 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    Claimed { claims, exempt, own: all_own }
+    Claimed { claims, exempt, own: all_own, is_proxy_without_sockets: round.proxy().never_holds() }
 }
 
-/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read.
+/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read. A listener
+/// that may be the proxy is treated as the proxy: a refusal of the proxy's own bind would cut a Service off.
 fn are_held(round: &Round<'_>) -> Option<bool> {
     let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));

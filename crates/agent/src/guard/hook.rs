@@ -203,9 +203,9 @@ struct Follower {
     failed: Option<String>,
     /// Why the kernel was not told that the claims are fresh.
     unrenewed: Option<String>,
-    /// The last known group of the proxy: a proxy that restarts does not answer for a moment.
+    /// The last known group of the proxy.
     proxy: Option<Cgroup>,
-    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts.
+    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts, or may have listened.
     own: HashMap<Option<ClaimId>, Instant>,
     /// The folders of `--allow` that are not there.
     absent: Vec<PathBuf>,
@@ -233,7 +233,7 @@ impl Follower {
             failed: None,
             unrenewed: None,
             proxy: None,
-            own: HashMap::new(),
+            own: at_start(now),
             absent: Vec::new(),
             logged: BTreeSet::new(),
         };
@@ -284,9 +284,7 @@ impl Follower {
             Some(gap) => Err(gap.detail.clone()),
             None => {
                 let all = Cgroups::find(&self.host_root);
-                if let Some(proxy) = snapshot.kernel.proxy.cgroup.known(Unread::Chooses) {
-                    self.proxy = Some(proxy.clone());
-                }
+                keep_group(&mut self.proxy, &snapshot.kernel.proxy.cgroup);
                 self.name_absent(&all);
                 let groups = groups(&all, self.proxy.as_ref(), &self.config.allow);
                 let mut claimed = claimed(&Limits::default().round(&snapshot, None), &groups);
@@ -409,6 +407,13 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
+/// Replaces the last group of the proxy by the present one. A proxy that restarts does not answer for a moment, and keeps its last group.
+fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
+    if let Some(group) = seen.known(Unread::Chooses) {
+        *last = Some(group.clone());
+    }
+}
+
 /// The control groups that are exempt from some claims or from all.
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
@@ -420,8 +425,16 @@ fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then.
+/// A proxy that listened on NodePorts may have ended just before the start.
+fn at_start(now: Instant) -> HashMap<Option<ClaimId>, Instant> {
+    HashMap::from([(None, now)])
+}
+
+/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then, or may have listened.
 fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
+    if claimed.is_proxy_without_sockets {
+        own.remove(&None);
+    }
     own.extend(claimed.own.iter().map(|id| (*id, now)));
     own.retain(|_, at| now.saturating_duration_since(*at) < OWN_STAYS);
     for claim in &mut claimed.claims {
@@ -429,9 +442,9 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
     }
 }
 
-/// If the proxy listened on NodePorts a short time ago: why it is unknown whether this process is the next process of the proxy.
+/// If the proxy listened on NodePorts a short time ago, or may have listened: why it is unknown whether this process is the next process of the proxy.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
-    let detail = "the proxy listens on NodePorts, and a process of root may be its next process";
+    let detail = "the proxy may listen on NodePorts, and a process of root may be its next process";
     // A refusal is always told.
     (own.contains_key(&None) && bind.uid == 0 && bind.answer != Answer::Refused)
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
@@ -492,6 +505,7 @@ impl Limit {
 mod tests {
     use super::*;
     use portreeve_bind_hook::{Claim, Protocol as Bound};
+    use portreeve_facts::healthy::gap;
 
     fn bind(cgroup: u64, answer: Answer) -> Bind {
         Bind {
@@ -574,6 +588,36 @@ mod tests {
         };
         assert!(!is_judged(&[None], &bind(1, Answer::Allowed)) && is_judged(&[None], &of_user));
         assert!(is_judged(&[Some(ClaimId(1))], &bind(1, Answer::Allowed)));
+    }
+
+    #[test]
+    fn after_a_start_nothing_is_refused_until_a_proxy_without_sockets_is_known_or_the_time_is_over() {
+        let start = Instant::now();
+        let is_refused = |is_proxy_without_sockets, since_start| {
+            let at = "192.0.2.1:30080".parse().expect("an address");
+            let claims = vec![Claim { protocol: Bound::Tcp, at, id: ClaimId(1), is_refused: true }];
+            let mut claimed = Claimed { claims, is_proxy_without_sockets, ..Claimed::default() };
+            spare(&mut claimed, &mut at_start(start), start + since_start);
+            claimed.claims[0].is_refused
+        };
+        assert!(
+            !is_refused(false, Duration::ZERO) && !is_refused(false, OWN_STAYS / 2) && is_refused(false, OWN_STAYS)
+        );
+        assert!(is_refused(true, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_answer_keeps_its_last_group() {
+        let group = |path: &str| Reading::Seen(Cgroup { path: path.to_owned(), pod: None });
+        let mut last = None;
+        for (seen, kept) in [
+            (group("/kubepods/a"), "/kubepods/a"),
+            (gap(Source::ProxyProcess, Why::Unreachable), "/kubepods/a"),
+            (group("/kubepods/b"), "/kubepods/b"),
+        ] {
+            keep_group(&mut last, &seen);
+            assert_eq!(last.as_ref().map(|group| group.path.as_str()), Some(kept));
+        }
     }
 
     #[test]
