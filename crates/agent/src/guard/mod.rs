@@ -108,6 +108,8 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
+    /// Events that the guard could not write.
+    unwritten_events: u64,
     /// The kernel's list after the last run without an error.
     list: PortSet,
     /// Entries that are treated as entries of other programs because another program wrote the list.
@@ -318,20 +320,20 @@ impl Guard {
         }
         let (latest, snapshots) = watch::channel(None);
         if let Some(binds) = config.bind.clone() {
-            let source = config.cluster.clone();
+            let (source, events) = (config.cluster.clone(), state.clone());
             let inputs = Inputs {
                 config: binds,
                 host_root: config.host_root.clone(),
                 cluster: cluster.clone(),
                 latest: snapshots,
                 state: state.clone(),
-                reporter: Box::new(move || Reporter::of(&source)),
+                reporter: Box::new(move || Reporter::of(&source, events)),
             };
             hook::start(inputs, &mut tasks)?;
         }
         let searching = connections::follow(config.host_root.clone(), state.clone());
         tasks.spawn("searching for connections on reserved ports", searching);
-        let reporter = Reporter::of(&config.cluster);
+        let reporter = Reporter::of(&config.cluster, state.clone());
         let (kernel, read_at, logged) = (None, None, BTreeMap::new());
         Ok(Self {
             config,
