@@ -42,8 +42,8 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// Events about one control group in a minute, so that Events about others are left.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it. The same
-/// holds for all ports after the last pod of a proxy that listened on NodePorts.
+/// How long binds of a port are allowed after the end of its last own pod: the next pod of a DaemonSet may start before the guard has read
+/// it. The same holds for all ports after the end of a proxy that listened on NodePorts.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 /// The pauses between attempts to attach the hook, if the cause of a failure can pass: each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after a full batch.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// What the guard does about binds of claimed ports.
+/// The guard's answer to binds of claimed ports.
 #[derive(Clone, Debug)]
 pub struct BindConfig {
     /// Whether binds are reported only, or refused.
@@ -109,7 +109,7 @@ impl HookState {
 /// The last snapshot of the guard, and the time at which the node was read.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
-/// What the thread needs.
+/// The data of the thread.
 pub(super) struct Inputs {
     pub(super) config: BindConfig,
     pub(super) host_root: PathBuf,
@@ -307,7 +307,7 @@ impl Follower {
         }
     }
 
-    /// Lets the kernel refuse as long as the claims are fresh. It stops by itself. Also counts lost records.
+    /// Lets the kernel refuse as long as the claims are fresh. The kernel stops refusing by itself. Also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -495,7 +495,7 @@ impl Limit {
         is_admitted
     }
 
-    /// A bind that was no conflict silences no later one.
+    /// Forgets a bind without a conflict, so that a later bind is reported.
     fn forget(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
     }

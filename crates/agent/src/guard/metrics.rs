@@ -25,7 +25,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
         "Ports that another program removed from the list; the guard adds such ports at most once a minute",
     ),
     counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
-    gauge("portreeve_guard_unread", &[], "Whether input was not read"),
+    gauge("portreeve_guard_unread", &[], "1 if the guard could not read a part of its input, otherwise 0"),
     gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program wrote too"),
     gauge(
         "portreeve_guard_connection_ports",
@@ -45,7 +45,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_bind_hook",
         &["mode"],
-        "Whether the bind hook is attached and follows the cluster; no series without `--bind`",
+        "Whether the bind hook is attached and follows the cluster; only with `--bind`",
     ),
     counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
     counter(
@@ -103,7 +103,7 @@ impl Collector for Exported {
     }
 }
 
-/// Samples of the bind hook, each with one label; none without a hook.
+/// Samples of the bind hook, each with one label, if there is a hook.
 fn of_hook(
     hook: Option<HookState>,
     samples: impl Fn(HookState) -> Vec<(&'static str, u64)>,

@@ -74,7 +74,7 @@ const OLD_VIEW: Duration = Duration::from_secs(300);
 /// The most ports or connections that one line names.
 const NAMED: usize = 10;
 
-/// What the guard reads, and what it writes.
+/// The inputs and outputs of the guard.
 #[derive(Clone, Debug)]
 pub struct GuardConfig {
     /// The source of facts about the cluster.
@@ -83,7 +83,7 @@ pub struct GuardConfig {
     pub node: Option<String>,
     /// The directory of the node's root.
     pub host_root: PathBuf,
-    /// What a person configured about the node.
+    /// The facts about the node from the configuration.
     pub overrides: Overrides,
     /// The directory with the kernel's settings, like `/proc/sys/net`.
     pub sysctls: PathBuf,
@@ -93,7 +93,7 @@ pub struct GuardConfig {
     pub leave: u32,
     /// The address for answers over HTTP.
     pub listen: Option<SocketAddr>,
-    /// What to do about binds of claimed ports, if anything.
+    /// The answer to binds of claimed ports, if one is configured.
     pub bind: Option<BindConfig>,
 }
 
@@ -176,7 +176,7 @@ impl GuardConfig {
         }
     }
 
-    /// What a snapshot wants, and the bound.
+    /// The ports that a snapshot wants, and the bound.
     ///
     /// # Errors
     /// If the range of ports was not read: then it is unknown which ports need a reservation.
@@ -205,7 +205,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { runs, ports: record.ours_in(&list, &id) })))
 }
 
-/// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
+/// The facts that the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
 fn query(client_ports: PortSet) -> NodeQuery {
     // A search for connections needs no owners.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
@@ -294,7 +294,7 @@ struct Guard {
     latest: watch::Sender<Latest>,
     /// Writes Events, if there is an API server.
     reporter: Option<Reporter>,
-    /// What was last read of the node, and when.
+    /// The last facts of the node, and their time.
     kernel: Option<(KernelFacts, Instant)>,
     /// The last attempt to read the node.
     read_at: Option<Instant>,
