@@ -12,7 +12,6 @@ use portreeve_rules::findings::Severity::{self, Critical, Info, Warning};
 
 /// Every incident, in the order in which they are shown.
 pub(super) static INCIDENTS: [Incident; 5] = [
-    // A proxy that opens a socket for every NodePort has no file descriptor for one more Service.
     Incident {
         name: "starved-proxy",
         title: "One Service too many: the proxy runs out of file descriptors",
@@ -24,7 +23,6 @@ pub(super) static INCIDENTS: [Incident; 5] = [
         expected: &[expected("proxy-near-fd-limit/near", Critical, "Node node-a", None)],
         scene: starved_proxy,
     },
-    // A fixed NodePort collides with a dynamic one; the range fills up.
     Incident {
         name: "crowded-range",
         title: "A fixed NodePort among the dynamic ones, and a range that is full",
@@ -40,7 +38,6 @@ pub(super) static INCIDENTS: [Incident; 5] = [
         ],
         scene: crowded_range,
     },
-    // The listener that still listens but gets no connections.
     Incident {
         name: "squatting-listener",
         title: "The listener that still listens but gets no connections",
@@ -58,7 +55,6 @@ pub(super) static INCIDENTS: [Incident; 5] = [
         ],
         scene: squatting_listener,
     },
-    // The ephemeral range overlaps the NodePort range, and a connection has a NodePort as its source port.
     Incident {
         name: "widened-ephemeral-range",
         title: "The ephemeral port range was widened over the NodePorts",

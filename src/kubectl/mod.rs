@@ -32,7 +32,8 @@ use super::{
 const EXIT_CODES: &str = "\
 Exit codes:
   0   no finding of at least --min-severity (default: warning)
-  1   findings of at least --min-severity; for reserve --check: outgoing connections of a node may get NodePorts or ports of servers
+  1   findings of at least --min-severity; for reserve --check: outgoing connections of a
+      node may get NodePorts or ports of servers
   2   no findings, but an agent could not be queried, or an unread input could hide one
       After Ctrl-C or the time limit: 1 with findings, otherwise 2
   64  the command line was not understood";

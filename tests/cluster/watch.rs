@@ -169,6 +169,7 @@ async fn a_guard_requests_what_its_role_permits_and_nothing_else() {
     let facts = &view.facts;
     assert_eq!((names(&view).len(), facts.pods.gap(), facts.nodes.gap()), (1, None, None));
     assert_eq!(why(facts.proxy_config.gap()), Some(Why::NotPermitted), "settings are unknown, and not absent");
+    assert_eq!(why(facts.node_port_range.gap()), Some(Why::NotPermitted), "no range is assumed");
     for unread in [facts.endpoint_slices.gap(), facts.waiting_pods.gap()] {
         assert_eq!(why(unread), Some(Why::NotRequested));
     }

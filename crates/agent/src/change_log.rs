@@ -21,7 +21,7 @@ use portreeve_rules::{
 
 /// Changes that are logged at once. A process that opens and closes its port again and again must not fill a disk.
 const LINES: u32 = 100;
-/// The time between two lines after that.
+/// The time between two later lines.
 const LINE: Duration = Duration::from_secs(10);
 /// How long the name of this node has to be in doubt before the agent logs it. A kubelet registers its Node after its start, and Nodes
 /// are read every ten minutes.
@@ -45,7 +45,7 @@ impl ChangeLog {
         Self { lines: Bucket::new(LINES, LINE, now), left_out: 0, doubted: None, is_unread: false }
     }
 
-    /// Logs what a round changed.
+    /// Logs the changes of a round.
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
         for change in changes {
             if self.lines.take(now) {
@@ -91,7 +91,7 @@ impl ChangeLog {
     }
 }
 
-/// Logs what a round changed about one finding.
+/// Logs the change of one finding.
 fn log_change(change: &Change) {
     let word = match change {
         Change::Raised(_) => "raised",

@@ -113,14 +113,16 @@ impl LastReading {
         Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    /// Stores new facts, and counts the kinds of objects that they lack.
-    pub(super) fn take(&mut self, facts: ClusterFacts) {
+    /// Stores new facts, and counts the kinds of objects that they lack. True if any fact is different.
+    pub(super) fn take(&mut self, facts: ClusterFacts) -> bool {
         for (kind, gap) in kinds(&facts) {
             if let Some(gap) = gap {
                 *self.statuses.entry(kind).or_default().errors.entry(word(gap.why)).or_default() += 1;
             }
         }
+        let changed = *self.facts != facts;
         self.facts = Arc::new(facts);
+        changed
     }
 
     /// The objects of an unchanged file are treated as read again, but not objects that could not be read.

@@ -144,6 +144,15 @@ impl<'a> Proxy<'a> {
         comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
     }
 
+    /// Whether the proxy of this node is known to open no NodePort, by its kind or its version.
+    pub fn never_holds(&self) -> bool {
+        let by_version = self.proxy_never_holds() || self.configured_proxy_never_holds();
+        // kube-proxy in nftables mode may be configured to listen on NodePorts of loopback (KEP-6032).
+        let is_other = self.snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Nftables);
+        let is_off = || self.snapshot.proxy_config().is_ok_and(|it| it.nftables_localhost != Some(true));
+        self.is_cilium() || by_version && (is_other || is_off())
+    }
+
     /// Whether a kube-proxy answers, and its version opens no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))

@@ -98,11 +98,26 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
+/// Node `n1`. No kube-proxy beside this kubelet opens NodePorts.
+fn node() -> Value {
+    node_of("v1.36.3")
+}
+
+fn node_of(kubelet: &str) -> Value {
+    let mut node = objects::node("n1", &PRIMARY);
+    node["status"]["nodeInfo"] = objects::node_info(kubelet);
+    node
+}
+
 /// Node `n1`, and a Service with NodePort 30080.
 fn cluster() -> (ControlPlane, Value) {
+    cluster_of(&node())
+}
+
+fn cluster_of(node: &Value) -> (ControlPlane, Value) {
     enter_alone();
     let cluster = ControlPlane::with(&[]);
-    cluster.api().create(&objects::node("n1", &PRIMARY));
+    cluster.api().create(node);
     let service = cluster.api().create(&objects::selecting_service("web", &[objects::port(80, Some(30080))]));
     (cluster, service)
 }
@@ -197,7 +212,7 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
     // A file without a Pod does not show that the node has none.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [objects::node("n1", &PRIMARY), service, pod]});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), service, pod]});
     let file = directory.join("cluster.json");
     fs::write(&file, list.to_string()).expect("a file");
     (file, list)
@@ -211,7 +226,7 @@ fn is_held(port: u16) -> bool {
 
 #[test]
 fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
-    let (cluster, _) = cluster();
+    let (cluster, _) = cluster_of(&node_of("v1.26.0"));
     let group = Group::new();
     let (place, next, other) = (group.below("proxy"), group.below("next"), group.below("other"));
     let holding = |place: &Path| Proxy::start_holding_by(&Group::entering(place), &cluster, 1024);
@@ -241,6 +256,25 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
     until("the socket of another Service", || is_held(30081).then_some(()));
     assert_eq!(Guard::value("portreeve_guard_binds_total{answer=\"refused\"}"), Some(0.0));
     assert!(guard.is_attached());
+    assert!(!guard.log().contains("process kube-proxy"), "{}", guard.log());
+}
+
+#[test]
+fn a_guard_that_starts_while_such_a_kube_proxy_is_absent_refuses_nothing() {
+    let (cluster, _) = cluster_of(&node_of("v1.26.0"));
+    let group = Group::new();
+    let (place, other) = (group.below("proxy"), group.below("other"));
+    let own = group.path.to_str().expect("UTF-8").to_owned();
+    let kubeconfig = cluster.kubeconfig("admin");
+    let arguments = ["--bind=refuse", "--stale=3600", "--cgroup", &own, "--kubeconfig"];
+    let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
+    until("a claim", || {
+        assert_eq!(squat(&other), 0);
+        Guard::value("portreeve_guard_unreported_binds_total{reason=\"unread\"}").filter(|count| *count >= 1.0)
+    });
+    let _proxy = Proxy::start_holding_by(&Group::entering(&place), &cluster, 1024);
+    until("its socket", || is_held(30080).then_some(()));
+    assert_eq!(Guard::value("portreeve_guard_binds_total{answer=\"refused\"}"), Some(0.0));
     assert!(!guard.log().contains("process kube-proxy"), "{}", guard.log());
 }
 
@@ -308,7 +342,7 @@ fn a_hook_whose_group_is_missing_is_attached_once_it_is_there() {
 }
 
 #[test]
-fn an_event_that_cannot_be_written_at_first_is_written_later() {
+fn an_event_that_the_api_server_refuses_is_counted_and_the_next_one_is_written_once_that_is_permitted() {
     let (cluster, _) = cluster();
     let group = Group::new();
     let grant = |name: &str, rules: Value| {
@@ -335,11 +369,16 @@ fn an_event_that_cannot_be_written_at_first_is_written_later() {
         Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
     });
     until("its line", || guard.log().contains("a process called bind for a claimed port").then_some(()));
-    // The first attempt is over.
-    sleep(Duration::from_secs(1));
-    assert_eq!(events(&cluster, "default", "ReportBind"), [] as [Value; 0], "this user may not create Events");
+    guard.wait_for("portreeve_guard_unwritten_events_total", 1.0);
+    assert!(guard.log().contains("cannot write an Event, and will not try again"), "{}", guard.log());
     grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
-    until("the Event", || events(&cluster, "default", "ReportBind").into_iter().next());
+    let mut groups = 0..;
+    until("the Event of another group", || {
+        // The API server refuses until it has read the new role.
+        let another = groups.next().map(|number| group.below(&format!("g{number}"))).expect("endless");
+        assert_eq!(squat(&another), 0);
+        events(&cluster, "default", "ReportBind").into_iter().next()
+    });
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Which binds the hook reports, and what a reported bind means: pure functions of a snapshot.
+//! The binds that the hook reports, and the meaning of a reported bind: pure functions of a snapshot.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -26,23 +26,25 @@ const CLAIMS: usize = 30_000;
 /// The longest name of a thread in the kernel.
 const COMMAND: usize = 15;
 
-/// What the hook compares binds with.
+/// The claims and exemptions with which the hook compares binds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
     pub(super) exempt: Vec<Exempt>,
     /// The claims that pods of this node may serve themselves; without a claim, the proxy serves NodePorts with sockets of its own.
     pub(super) own: HashSet<Option<ClaimId>>,
+    /// Whether the proxy is known to open no NodePort.
+    pub(super) is_proxy_without_sockets: bool,
 }
 
 /// The control groups of this node that decide about exemptions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
-    /// Of each pod, by its uid.
+    /// The group of each pod, by the pod's uid.
     pub(super) pods: HashMap<String, u64>,
-    /// Of the proxy, if its group is known and is not the root.
+    /// The group of the proxy, if its group is known and is not the root.
     pub(super) proxy: Option<u64>,
-    /// Of what a person allowed.
+    /// The groups that a person allowed.
     pub(super) allowed: Vec<u64>,
 }
 
@@ -69,9 +71,9 @@ fn every(family: Family) -> IpAddr {
 /// The NodePorts that this node serves, and the hostPorts of its pods.
 ///
 /// Only binds of certain claims are refused: of NodePorts, on addresses on which this node answers. Other binds are reported, and
-/// [`conflict`] decides. Never refused are hostPorts, because some container runtimes open them with a socket of their own. The same
-/// holds for ports that a pod of the Service may serve itself: such a pod can start before the guard has read it. If the proxy opens
-/// NodePorts, no bind is refused: its next pod has another control group.
+/// [`conflict`] decides. Binds of two kinds of ports are never refused. Some container runtimes open hostPorts with their own socket. A pod
+/// of the Service may serve a port itself, and may start before the guard has read it. If the proxy opens NodePorts, no bind is refused:
+/// its next pod has another control group.
 pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let of_all = groups.allowed.iter().chain(&groups.proxy);
     let mut exempt: Vec<Exempt> = of_all.map(|group| Exempt { who: Who::Cgroup(*group), claim: None }).collect();
@@ -124,10 +126,11 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    Claimed { claims, exempt, own: all_own }
+    Claimed { claims, exempt, own: all_own, is_proxy_without_sockets: round.proxy().never_holds() }
 }
 
-/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read.
+/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read. A listener
+/// that may be the proxy is treated as the proxy: a refusal of the proxy's own bind would cut a Service off.
 fn are_held(round: &Round<'_>) -> Option<bool> {
     let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
@@ -168,11 +171,11 @@ pub(super) struct Conflict {
     pub(super) key: Key,
     /// The pod that made the bind, or the node.
     pub(super) maker: Subject,
-    /// What happened, and what to do.
+    /// The conflict and the remedy.
     pub(super) note: String,
 }
 
-/// What a bind means. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container
+/// The meaning of a bind. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container
 /// runtime holds the hostPort for its pod.
 ///
 /// # Errors
@@ -244,7 +247,9 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     let process = match bind.name.is_empty() {
         // The time of its start is unknown, and no process has this one.
         false => Ok(Process { pid: bind.pid, command: command(bind), command_line: None, started: u64::MAX }),
-        true => Err(Gap::new(Source::Processes, Why::NotPermitted, "the kernel does not tell the name of the process")),
+        true => {
+            Err(Gap::new(Source::Processes, Why::NotPermitted, "the kernel does not report the name of the process"))
+        }
     };
     Socket {
         protocol,
@@ -265,8 +270,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding of a scan that sees this listener beside the others of the node, if it is worth an Event, and the unread input of a
-/// rule that could not judge the listener.
+/// The finding of a scan that sees this listener beside the other listeners of the node, if the finding is worth an Event. Also the unread
+/// input of a rule that could not judge the listener.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();

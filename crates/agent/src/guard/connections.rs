@@ -74,13 +74,13 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<BTreeSet<Conn
 
 /// Searches for connections beside the loop of the guard: on ports that were just reserved, and again while there are some.
 pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
-    let (mut changes, mut failed) = (state.subscribe(), String::new());
+    let (mut changes, mut known, mut failed) = (state.subscribe(), BTreeSet::new(), String::new());
     loop {
         drop(timeout(AGAIN, changes.wait_for(|state| !state.unsearched.is_empty())).await);
-        let (mut ports, mut known) = (PortSet::default(), BTreeSet::new());
+        let mut ports = PortSet::default();
         state.send_if_modified(|state| {
-            known = state.connections.clone().unwrap_or_default();
-            ports = mem::take(&mut state.unsearched).union(&ports_of(&known));
+            let found = state.connections.as_ref().map(ports_of).unwrap_or_default();
+            ports = mem::take(&mut state.unsearched).union(&found);
             false
         });
         if ports.is_empty() {
@@ -91,29 +91,39 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
             Ok(found) => found.map_err(|gap| gap.detail),
             Err(panicked) => Err(panicked.to_string()),
         };
-        match found {
-            Ok(found) => {
-                failed = String::new();
-                let new: BTreeSet<Connection> = found.difference(&known).copied().collect();
-                if !new.is_empty() {
-                    let (ports, connections) = (ports_of(&new).len(), few(new.iter()));
-                    warn!(ports, connections, "outgoing connections have reserved ports, and keep them until they end");
-                }
-                state.send_modify(|state| state.connections = Some(found));
-            }
-            Err(error) => {
-                if failed != error {
-                    warn!(error, "connections on reserved ports cannot be read");
-                    failed = error;
-                }
-                state.send_modify(|state| {
-                    state.unsearched = state.unsearched.union(&ports);
-                    state.connections = None;
-                });
-            }
+        // A failed search has walked over the connections, too.
+        let pause = if found.is_ok() { PAUSE } else { AGAIN };
+        let error = found.as_ref().err().cloned().unwrap_or_default();
+        if !error.is_empty() && failed != error {
+            warn!(error, "connections on reserved ports cannot be read");
         }
-        sleep(PAUSE).await;
+        failed = error;
+        let mut new = BTreeSet::new();
+        state.send_modify(|state| new = take(state, &mut known, &ports, found.ok()));
+        if !new.is_empty() {
+            let (ports, connections) = (ports_of(&new).len(), few(new.iter()));
+            warn!(ports, connections, "outgoing connections have reserved ports, and keep them until they end");
+        }
+        sleep(pause).await;
     }
+}
+
+/// Takes in the result of a search on these ports; nothing if it failed. Returns the connections that the last good search did not find.
+/// Ports can leave the list during a search.
+fn take(
+    state: &mut GuardState,
+    known: &mut BTreeSet<Connection>,
+    ports: &PortSet,
+    found: Option<BTreeSet<Connection>>,
+) -> BTreeSet<Connection> {
+    state.connections = found.map(|it| it.into_iter().filter(|it| state.list.contains(it.port)).collect());
+    let Some(found) = &state.connections else {
+        state.unsearched = state.unsearched.union(ports).intersection(&state.list);
+        return BTreeSet::new();
+    };
+    let new = found.difference(known).copied().collect();
+    known.clone_from(found);
+    new
 }
 
 #[cfg(test)]
@@ -134,5 +144,20 @@ mod tests {
         assert_eq!(kept_by(&found), "1 of these ports until they end: 30080/tcp to 198.51.100.7:443");
         world.kernel.clients = gap(Source::Clients, Why::Torn);
         assert!(connections_in(&world.kernel, &ports).is_err());
+    }
+
+    #[test]
+    fn a_failed_search_makes_no_connection_new_and_a_port_that_left_the_list_meanwhile_stays_away() {
+        let ports = |text: &str| text.parse::<PortSet>().expect("ports");
+        let to = |port| Connection { port, protocol: Protocol::Tcp, to: ([192, 0, 2, 9], 443).into() };
+        let (both, one) = (BTreeSet::from([to(30080), to(30090)]), BTreeSet::from([to(30080)]));
+        let mut state = GuardState { list: ports("30080,30090"), ..GuardState::default() };
+        let mut known = BTreeSet::new();
+        assert_eq!(take(&mut state, &mut known, &ports("30080,30090"), Some(both.clone())), both);
+        state.list = ports("30080");
+        assert_eq!(take(&mut state, &mut known, &ports("30080,30090"), None), BTreeSet::new());
+        assert_eq!((&state.connections, &state.unsearched), (&None, &ports("30080")), "not read is not none");
+        assert_eq!(take(&mut state, &mut known, &ports("30080"), Some(both)), BTreeSet::new(), "no news");
+        assert_eq!(state.connections, Some(one));
     }
 }

@@ -1,6 +1,7 @@
 //! Events of the guard: on its Node, and on pods that bind claimed ports.
 
 use std::{
+    collections::BTreeSet,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -10,10 +11,13 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta},
 };
 use kube::{Api, Client, Error, api::PostParams};
-use tokio::time::{sleep, timeout};
+use tokio::{
+    sync::watch,
+    time::{sleep, timeout},
+};
 use tracing::warn;
 
-use super::{binds::Conflict, now};
+use super::{GuardState, binds::Conflict, now};
 use crate::events::{NOTE, hash, reference};
 use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{Node, text};
@@ -37,23 +41,27 @@ pub(super) struct Reporter {
     client: Client,
     limit: Duration,
     waits: &'static [Duration],
-    /// When the last Event about the list was made; nothing if it could not be written.
+    /// When the last Event about the list was made; nothing if the API server did not answer.
     overwritten: Arc<Mutex<Option<Instant>>>,
+    /// The status codes of failures since the last written Event; 0 is no answer. Each is logged once.
+    failed: Arc<Mutex<BTreeSet<u16>>>,
+    /// Counts Events that were not written.
+    state: watch::Sender<GuardState>,
 }
 
 impl Reporter {
     /// A writer, if the cluster has an API server. Needs a tokio runtime.
-    pub(super) fn of(cluster: &ClusterSource) -> Option<Self> {
+    pub(super) fn of(cluster: &ClusterSource, state: watch::Sender<GuardState>) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
-                Some(Self::with(cluster::client(access.clone()), access.request_timeout, &ATTEMPTS))
+                Some(Self::with(cluster::client(access.clone()), access.request_timeout, &ATTEMPTS, state))
             }
             ClusterSource::Files(_) | ClusterSource::None => None,
         }
     }
 
-    fn with(client: Client, limit: Duration, waits: &'static [Duration]) -> Self {
-        Self { client, limit, waits, overwritten: Arc::default() }
+    fn with(client: Client, limit: Duration, waits: &'static [Duration], state: watch::Sender<GuardState>) -> Self {
+        Self { client, limit, waits, overwritten: Arc::default(), failed: Arc::default(), state }
     }
 
     /// Another program removed ports from the list.
@@ -77,6 +85,7 @@ impl Reporter {
         let (last, writing) = (Arc::clone(&self.overwritten), self.write(event));
         tokio::spawn(async move {
             if !writing.await {
+                // The next run tries again.
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
         });
@@ -107,27 +116,42 @@ impl Reporter {
         tokio::spawn(self.write(event));
     }
 
-    /// Returns whether the Event is written. Events about binds are bounded before they are here, so that at most some sixty wait at a
-    /// time.
+    /// Returns whether the API server accepted or refused the Event. Otherwise a later attempt may succeed. Events about binds are bounded
+    /// before they are here, so that at most some sixty wait at a time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);
+        let (failed, state) = (Arc::clone(&self.failed), self.state.clone());
         async move {
             let parameters = PostParams::default();
-            let mut failure = String::new();
+            let (mut code, mut failure) = (0, String::new());
             for wait in waits {
                 sleep(*wait).await;
-                failure = match timeout(limit, events.create(&parameters, &event)).await {
-                    Ok(Ok(_)) => return true,
-                    Ok(Err(Error::Api(status))) if status.reason == "AlreadyExists" => return true,
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "no answer in time".to_owned(),
+                (code, failure) = match timeout(limit, events.create(&parameters, &event)).await {
+                    Ok(Err(Error::Api(status))) if status.reason != "AlreadyExists" => (status.code, status.message),
+                    Ok(Ok(_) | Err(Error::Api(_))) => {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                        return true;
+                    }
+                    Ok(Err(error)) => (0, error.to_string()),
+                    Err(_) => (0, "no answer in time".to_owned()),
                 };
+                if is_refusal(code) {
+                    break;
+                }
             }
-            warn!(failure = text::clean(&failure, 256), "cannot write an Event, and will not try again");
-            false
+            state.send_modify(|state| state.unwritten_events += 1);
+            if failed.lock().unwrap_or_else(PoisonError::into_inner).insert(code) {
+                warn!(code, failure = text::clean(&failure, 256), "cannot write an Event, and will not try again");
+            }
+            is_refusal(code)
         }
     }
+}
+
+/// Whether the same request gets the same answer again. A token is renewed, and a server with too many requests accepts some later.
+fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }
 
 fn of(subject: &Subject) -> ObjectReference {
@@ -158,16 +182,17 @@ mod tests {
     use super::*;
     use portreeve_facts::Snapshot;
 
-    /// An API server that refuses the first Events, and counts all requests.
-    async fn server(refused: usize) -> (Client, Arc<AtomicUsize>) {
+    /// An API server that answers the first requests with a failure, and counts all requests.
+    async fn server(failed: usize, code: u16) -> (Client, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);
         let answer = move |event: Bytes| {
-            let is_refused = count.fetch_add(1, Ordering::Relaxed) < refused;
-            let status = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "no"});
+            let fails = count.fetch_add(1, Ordering::Relaxed) < failed;
+            let status =
+                json!({"kind": "Status", "status": "Failure", "code": code, "reason": "Some", "message": "no"});
             async move {
-                if is_refused {
-                    (StatusCode::FORBIDDEN, status.to_string().into())
+                if fails {
+                    (StatusCode::from_u16(code).expect("a code"), status.to_string().into())
                 } else {
                     (StatusCode::CREATED, event)
                 }
@@ -182,10 +207,15 @@ mod tests {
         (Client::try_from(config).expect("a client"), requests)
     }
 
+    fn reporter(client: Client) -> (Reporter, watch::Receiver<GuardState>) {
+        let (state, receiver) = watch::channel(GuardState::default());
+        (Reporter::with(client, Duration::from_secs(60), &[Duration::ZERO; 2], state), receiver)
+    }
+
     #[tokio::test]
     async fn an_event_that_was_not_written_does_not_silence_the_next_one_and_one_that_was_does() {
-        let (client, requests) = server(2).await;
-        let reporter = Reporter::with(client, Duration::from_secs(60), &[Duration::ZERO; 2]);
+        let (client, requests) = server(2, 503).await;
+        let (reporter, state) = reporter(client);
         let world = Snapshot::healthy();
         let node = world.own_node().expect("a node");
         let is_free = || reporter.overwritten.lock().expect("no panic").is_none();
@@ -194,7 +224,8 @@ mod tests {
         while !is_free() {
             sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(requests.load(Ordering::Relaxed), 2, "both attempts were refused");
+        assert_eq!(requests.load(Ordering::Relaxed), 2, "both attempts failed");
+        assert_eq!(state.borrow().unwritten_events, 1);
         for _ in 0..3 {
             reporter.overwritten(node, "x");
             while requests.load(Ordering::Relaxed) < 3 {
@@ -204,5 +235,22 @@ mod tests {
         sleep(Duration::from_millis(200)).await;
         assert!(!is_free());
         assert_eq!(requests.load(Ordering::Relaxed), 3, "one Event an hour");
+    }
+
+    #[tokio::test]
+    async fn an_event_that_the_api_server_refuses_is_counted_and_not_tried_again() {
+        for code in [403, 422] {
+            let (client, requests) = server(usize::MAX, code).await;
+            let (reporter, mut state) = reporter(client);
+            let world = Snapshot::healthy();
+            let node = world.own_node().expect("a node");
+            reporter.overwritten(node, "x");
+            state.wait_for(|state| state.unwritten_events == 1).await.expect("the sender lives");
+            reporter.overwritten(node, "x");
+            sleep(Duration::from_millis(200)).await;
+            assert_eq!(requests.load(Ordering::Relaxed), 1, "{code}");
+            assert_eq!(*reporter.failed.lock().expect("no panic"), [code].into());
+        }
+        assert!(![401, 408, 429, 500, 503].into_iter().any(is_refusal), "these can pass");
     }
 }

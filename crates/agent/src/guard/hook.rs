@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
 use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached};
-use portreeve_facts::{Cgroup, Gap, Snapshot, Source, Unread, Why};
-use portreeve_kernel::Cgroups;
+use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
+use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
 /// The most binds that are read before claims are renewed: a process may bind without end.
@@ -42,8 +42,8 @@ const SILENCE: Duration = Duration::from_secs(3600);
 /// Events about one control group in a minute, so that Events about others are left.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// A port stays unrefused for so long after its last own pod: the next pod of a DaemonSet may start before the guard has read it. The same
-/// holds for all ports after the last pod of a proxy that listened on NodePorts.
+/// How long binds of a port are allowed after the end of its last own pod: the next pod of a DaemonSet may start before the guard has read
+/// it. The same holds for all ports after the end of a proxy that listened on NodePorts.
 const OWN_STAYS: Duration = Duration::from_secs(600);
 /// The pauses between attempts to attach the hook, if the cause of a failure can pass: each is twice the one before.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -51,7 +51,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after a full batch.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// What the guard does about binds of claimed ports.
+/// The guard's answer to binds of claimed ports.
 #[derive(Clone, Debug)]
 pub struct BindConfig {
     /// Whether binds are reported only, or refused.
@@ -79,6 +79,8 @@ pub(super) struct HookState {
     pub(super) unreported: u64,
     /// Binds that no rule could judge, because an input was not read.
     pub(super) unread: u64,
+    /// The processor time of the last update of the claims.
+    pub(super) cost: Duration,
 }
 
 /// The hook's answers, with their names in metrics.
@@ -99,6 +101,7 @@ impl HookState {
             lost: 0,
             unreported: 0,
             unread: 0,
+            cost: Duration::ZERO,
         }
     }
 }
@@ -106,7 +109,7 @@ impl HookState {
 /// The last snapshot of the guard, and the time at which the node was read.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
-/// What the thread needs.
+/// The data of the thread.
 pub(super) struct Inputs {
     pub(super) config: BindConfig,
     pub(super) host_root: PathBuf,
@@ -200,9 +203,9 @@ struct Follower {
     failed: Option<String>,
     /// Why the kernel was not told that the claims are fresh.
     unrenewed: Option<String>,
-    /// The last known group of the proxy: a proxy that restarts does not answer for a moment.
+    /// The last known group of the proxy.
     proxy: Option<Cgroup>,
-    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts.
+    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts, or may have listened.
     own: HashMap<Option<ClaimId>, Instant>,
     /// The folders of `--allow` that are not there.
     absent: Vec<PathBuf>,
@@ -230,7 +233,7 @@ impl Follower {
             failed: None,
             unrenewed: None,
             proxy: None,
-            own: HashMap::new(),
+            own: at_start(now),
             absent: Vec::new(),
             logged: BTreeSet::new(),
         };
@@ -275,14 +278,13 @@ impl Follower {
     /// Puts the claims of the latest snapshot into the kernel. If input is unread, the last claims stay, and soon refuse nothing.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
+        let spent = thread_cpu_time();
         let updated = match unread(&snapshot) {
             Some(gap) if gap.why == Why::NotYet => return,
             Some(gap) => Err(gap.detail.clone()),
             None => {
                 let all = Cgroups::find(&self.host_root);
-                if let Some(proxy) = snapshot.kernel.proxy.cgroup.known(Unread::Chooses) {
-                    self.proxy = Some(proxy.clone());
-                }
+                keep_group(&mut self.proxy, &snapshot.kernel.proxy.cgroup);
                 self.name_absent(&all);
                 let groups = groups(&all, self.proxy.as_ref(), &self.config.allow);
                 let mut claimed = claimed(&Limits::default().round(&snapshot, None), &groups);
@@ -290,11 +292,11 @@ impl Follower {
                 self.hook.replace(&claimed.exempt, &claimed.claims).map_err(|error| error.to_string())
             }
         };
-        let failed = updated.err();
+        let (failed, cost) = (updated.err(), thread_cpu_time().saturating_sub(spent));
         if let Some(error) = failed.as_ref().filter(|_| failed != self.failed) {
             warn!(error, "the bind hook does not follow the cluster, and soon refuses nothing");
         }
-        self.change(|state| state.is_behind = failed.is_some());
+        self.change(|state| (state.is_behind, state.cost) = (failed.is_some(), cost));
         self.failed = failed;
     }
 
@@ -305,7 +307,7 @@ impl Follower {
         }
     }
 
-    /// Lets the kernel refuse as long as the claims are fresh. It stops by itself. Also counts lost records.
+    /// Lets the kernel refuse as long as the claims are fresh. The kernel stops refusing by itself. Also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -405,6 +407,13 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
+/// Replaces the last group of the proxy by the present one. A proxy that restarts does not answer for a moment, and keeps its last group.
+fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
+    if let Some(group) = seen.known(Unread::Chooses) {
+        *last = Some(group.clone());
+    }
+}
+
 /// The control groups that are exempt from some claims or from all.
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
@@ -416,8 +425,16 @@ fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then.
+/// A proxy that listened on NodePorts may have ended just before the start.
+fn at_start(now: Instant) -> HashMap<Option<ClaimId>, Instant> {
+    HashMap::from([(None, now)])
+}
+
+/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then, or may have listened.
 fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
+    if claimed.is_proxy_without_sockets {
+        own.remove(&None);
+    }
     own.extend(claimed.own.iter().map(|id| (*id, now)));
     own.retain(|_, at| now.saturating_duration_since(*at) < OWN_STAYS);
     for claim in &mut claimed.claims {
@@ -425,9 +442,9 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
     }
 }
 
-/// If the proxy listened on NodePorts a short time ago: why it is unknown whether this process is the next process of the proxy.
+/// If the proxy listened on NodePorts a short time ago, or may have listened: why it is unknown whether this process is the next process of the proxy.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
-    let detail = "the proxy listens on NodePorts, and a process of root may be its next process";
+    let detail = "the proxy may listen on NodePorts, and a process of root may be its next process";
     // A refusal is always told.
     (own.contains_key(&None) && bind.uid == 0 && bind.answer != Answer::Refused)
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
@@ -478,7 +495,7 @@ impl Limit {
         is_admitted
     }
 
-    /// A bind that was no conflict silences no later one.
+    /// Forgets a bind without a conflict, so that a later bind is reported.
     fn forget(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
     }
@@ -488,6 +505,7 @@ impl Limit {
 mod tests {
     use super::*;
     use portreeve_bind_hook::{Claim, Protocol as Bound};
+    use portreeve_facts::healthy::gap;
 
     fn bind(cgroup: u64, answer: Answer) -> Bind {
         Bind {
@@ -570,6 +588,36 @@ mod tests {
         };
         assert!(!is_judged(&[None], &bind(1, Answer::Allowed)) && is_judged(&[None], &of_user));
         assert!(is_judged(&[Some(ClaimId(1))], &bind(1, Answer::Allowed)));
+    }
+
+    #[test]
+    fn after_a_start_nothing_is_refused_until_a_proxy_without_sockets_is_known_or_the_time_is_over() {
+        let start = Instant::now();
+        let is_refused = |is_proxy_without_sockets, since_start| {
+            let at = "192.0.2.1:30080".parse().expect("an address");
+            let claims = vec![Claim { protocol: Bound::Tcp, at, id: ClaimId(1), is_refused: true }];
+            let mut claimed = Claimed { claims, is_proxy_without_sockets, ..Claimed::default() };
+            spare(&mut claimed, &mut at_start(start), start + since_start);
+            claimed.claims[0].is_refused
+        };
+        assert!(
+            !is_refused(false, Duration::ZERO) && !is_refused(false, OWN_STAYS / 2) && is_refused(false, OWN_STAYS)
+        );
+        assert!(is_refused(true, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_proxy_that_does_not_answer_keeps_its_last_group() {
+        let group = |path: &str| Reading::Seen(Cgroup { path: path.to_owned(), pod: None });
+        let mut last = None;
+        for (seen, kept) in [
+            (group("/kubepods/a"), "/kubepods/a"),
+            (gap(Source::ProxyProcess, Why::Unreachable), "/kubepods/a"),
+            (group("/kubepods/b"), "/kubepods/b"),
+        ] {
+            keep_group(&mut last, &seen);
+            assert_eq!(last.as_ref().map(|group| group.path.as_str()), Some(kept));
+        }
     }
 
     #[test]

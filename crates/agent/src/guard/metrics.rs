@@ -12,7 +12,7 @@ use super::{
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
 /// Every metric of the guard.
-pub(crate) static GUARD_METRICS: [Metric; 12] = [
+pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
     gauge(
         "portreeve_guard_left_out_ports",
@@ -25,7 +25,7 @@ pub(crate) static GUARD_METRICS: [Metric; 12] = [
         "Ports that another program removed from the list; the guard adds such ports at most once a minute",
     ),
     counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
-    gauge("portreeve_guard_unread", &[], "Whether input was not read"),
+    gauge("portreeve_guard_unread", &[], "1 if the guard could not read a part of its input, otherwise 0"),
     gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program wrote too"),
     gauge(
         "portreeve_guard_connection_ports",
@@ -45,13 +45,18 @@ pub(crate) static GUARD_METRICS: [Metric; 12] = [
     gauge(
         "portreeve_guard_bind_hook",
         &["mode"],
-        "Whether the bind hook is attached and follows the cluster; no series without `--bind`",
+        "Whether the bind hook is attached and follows the cluster; only with `--bind`",
     ),
     counter("portreeve_guard_binds", &["answer"], "Binds of claimed ports that the bind hook reported"),
     counter(
         "portreeve_guard_unreported_binds",
         &["reason"],
         "Binds of claimed ports without an Event: too many for the kernel (`lost`) or in a minute (`limit`), or not judged (`unread`)",
+    ),
+    counter(
+        "portreeve_guard_unwritten_events",
+        &[],
+        "Events that the API server refused, or that the guard could not write in 200 seconds",
     ),
 ];
 
@@ -74,7 +79,7 @@ impl Collector for Exported {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let Self { state, view_age } = self;
         let one = |value: f64| vec![(Vec::new(), value)];
-        let samples: [Vec<(Vec<String>, f64)>; 12] = [
+        let samples: [Vec<(Vec<String>, f64)>; 13] = [
             state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], f64::from(*count))).collect(),
             one(f64::from(state.left_out)),
             one(f64::from(state.missing)),
@@ -89,6 +94,7 @@ impl Collector for Exported {
             }),
             of_hook(state.hook, |hook| ANSWERS.iter().map(|(_, name)| *name).zip(hook.binds).collect()),
             of_hook(state.hook, |hook| vec![("lost", hook.lost), ("limit", hook.unreported), ("unread", hook.unread)]),
+            one(state.unwritten_events as f64),
         ];
         for (metric, samples) in GUARD_METRICS.iter().zip(samples) {
             Family { metric, samples }.encode(&mut encoder)?;
@@ -97,7 +103,7 @@ impl Collector for Exported {
     }
 }
 
-/// Samples of the bind hook, each with one label; none without a hook.
+/// Samples of the bind hook, each with one label, if there is a hook.
 fn of_hook(
     hook: Option<HookState>,
     samples: impl Fn(HookState) -> Vec<(&'static str, u64)>,
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn each_metric_is_in_both_forms_before_the_first_success_too() {
-        let state = GuardState { overwritten: 3, left_out: 2, ..GuardState::default() };
+        let state = GuardState { overwritten: 3, left_out: 2, unwritten_events: 4, ..GuardState::default() };
         let state = GuardState { reserved: [("node_port", 7)].into(), ..state };
         let text = metrics(Exported { state: state.clone(), view_age: Duration::from_secs(5) }, Exposition::Text)
             .expect("metrics");
@@ -121,6 +127,7 @@ mod tests {
             "portreeve_guard_reserved_ports{reason=\"node_port\"} 7",
             "portreeve_guard_overwritten_total 3",
             "portreeve_guard_left_out_ports 2",
+            "portreeve_guard_unwritten_events_total 4",
             "portreeve_guard_unread 0",
             "portreeve_guard_given_up_ports 0",
             "portreeve_guard_last_success_timestamp_seconds 0",

@@ -55,17 +55,16 @@ use portreeve_facts::{
 use portreeve_guard::{
     Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, is_held, read_record,
 };
-use portreeve_kernel::{Host, Known};
+use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{Limits, NodeGuard};
 
 /// From one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long changes of the cluster are collected: a roll-out makes many.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run, changes wait for so many times its length, up to the longest pause: a tenant may change a Service without end.
-const PAUSE: u32 = 20;
-/// The longest pause: until a port is reserved, a connection may get it.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// After a run for a change, the next change waits until so many times the cost of that run have passed since its beginning. So changes cost
+/// 2 % of a core at most: a tenant may change a Service without end. A run follows each reading in any case.
+const PAID: u32 = 50;
 /// How long the first run waits for the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long work that is under way may delay the end of the process.
@@ -75,7 +74,7 @@ const OLD_VIEW: Duration = Duration::from_secs(300);
 /// The most ports or connections that one line names.
 const NAMED: usize = 10;
 
-/// What the guard reads, and what it writes.
+/// The inputs and outputs of the guard.
 #[derive(Clone, Debug)]
 pub struct GuardConfig {
     /// The source of facts about the cluster.
@@ -84,7 +83,7 @@ pub struct GuardConfig {
     pub node: Option<String>,
     /// The directory of the node's root.
     pub host_root: PathBuf,
-    /// What a person configured about the node.
+    /// The facts about the node from the configuration.
     pub overrides: Overrides,
     /// The directory with the kernel's settings, like `/proc/sys/net`.
     pub sysctls: PathBuf,
@@ -94,7 +93,7 @@ pub struct GuardConfig {
     pub leave: u32,
     /// The address for answers over HTTP.
     pub listen: Option<SocketAddr>,
-    /// What to do about binds of claimed ports, if anything.
+    /// The answer to binds of claimed ports, if one is configured.
     pub bind: Option<BindConfig>,
 }
 
@@ -109,6 +108,10 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
+    /// Events that the guard could not write.
+    unwritten_events: u64,
+    /// The kernel's list after the last run without an error.
+    list: PortSet,
     /// Entries that are treated as entries of other programs because another program wrote the list.
     given_up: PortSet,
     /// Reserved ports on which connections were not searched for yet.
@@ -173,7 +176,7 @@ impl GuardConfig {
         }
     }
 
-    /// What a snapshot wants, and the bound.
+    /// The ports that a snapshot wants, and the bound.
     ///
     /// # Errors
     /// If the range of ports was not read: then it is unknown which ports need a reservation.
@@ -202,7 +205,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { runs, ports: record.ours_in(&list, &id) })))
 }
 
-/// What the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
+/// The facts that the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
 fn query(client_ports: PortSet) -> NodeQuery {
     // A search for connections needs no owners.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
@@ -268,9 +271,13 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
-/// How long changes of the cluster wait after a run that took so long.
-fn pause_after(run: Duration) -> Duration {
-    (run * PAUSE).clamp(DEBOUNCE, LONGEST_PAUSE)
+/// How long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor time. Until a port is
+/// reserved, a connection may get it, so a change after a quiet time waits for the debounce only.
+fn wait_after_change(last: Option<(Instant, Duration)>, now: Instant) -> Duration {
+    let unpaid = |(began, cost): (Instant, Duration)| {
+        cost.saturating_mul(PAID).saturating_sub(now.saturating_duration_since(began))
+    };
+    last.map_or(DEBOUNCE, |last| unpaid(last).max(DEBOUNCE))
 }
 
 struct Guard {
@@ -287,7 +294,7 @@ struct Guard {
     latest: watch::Sender<Latest>,
     /// Writes Events, if there is an API server.
     reporter: Option<Reporter>,
-    /// What was last read of the node, and when.
+    /// The last facts of the node, and their time.
     kernel: Option<(KernelFacts, Instant)>,
     /// The last attempt to read the node.
     read_at: Option<Instant>,
@@ -313,20 +320,20 @@ impl Guard {
         }
         let (latest, snapshots) = watch::channel(None);
         if let Some(binds) = config.bind.clone() {
-            let source = config.cluster.clone();
+            let (source, events) = (config.cluster.clone(), state.clone());
             let inputs = Inputs {
                 config: binds,
                 host_root: config.host_root.clone(),
                 cluster: cluster.clone(),
                 latest: snapshots,
                 state: state.clone(),
-                reporter: Box::new(move || Reporter::of(&source)),
+                reporter: Box::new(move || Reporter::of(&source, events)),
             };
             hook::start(inputs, &mut tasks)?;
         }
         let searching = connections::follow(config.host_root.clone(), state.clone());
         tasks.spawn("searching for connections on reserved ports", searching);
-        let reporter = Reporter::of(&config.cluster);
+        let reporter = Reporter::of(&config.cluster, state.clone());
         let (kernel, read_at, logged) = (None, None, BTreeMap::new());
         Ok(Self {
             config,
@@ -363,16 +370,22 @@ impl Guard {
 
     async fn run_forever(&mut self) {
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
+        let (mut is_for_change, mut last) = (false, None);
         loop {
             self.read().await;
-            let began = Instant::now();
+            let (began, spent) = (Instant::now(), thread_cpu_time());
             self.run();
-            let pause = pause_after(began.elapsed());
-            let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
-            tokio::select! {
-                () = self.cluster.changed() => sleep(pause).await,
-                () = sleep(read_in) => {}
+            if is_for_change {
+                // The hook has just begun with its claims: the last cost stands for this one.
+                let of_claims = self.state.borrow().hook.map_or(Duration::ZERO, |hook| hook.cost);
+                last = Some((began, thread_cpu_time().saturating_sub(spent) + of_claims));
             }
+            let read_in = self.read_at.map_or(READ_INTERVAL, |at| READ_INTERVAL.saturating_sub(at.elapsed()));
+            let change = async {
+                self.cluster.changed().await;
+                sleep(wait_after_change(last, Instant::now())).await;
+            };
+            is_for_change = tokio::select! { () = change => true, () = sleep(read_in) => false };
         }
     }
 
@@ -450,6 +463,7 @@ impl Guard {
             state.reserved = Class::ALL.into_iter().map(|class| (class.name(), count(class))).collect();
             state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
             state.missing = kept.missing.len();
+            state.list.clone_from(&kept.list);
             state.overwritten += u32::from(!kept.lost.is_empty());
             // A guard that starts again does not know the result of the last search.
             let is_first = state.last_success.is_none();
@@ -500,11 +514,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_waits_for_a_second_at_most() {
-        let milliseconds = Duration::from_millis;
-        assert_eq!(pause_after(milliseconds(1)), DEBOUNCE);
-        assert_eq!(pause_after(milliseconds(20)), milliseconds(400));
-        assert_eq!(pause_after(milliseconds(400)), milliseconds(1000));
+    fn changes_without_end_cost_two_percent_of_a_core_and_a_change_after_a_quiet_time_waits_for_the_debounce_only() {
+        let start = Instant::now();
+        assert_eq!(wait_after_change(None, start), DEBOUNCE);
+        for cost in [20, 400].map(Duration::from_millis) {
+            let wait = |since| wait_after_change(Some((start, cost)), start + since);
+            assert_eq!(cost + wait(cost), cost * 50);
+            assert_eq!(wait(cost * 50), DEBOUNCE);
+        }
     }
 
     #[test]

@@ -169,10 +169,10 @@ impl Index {
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// For these resources only. Services, Pods and Nodes are always among them.
+    /// For these resources, and for Services, Pods and Nodes in any case: a Node names the Pods that are read.
     #[must_use]
     pub fn only(mut self, resources: &[Resource]) -> Self {
-        self.caches.retain(|resource, _| resources.contains(resource));
+        self.caches.retain(|resource, _| Resource::OF_GUARD.contains(resource) || resources.contains(resource));
         self
     }
 
@@ -235,12 +235,8 @@ impl Index {
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
-        for resource in Resource::ALL.into_iter().filter(|resource| !self.reads(*resource)) {
-            // Settings of a proxy are unknown then, and not absent.
-            let why = if resource == Resource::Settings { Why::NotPermitted } else { Why::NotRequested };
-            let detail = format!("{} are not read by this program", resource.name());
-            all.mark_missing(Gap::new(resource.source(), why, detail));
-        }
+        let others = Resource::ALL.into_iter().filter(|resource| !self.reads(*resource));
+        others.filter_map(|resource| self.never_read(resource)).for_each(|gap| all.mark_missing(gap));
         for (resource, cache) in &self.caches {
             let source = resource.source();
             match (resource, &node) {
@@ -268,12 +264,27 @@ impl Index {
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        if let Some(settings) = self.caches.get(&Resource::Settings).filter(|it| it.selection.is_none()) {
-            // Before the first read, the default range must not be assumed.
-            let Gap { why, detail, .. } = settings.absence(Resource::Settings);
+        // Without the settings, the default range must not be assumed.
+        if let Some(Gap { why, detail, .. }) = self.never_read(Resource::Settings) {
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
         facts
+    }
+
+    /// The reason why a resource is not known, if it was never read.
+    fn never_read(&self, resource: Resource) -> Option<Gap> {
+        match (self.caches.get(&resource), resource) {
+            (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
+            // The role of a guard has no right to read settings. The settings of a proxy are unknown then, and not absent.
+            (None, Resource::Settings) => {
+                let detail = "the settings of the cluster are not known: a guard does not read them";
+                Some(Gap::new(resource.source(), Why::NotPermitted, detail))
+            }
+            (None, _) => {
+                let detail = format!("{} are not read by this program", resource.name());
+                Some(Gap::new(resource.source(), Why::NotRequested, detail))
+            }
+        }
     }
 
     /// The freshness of each resource.

@@ -1,6 +1,6 @@
 use super::*;
 use portreeve_facts::{
-    Holder, State,
+    Holder, Learned, State,
     healthy::{daemon, gap, held, objects, proxy_holder, seen},
 };
 
@@ -41,6 +41,30 @@ fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_th
 fn a_daemons_port_is_a_conflict_even_inside_the_proxys_process() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(6443));
     assert_eq!(owns(&world.listens_as("0.0.0.0:6443", proxy_holder())), Own::No);
+}
+
+#[test]
+fn a_proxy_opens_no_node_port_if_its_version_its_kind_or_the_kubelet_shows_it() {
+    let never = |world: &Snapshot| Proxy::of(world).never_holds();
+    let of_version = |version: &str| {
+        let mut world = Snapshot::healthy();
+        seen(&mut world.kernel.proxy.metrics).version = Some(version.to_owned());
+        world
+    };
+    assert_eq!(["v1.23.6", "v1.24.0"].map(|version| never(&of_version(version))), [false, true]);
+    let of_gate = |gate| Snapshot::healthy().with_mode(Mode::Nftables).with_config(|it| it.nftables_localhost = gate);
+    assert_eq!([Some(true), None].map(|gate| never(&of_gate(gate))), [false, true]);
+
+    let silent = Snapshot::healthy().without_proxy();
+    assert!(!never(&silent));
+    let of_mode = |mode, kubelet: &str| {
+        let mut world = silent.clone();
+        world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
+        objects(&mut world.cluster.nodes)[0].kubelet_version = Some(kubelet.to_owned());
+        never(&world)
+    };
+    assert_eq!(["v1.26.0", "v1.27.0"].map(|kubelet| of_mode(Mode::Iptables, kubelet)), [false, true]);
+    assert!(!of_mode(Mode::Nftables, "v1.37.0") && of_mode(Mode::Cilium, "v1.26.0"));
 }
 
 /// No proxy answers, and Services have the ports from 30080 up to this port.

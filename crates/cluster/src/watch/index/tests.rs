@@ -80,6 +80,17 @@ fn nothing_is_known_before_a_complete_read() {
 }
 
 #[test]
+fn a_program_without_settings_assumes_no_range_and_knows_the_nodes_in_any_case() {
+    let index = |resources: &[Resource]| Index::new(None, "n1".to_owned(), Arc::default()).only(resources);
+    let facts = index(&Resource::OF_GUARD).facts();
+    for gap in [facts.node_port_range.gap(), facts.proxy_config.gap()] {
+        assert!(gap.is_some_and(|gap| gap.detail.contains("a guard does not read them")), "{gap:?}");
+    }
+    let of_pods = index(&[Resource::Pods]);
+    assert!(of_pods.is_awaited() && of_pods.facts().nodes.gap().is_some());
+}
+
+#[test]
 fn objects_are_applied_replaced_and_deleted() {
     let (mut index, now) = index();
     let ports = |index: &Index| {
