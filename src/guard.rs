@@ -47,7 +47,7 @@ pub(super) struct Args {
     /// Answer over HTTP with /metrics and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = portreeve_agent::settings::address)]
     listen: Option<SocketAddr>,
-    /// What to do when another process binds a NodePort; without a value, report. Needs a build with the feature bind-hook
+    /// The answer when another process binds a NodePort; without a value, report. Needs a build with the feature bind-hook
     #[arg(long, value_enum, value_name = "WHAT", num_args = 0..=1, default_value_t = OnBind::Off, default_missing_value = "report", conflicts_with_all = ["once", "dry_run", "release"], help_heading = "Binds")]
     bind: OnBind,
     /// The control group whose binds the hook checks; by default all
@@ -65,7 +65,7 @@ pub(super) struct Args {
     log_format: LogFormat,
 }
 
-/// What to do about a bind.
+/// The answer to a bind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum OnBind {
     /// Nothing
@@ -162,7 +162,8 @@ fn notes_about(kept: &Kept, console: &Console) {
 
 fn print_plan(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitCode> {
     let (wanted, bound) = config.wanted(&config.read()?)?;
-    let plan = config.preview(&wanted, bound)?;
+    let (plan, bad_record) = config.preview(&wanted, bound)?;
+    notes_about(&Kept { bad_record, ..Kept::default() }, console);
     console.write(|out| {
         for (number, reason) in by_class(&among(&plan.add, &plan.reserved)) {
             writeln!(out, "add     {number:<5}  {reason}")?;
@@ -223,8 +224,11 @@ fn of_record(path: &Path) -> (Option<NodeGuard>, Option<String>) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use clap::Parser as _;
+    use portreeve_rules::GuardRun;
 
     #[derive(Debug, clap::Parser)]
     struct Line {
@@ -250,12 +254,13 @@ mod tests {
         let path = directory.path().join("guard.json");
         assert_eq!(of_record(&path), (None, None));
         let ours = r#"[{"first":30080,"last":30081}]"#;
-        let record = format!(r#"{{"bootId":"b","ours":{ours},"list":{ours}}}"#);
+        let record = format!(r#"{{"bootId":"b","netns":1,"ours":{ours},"list":{ours}}}"#);
         std::fs::write(&path, record).expect("a file");
-        let guard = |runs| (Some(NodeGuard { runs, ports: PortSet::default() }), None);
-        assert_eq!(of_record(&path), guard(false), "it is of another boot");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("ours");
+        let guard = |run| (Some(NodeGuard { run, ports: PortSet::default() }), None);
+        assert_eq!(of_record(&path), guard(GuardRun::Ended), "it is of another boot");
         let lock = portreeve_guard::Files::lock(path.clone()).expect("a lock");
-        assert_eq!(of_record(&path), guard(true));
+        assert_eq!(of_record(&path), guard(GuardRun::Runs));
         drop(lock);
         let why = || of_record(&path).1.unwrap_or_default();
         std::fs::write(&path, "{").expect("a file");

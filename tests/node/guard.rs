@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    fs::{self, File},
+    fs::{self, File, Permissions},
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, PermissionsExt as _, chown},
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
     thread::sleep,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use nix::{
@@ -572,11 +572,31 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     let left_out =
         "too few ports would stay for outgoing connections: 30080 (NodePort of Service default/web), 27000 (";
     line(&["--once", "--leave", "41000"], left_out);
-    fs::write(state(&stage), "{").expect("a file");
+    let write = |text: &str| {
+        fs::write(state(&stage), text).expect("a file");
+        fs::set_permissions(state(&stage), Permissions::from_mode(0o644)).expect("it is ours");
+    };
+    write("{");
+    let (code, _, err) = guard(&stage, &["--dry-run"]);
+    assert!(code == 0 && err.contains("the guard's record is malformed (EOF"), "{code} {err}");
     let (code, _, err) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (2, "2703"));
-    assert!(err.contains("the guard's record is malformed"), "{err}");
+    assert!(err.contains("the guard's record is malformed (EOF"), "{err}");
+    assert!(err.contains("guard.json.malformed"), "{err}");
     assert!(err.contains("not every port of the guard was removed"), "{err}");
+    assert_eq!(fs::read_to_string(stage.path("run/guard.json.malformed")).expect("it is kept"), "{");
+    write("{}");
+    chown(state(&stage), Some(1001), None).expect("root may do this");
+    for argument in ["--once", "--dry-run", "--release"] {
+        line(
+            &[argument],
+            "guard.json: it belongs to user 1001 and has mode 644; wanted a file that only root can write",
+        );
+    }
+    fs::remove_file(state(&stage)).expect("removed");
+    let lock = stage.path("run/guard.json.lock");
+    chown(&lock, Some(1001), None).expect("root may do this");
+    line(&["--once"], "guard.json.lock: it belongs to user 1001");
     let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
     assert_eq!(code, 64, "{err}");
     let (code, _, err) = guard(&stage, &["--once", "--allow=system.slice"]);
@@ -654,6 +674,56 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     set_list("2703,27000");
     let (code, covered, _, lacks) = check();
     assert_eq!((code, covered, lacks), (1, json!(false), json!([{"first": 30080, "last": 30080}])));
+    set_list("2703,27000,30080");
+    assert_eq!(check().0, 0, "a pause of three minutes is possible");
+    let lock = File::open("/run/portreeve/guard.json.lock").expect("a lock");
+    lock.set_modified(SystemTime::now() - Duration::from_secs(600)).expect("it is ours");
+    assert_eq!((check().0, check().2["running"].clone()), (1, json!(false)), "nobody follows new Services");
+    let (_, text, _) = output(stage.command("reserve").arg("--check"));
+    let words = "holds its lock but has had no successful run for 10 minutes; it reserved";
+    assert!(text.contains(words), "{text}");
+}
+
+#[test]
+fn a_guard_of_another_network_namespace_leaves_the_record_to_this_one() {
+    let stage = overlapping();
+    assert_eq!(guard(&stage, &["--once"]).0, 0);
+    let record = fs::read(state(&stage)).expect("a record");
+    for argument in ["--once", "--dry-run", "--release"] {
+        let elsewhere = command(&stage, &[argument]);
+        let mut unshare = Command::new("unshare");
+        unshare.arg("--net").arg(elsewhere.get_program()).args(elsewhere.get_args()).env_remove("KUBECONFIG");
+        let (code, out, err) = output(&mut unshare);
+        assert!(code == 2 && err.contains("is of network namespace net:["), "{argument}: {code} {out}{err}");
+        assert_eq!(fs::read(state(&stage)).expect("a record"), record, "{argument}");
+    }
+    assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
+}
+
+#[test]
+fn a_running_guard_takes_its_lock_again_if_the_file_was_deleted_and_no_second_one_writes() {
+    let stage = overlapping();
+    let lock = stage.path("run/guard.json.lock");
+    let _running = Running::start(&stage);
+    wait_for_list("2703,27000,30080");
+    fs::remove_file(&lock).expect("removed");
+    let stage = stage.service("new", "TCP", 30090, "");
+    stage.manifest();
+    wait_for_list("2703,27000,30080,30090");
+    let (code, _, err) = guard(&stage, &["--once"]);
+    assert!(code == 2 && err.contains("another guard runs on this node"), "{code} {err}");
+
+    // A second guard starts first.
+    fs::remove_file(&lock).expect("removed");
+    let second = portreeve_guard::Files::lock(state(&stage)).expect("the lock of a new file");
+    let stage = stage.service("newer", "TCP", 30091, "");
+    stage.manifest();
+    wait_for_line(&stage, "another guard runs on this node");
+    assert_eq!(list(), "2703,27000,30080,30090", "it writes no more");
+    drop(second);
+    let stage = stage.service("newest", "TCP", 30092, "");
+    stage.manifest();
+    wait_for_list("2703,27000,30080,30090-30092");
 }
 
 /// Connects so many times, one after the other, and counts connections whose port the kernel chose from `ports`.

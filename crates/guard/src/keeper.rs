@@ -1,4 +1,4 @@
-//! Makes the kernel's list have what is wanted, one run after the other.
+//! Keeps the wanted ports in the kernel's list, one run after the other.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Bound, Class, GuardError, List, Reason, Record, Store, Wanted,
+    Bound, Class, GuardError, List, Place, Reason, Record, Store, Wanted,
     plan::Plan,
     record::{Before, Unfinished},
 };
@@ -20,6 +20,8 @@ pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// How long a port stays reserved that is no longer needed: a pod or a Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
+/// The shortest time from one note of a successful run to the next. The guard runs at least every 30 seconds.
+pub const RENEWAL: Duration = Duration::from_secs(60);
 
 /// How often the guard tries to add, if another program writes in the same moment.
 const ATTEMPTS: usize = 3;
@@ -29,7 +31,7 @@ const ATTEMPTS: usize = 3;
 pub struct Keeper<L, S> {
     list: L,
     store: S,
-    boot_id: String,
+    place: Place,
     /// How long a port stays that is no longer wanted.
     grace: Duration,
     /// The record as it is in the store; nothing before the first run.
@@ -46,6 +48,8 @@ pub struct Keeper<L, S> {
     put_back: Option<Instant>,
     /// When ports were removed.
     removed: Option<Instant>,
+    /// When a successful run was noted.
+    renewed: Option<Instant>,
 }
 
 /// The result of one run.
@@ -88,7 +92,7 @@ impl Kept {
     }
 }
 
-/// What the list and the record show together.
+/// The state that the list and the record show together.
 struct Seen {
     state: State,
     /// The list after the last run of this boot.
@@ -119,12 +123,12 @@ fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
 }
 
 impl<L: List, S: Store> Keeper<L, S> {
-    /// Over a list and a store, for the boot with this id.
-    pub fn new(list: L, store: S, boot_id: String) -> Self {
+    /// Over a list and a store, for the boot and the network namespace of the list.
+    pub fn new(list: L, store: S, place: Place) -> Self {
         Self {
             list,
             store,
-            boot_id,
+            place,
             grace: GRACE,
             record: None,
             classes: BTreeMap::new(),
@@ -133,6 +137,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             held: PortSet::default(),
             put_back: None,
             removed: None,
+            renewed: None,
         }
     }
 
@@ -142,7 +147,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         Self { grace: Duration::ZERO, ..self }
     }
 
-    /// Adds what is missing, and removes what is no longer wanted when a removal is due.
+    /// Adds missing ports, and removes unwanted ports when a removal is due.
     ///
     /// # Errors
     /// If a file cannot be read or written. The record and the list then have the state before or after one of the changes.
@@ -184,6 +189,10 @@ impl<L: List, S: Store> Keeper<L, S> {
             }
         }
         self.save(&state, None)?;
+        if is_over(self.renewed, RENEWAL, now) {
+            self.store.renew()?;
+            self.renewed = Some(now);
+        }
         if !is_held && !lost.is_empty() {
             self.put_back = Some(now);
         }
@@ -266,9 +275,12 @@ impl<L: List, S: Store> Keeper<L, S> {
 
     fn see(&mut self) -> Result<Seen, GuardError> {
         let mut bad_record = None;
+        if self.store.hold()? {
+            self.record = None;
+        }
         if self.record.is_none() {
-            self.record = match self.store.load()? {
-                Some(Ok(record)) => Some(record).filter(|it| it.boot_id == self.boot_id),
+            self.record = match self.store.load(&self.place)? {
+                Some(Ok(record)) => Some(record).filter(|it| it.boot_id == self.place.boot_id),
                 Some(Err(why)) => {
                     bad_record = Some(why);
                     None
@@ -284,7 +296,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         let last = record.before.as_ref().map_or(&record.list, |before| &before.list).clone();
         let state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
             Some(unfinished) => self.repair(&list, unfinished)?,
-            None => State { ours: record.ours_in(&list, &self.boot_id), list },
+            None => State { ours: record.ours_in(&list, &self.place.boot_id), list },
         };
         let given_up = record.ours.intersection(&state.list).minus(&state.ours);
         Ok(Seen { state, last, given_up, bad_record })
@@ -311,7 +323,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         }
     }
 
-    /// Records what the next write makes, before the write.
+    /// Records the result of the next write, before the write.
     fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
         self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
@@ -332,7 +344,8 @@ impl<L: List, S: Store> Keeper<L, S> {
     fn save(&mut self, state: &State, before: Option<Before>) -> Result<(), GuardError> {
         let State { list, ours } = state.clone();
         let daemons = self.daemons.keys().copied().collect();
-        let record = Record { boot_id: self.boot_id.clone(), ours, list, daemons, before };
+        let Place { boot_id, netns } = self.place.clone();
+        let record = Record { boot_id, netns, ours, list, daemons, before };
         if self.record.as_ref() != Some(&record) {
             self.store.save(&record)?;
             self.record = Some(record);
@@ -349,7 +362,7 @@ mod tests {
     use crate::plan::tests::{ports, wanted};
     use proptest::prelude::*;
 
-    /// A node: its list, the stored record, and what other programs do at which of the guard's calls.
+    /// A node: its list, the stored record, and the writes of other programs at given calls of the guard.
     #[derive(Debug, Default)]
     struct Node {
         list: PortSet,
@@ -361,6 +374,10 @@ mod tests {
         calls: usize,
         /// Entries beyond the bound at most: another program wrote in the middle of a write of the guard.
         beyond: u32,
+        /// Another guard had the lock since the last run.
+        was_lost: bool,
+        /// The noted successful runs.
+        renewals: u32,
     }
 
     #[derive(Clone, Debug)]
@@ -483,11 +500,20 @@ mod tests {
     }
 
     impl Store for FakeStore {
-        fn load(&mut self) -> Result<Option<Result<Record, String>>, GuardError> {
+        fn hold(&mut self) -> Result<bool, GuardError> {
+            Ok(std::mem::take(&mut self.0.borrow_mut().was_lost))
+        }
+
+        fn renew(&mut self) -> Result<(), GuardError> {
+            self.0.borrow_mut().renewals += 1;
+            Ok(())
+        }
+
+        fn load(&mut self, _: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
             let mut node = self.0.borrow_mut();
             node.call()?;
             let stored = node.stored.clone();
-            // Another program wrote what a killed guard was about to write: nothing shows this.
+            // Another program wrote the same list as a killed guard would have written: nothing shows this.
             if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
                 if unfinished.is_half_of_ours() {
                     node.others = node.others.minus(&unfinished.ours);
@@ -517,7 +543,7 @@ mod tests {
     }
 
     fn keeper(node: &Shared) -> Keeper<FakeList, FakeStore> {
-        Keeper::new(FakeList(node.clone()), FakeStore(node.clone()), "boot".to_owned())
+        Keeper::new(FakeList(node.clone()), FakeStore(node.clone()), Place { boot_id: "boot".to_owned(), netns: 7 })
     }
 
     /// Four ports of twelve may be reserved.
@@ -667,6 +693,30 @@ mod tests {
         let calls = node.borrow().calls;
         keeper.keep(&wanted("1002", ""), BOUND, start).expect("kept");
         assert_eq!(node.borrow().calls, calls + 1, "one read of the list");
+    }
+
+    #[test]
+    fn a_successful_run_is_noted_once_a_minute_and_a_failed_one_is_not() {
+        let (node, start) = (node("7"), Instant::now());
+        let mut keeper = keeper(&node);
+        let mut after = |seconds: u64| {
+            let kept = keeper.keep(&wanted("1002", ""), BOUND, start + Duration::from_secs(seconds));
+            (kept.is_ok(), node.borrow().renewals)
+        };
+        assert_eq!((after(0), after(59), after(60)), ((true, 1), (true, 1), (true, 2)));
+        node.borrow_mut().events.push((0, Event::Kill));
+        assert_eq!((after(200), after(201)), ((false, 2), (true, 3)));
+    }
+
+    #[test]
+    fn the_record_is_read_again_if_another_guard_may_have_written_it() {
+        let (node, start) = (node("7"), Instant::now());
+        let mut first = keeper(&node);
+        first.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        keeper(&node).keep(&wanted("1002,1005", ""), BOUND, start).expect("kept");
+        node.borrow_mut().was_lost = true;
+        let kept = first.keep(&wanted("1002", ""), BOUND, start).expect("kept");
+        assert_eq!((kept.given_up, kept.ours), (ports(""), ports("1002,1005")));
     }
 
     fn some_ports() -> impl Strategy<Value = PortSet> {

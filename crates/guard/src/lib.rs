@@ -33,8 +33,10 @@
 //! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and is ignored. |
 //! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
 //! | A second guard starts with another record. | Each guard treats the entries of the other one as entries of another program. |
-//! | The record cannot be parsed. | All present entries belong to other programs. |
-//! | The record cannot be read. | The guard ends with an error: *not read* is not *empty*. |
+//! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first one writes only after the end of the second one. |
+//! | The record cannot be parsed. | All present entries belong to other programs. The record is kept as `.malformed`. |
+//! | The record cannot be read, or another user can write it. | The guard ends with an error: *not read* is not *empty*. |
+//! | The record is of another network namespace of this boot. | The guard ends with an error: each namespace has its own list. |
 //!
 //! A port that is no longer needed stays for five minutes more ([`GRACE`]), and a port of a daemon until the boot: a daemon
 //! needs its port when it starts again. Input that was not read removes no port that may be in it.
@@ -49,10 +51,10 @@ mod plan;
 mod record;
 mod wanted;
 
-pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE};
+pub use keeper::{EARLY_REMOVAL_PAUSE, GRACE, Keeper, Kept, PUT_BACK_PAUSE, REMOVAL_PAUSE, RENEWAL};
 pub use list::{KernelList, List};
 pub use plan::{Bound, Plan};
-pub use record::{Files, Record, Store, is_held, read_record};
+pub use record::{Files, Place, Record, Store, read_record, unrenewed_for};
 pub use wanted::{Class, Reason, Wanted, hides_ports};
 
 use std::{io, path::PathBuf};
@@ -71,6 +73,11 @@ pub enum GuardError {
     Malformed { path: PathBuf, text: String },
     #[error("cannot read the guard's record {path}: {error}", path = .path.display())]
     ReadRecord { path: PathBuf, error: io::Error },
+    #[error(
+        "the guard's record {path} is of network namespace net:[{its}], and this process is in net:[{own}]; wanted another --state",
+        path = .path.display()
+    )]
+    OtherNamespace { path: PathBuf, its: u64, own: u64 },
     #[error("cannot write the guard's record {path}: {error}", path = .path.display())]
     WriteRecord { path: PathBuf, error: io::Error },
     #[error("another guard runs on this node: it holds {path}", path = .0.display())]

@@ -48,7 +48,7 @@ impl Plan {
     /// `list` is the kernel's list, and `removable` the guard's entries that may be removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
-        // What stays in the list whatever is wanted.
+        // The ports that stay in the list in every case.
         let fixed = list.minus(removable);
         let mut room = bound.most().saturating_sub(fixed.intersection(&range).len());
         let mut in_range: Vec<_> = wanted.ports.iter().filter(|(number, _)| bound.range.contains(**number)).collect();

@@ -3,13 +3,13 @@
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     thread::sleep,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
-use nix::fcntl::OFlag;
+use nix::{fcntl::OFlag, unistd::geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::GuardError;
@@ -18,9 +18,33 @@ use portreeve_facts::PortSet;
 /// The longest record that is read, in bytes: more than a record of all ports.
 const LONGEST: u64 = 16 << 20;
 
-/// A guard that starts tries to take the lock for so many times, with a pause: [`is_held`] has the lock for a moment.
+/// A guard that starts tries to take the lock for so many times, with a pause: [`unrenewed_for`] has the lock for a moment.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The boot and the network namespace of a list: each namespace has a list of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// The inode of the network namespace.
+    pub netns: u64,
+}
+
+impl Place {
+    /// The boot of a node, and the network namespace of this thread.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn below(host_root: &Path) -> Result<Self, GuardError> {
+        let failed = |path: &Path, error| GuardError::Read { path: path.to_owned(), error };
+        let path = host_root.join("proc/sys/kernel/random/boot_id");
+        let id = fs::read_to_string(&path).map_err(|error| failed(&path, error))?;
+        let path = Path::new("/proc/thread-self/ns/net");
+        let netns = fs::metadata(path).map_err(|error| failed(path, error))?.ino();
+        Ok(Self { boot_id: id.trim().to_owned(), netns })
+    }
+}
 
 /// The list of the kernel, and the guard's part of the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +52,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Record {
     /// The kernel's boot id. A record of another boot is ignored.
     pub boot_id: String,
+    /// The inode of the network namespace. A record of another namespace is refused.
+    pub netns: u64,
     /// The entries that the guard added.
     pub ours: PortSet,
     /// The whole list.
@@ -96,11 +122,23 @@ impl Record {
 
 /// Keeps the record.
 pub trait Store {
-    /// The record; nothing if there is none. If it cannot be parsed: why.
+    /// Checks that this guard still is the only writer. Returns whether another guard may have written the record in the meantime.
     ///
     /// # Errors
-    /// If it cannot be read.
-    fn load(&mut self) -> Result<Option<Result<Record, String>>, GuardError>;
+    /// If another guard is the writer now, or nothing shows who is.
+    fn hold(&mut self) -> Result<bool, GuardError>;
+
+    /// The record; nothing if there is none. A record that cannot be parsed is set aside: why, and its new place.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is of another network namespace.
+    fn load(&mut self, place: &Place) -> Result<Option<Result<Record, String>>, GuardError>;
+
+    /// Notes the time of a successful run.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    fn renew(&mut self) -> Result<(), GuardError>;
 
     /// Replaces the record, on the disk too.
     ///
@@ -119,8 +157,8 @@ pub trait Store {
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
-    /// The kernel gives the lock back when the process ends, however it ends.
-    _lock: File,
+    /// The kernel gives the lock back when the process ends, however it ends. The time of the file is that of the last successful run.
+    lock: File,
 }
 
 impl Files {
@@ -129,38 +167,58 @@ impl Files {
     /// # Errors
     /// If another guard has the lock, or the lock cannot be made.
     pub fn lock(path: PathBuf) -> Result<Self, GuardError> {
-        let lock_path = beside(&path, ".lock");
-        let failed = |error| GuardError::Lock { path: lock_path.clone(), error };
-        if let Some(directory) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
-        }
-        let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), &lock_path).map_err(failed)?;
-        for _ in 0..TRIES {
-            match lock.try_lock() {
-                Ok(()) => return Ok(Self { path, _lock: lock }),
-                Err(TryLockError::WouldBlock) => sleep(PAUSE),
-                Err(TryLockError::Error(error)) => return Err(failed(error)),
-            }
-        }
-        Err(GuardError::Locked(lock_path))
+        take(&beside(&path, ".lock")).map(|lock| Self { path, lock })
     }
 }
 
-/// Whether a guard runs: it holds the lock beside its record.
+fn take(path: &Path) -> Result<File, GuardError> {
+    let failed = |error| GuardError::Lock { path: path.to_owned(), error };
+    if let Some(directory) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o755).create(directory).map_err(failed)?;
+    }
+    for _ in 0..TRIES {
+        let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
+        match lock.try_lock() {
+            Ok(()) if is_at(&lock, path).map_err(failed)? => return Ok(lock),
+            // Another program deleted the file: a second guard would lock another file.
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+        }
+    }
+    Err(GuardError::Locked(path.to_owned()))
+}
+
+/// Whether a path still has this open file.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let own = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (own.dev(), own.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// How long ago the guard that holds the lock beside its record had a successful run; nothing if no process holds the lock.
 ///
 /// # Errors
 /// If the lock cannot be read. Only root may read it: a process that can read a lock can hold it.
-pub fn is_held(record: &Path) -> Result<bool, GuardError> {
+pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     let lock_path = beside(record, ".lock");
-    let tried = match open(OpenOptions::new().read(true), &lock_path) {
-        Ok(lock) => lock.try_lock_shared(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        Err(error) => Err(TryLockError::Error(error)),
+    let failed = |error| GuardError::Lock { path: lock_path.clone(), error };
+    let lock = match open(OpenOptions::new().read(true), &lock_path) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
     };
-    match tried {
-        Ok(()) => Ok(false),
-        Err(TryLockError::WouldBlock) => Ok(true),
-        Err(TryLockError::Error(error)) => Err(GuardError::Lock { path: lock_path, error }),
+    match lock.try_lock_shared() {
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => {
+            let renewed = lock.metadata().and_then(|it| it.modified()).map_err(failed)?;
+            // The clock may have been set back.
+            Ok(Some(SystemTime::now().duration_since(renewed).unwrap_or_default()))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
     }
 }
 
@@ -171,19 +229,31 @@ fn beside(path: &Path, ending: &str) -> PathBuf {
     name.into()
 }
 
-/// Opens a regular file: it follows no symbolic link, and waits for no writer of a pipe.
+/// Opens a regular file that no other user can have written: it follows no symbolic link, and waits for no writer of a pipe.
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path)?;
-    let is_file = file.metadata()?.is_file();
-    if is_file { Ok(file) } else { Err(io::Error::other("wanted a regular file")) }
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other("wanted a regular file"));
+    }
+    distrust(found.uid(), found.mode(), geteuid().as_raw()).map_or(Ok(file), |why| Err(io::Error::other(why)))
+}
+
+/// Why a file with this owner and mode can have the words of another user, if it can.
+fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
+    let (is_trusted, mode) = ((owner == 0 || owner == own) && mode & 0o022 == 0, mode & 0o777);
+    let whose = if own == 0 { "root".to_owned() } else { format!("root or user {own}") };
+    (!is_trusted).then(|| {
+        format!("it belongs to user {owner} and has mode {mode:03o}; wanted a file that only {whose} can write")
+    })
 }
 
 /// Reads a record; nothing if there is no file. If it cannot be parsed: why.
 ///
 /// # Errors
-/// If it cannot be read.
-pub fn read_record(path: &Path) -> Result<Option<Result<Record, String>>, GuardError> {
+/// If it cannot be read, or is of another network namespace.
+pub fn read_record(path: &Path, place: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
     let failed = |error| GuardError::ReadRecord { path: path.to_owned(), error };
     let file = match open(OpenOptions::new().read(true), path) {
         Ok(file) => file,
@@ -192,12 +262,39 @@ pub fn read_record(path: &Path) -> Result<Option<Result<Record, String>>, GuardE
     };
     let mut bytes = Vec::new();
     file.take(LONGEST).read_to_end(&mut bytes).map_err(failed)?;
-    Ok(Some(serde_json::from_slice(&bytes).map_err(|error| error.to_string())))
+    match serde_json::from_slice::<Record>(&bytes) {
+        Ok(record) if record.boot_id == place.boot_id && record.netns != place.netns => {
+            Err(GuardError::OtherNamespace { path: path.to_owned(), its: record.netns, own: place.netns })
+        }
+        Ok(record) => Ok(Some(Ok(record))),
+        Err(error) => Ok(Some(Err(error.to_string()))),
+    }
 }
 
 impl Store for Files {
-    fn load(&mut self) -> Result<Option<Result<Record, String>>, GuardError> {
-        read_record(&self.path)
+    fn hold(&mut self) -> Result<bool, GuardError> {
+        let lock_path = beside(&self.path, ".lock");
+        let is_held = is_at(&self.lock, &lock_path);
+        let is_held = is_held.map_err(|error| GuardError::Lock { path: lock_path.clone(), error })?;
+        if !is_held {
+            self.lock = take(&lock_path)?;
+        }
+        Ok(!is_held)
+    }
+
+    fn load(&mut self, place: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
+        let read = read_record(&self.path, place)?;
+        let Some(Err(why)) = read else { return Ok(read) };
+        let aside = beside(&self.path, ".malformed");
+        match fs::rename(&self.path, &aside) {
+            Ok(()) => Ok(Some(Err(format!("{why}; it is now {}", aside.display())))),
+            Err(error) => Err(GuardError::WriteRecord { path: aside, error }),
+        }
+    }
+
+    fn renew(&mut self) -> Result<(), GuardError> {
+        let renewed = self.lock.set_modified(SystemTime::now());
+        renewed.map_err(|error| GuardError::Lock { path: beside(&self.path, ".lock"), error })
     }
 
     fn save(&mut self, record: &Record) -> Result<(), GuardError> {
@@ -226,6 +323,8 @@ impl Store for Files {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
     use crate::plan::tests::ports;
 
@@ -264,14 +363,14 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("guard.lock");
         let mut files = Files::lock(path.clone()).expect("a lock beside the record");
-        assert_eq!(files.load().expect("read"), None, "the lock is not the record");
+        assert_eq!(files.load(&Place::default()).expect("read"), None, "the lock is not the record");
         let other = directory.path().join("other");
         fs::write(&other, "x").expect("written");
         std::os::unix::fs::symlink(&other, directory.path().join("guard.lock.new")).expect("a link");
         assert!(matches!(files.save(&Record::default()), Err(GuardError::WriteRecord { .. })));
         assert_eq!(fs::read_to_string(&other).expect("read"), "x");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
-        assert!(matches!(files.load(), Err(GuardError::ReadRecord { .. })));
+        assert!(matches!(files.load(&Place::default()), Err(GuardError::ReadRecord { .. })));
     }
 
     #[test]
@@ -280,28 +379,99 @@ mod tests {
         let path = directory.path().join("run/portreeve/guard.json");
         let mut files = Files::lock(path.clone()).expect("a lock");
         assert!(matches!(Files::lock(path.clone()), Err(GuardError::Locked(_))));
-        assert!(is_held(&path).expect("read"));
-        assert_eq!(files.load().expect("read"), None);
+        assert!(unrenewed_for(&path).expect("read").is_some());
+        assert_eq!(files.load(&Place::default()).expect("read"), None);
         let record = Record { boot_id: "b".to_owned(), ours: ports("1-2"), list: ports("1-2,9"), ..Record::default() };
         files.save(&record).expect("written");
-        assert_eq!(files.load().expect("read"), Some(Ok(record)));
+        assert_eq!(files.load(&Place::default()).expect("read"), Some(Ok(record)));
         std::fs::write(&path, "{\"bootId\": 7").expect("written");
-        assert!(matches!(files.load(), Ok(Some(Err(_)))), "malformed is neither absent nor an error");
+        let Ok(Some(Err(why))) = files.load(&Place::default()) else {
+            panic!("malformed is neither absent nor an error")
+        };
+        let aside = directory.path().join("run/portreeve/guard.json.malformed");
+        assert!(why.ends_with(&format!("; it is now {}", aside.display())), "{why}");
+        assert_eq!(fs::read_to_string(aside).expect("kept"), "{\"bootId\": 7");
         files.clear().expect("removed");
         files.clear().expect("it is gone already");
-        assert_eq!(files.load().expect("read"), None);
+        assert_eq!(files.load(&Place::default()).expect("read"), None);
         std::fs::create_dir(&path).expect("a directory");
-        assert!(matches!(files.load(), Err(GuardError::ReadRecord { .. })), "not read is not absent");
+        assert!(matches!(files.load(&Place::default()), Err(GuardError::ReadRecord { .. })), "not read is not absent");
         drop(files);
-        assert!(!is_held(&path).expect("read"));
+        assert_eq!(unrenewed_for(&path).expect("read"), None);
         Files::lock(path).expect("the lock is free again");
+    }
+
+    #[test]
+    fn a_file_that_another_user_can_write_is_no_record_and_no_lock() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        let mut files = Files::lock(path.clone()).expect("a lock");
+        files.save(&Record::default()).expect("written");
+        let allow = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        allow(&path, 0o646);
+        let error = read_record(&path, &Place::default()).expect_err("refused").to_string();
+        assert!(error.contains("guard.json: it belongs to user ") && error.contains("has mode 646; wanted"), "{error}");
+        drop(files);
+        allow(&beside(&path, ".lock"), 0o620);
+        assert!(matches!(unrenewed_for(&path), Err(GuardError::Lock { .. })));
+        assert!(matches!(Files::lock(path), Err(GuardError::Lock { .. })));
+
+        assert_eq!((distrust(0, 0o100_644, 7), distrust(7, 0o100_600, 7)), (None, None));
+        let why = distrust(7, 0o100_644, 0).unwrap_or_default();
+        assert_eq!(why, "it belongs to user 7 and has mode 644; wanted a file that only root can write");
+        let why = distrust(7, 0o100_644, 8).unwrap_or_default();
+        assert!(why.ends_with("only root or user 8 can write"), "{why}");
+    }
+
+    #[test]
+    fn a_lock_whose_file_was_deleted_is_taken_again_or_belongs_to_the_next_guard() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        let mut first = Files::lock(path.clone()).expect("a lock");
+        assert!(!first.hold().expect("it has the lock"));
+        let delete = || fs::remove_file(beside(&path, ".lock")).expect("removed");
+        delete();
+        assert!(first.hold().expect("taken again"), "another guard may have written in the meantime");
+        assert!(matches!(Files::lock(path.clone()), Err(GuardError::Locked(_))));
+        delete();
+        let mut second = Files::lock(path.clone()).expect("nothing shows the first one");
+        assert!(matches!(first.hold(), Err(GuardError::Locked(_))), "one of them writes");
+        assert!(!second.hold().expect("it has the lock"));
+    }
+
+    #[test]
+    fn the_lock_shows_when_its_guard_had_a_successful_run() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        let mut files = Files::lock(path.clone()).expect("a lock");
+        let hour = Duration::from_secs(3600);
+        files.lock.set_modified(SystemTime::now() - hour).expect("ours");
+        assert!(unrenewed_for(&path).expect("read").is_some_and(|age| age >= hour));
+        files.renew().expect("written");
+        assert!(unrenewed_for(&path).expect("read").is_some_and(|age| age < hour));
+        files.lock.set_modified(SystemTime::now() + hour).expect("ours");
+        assert_eq!(unrenewed_for(&path).expect("read"), Some(Duration::ZERO), "the clock was set back");
+    }
+
+    #[test]
+    fn a_record_of_another_network_namespace_is_refused_and_one_of_another_boot_is_not() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("guard.json");
+        let mut files = Files::lock(path).expect("a lock");
+        let of = |boot_id: &str, netns| Place { boot_id: boot_id.to_owned(), netns };
+        let record = Record { boot_id: "b".to_owned(), netns: 7, ..Record::default() };
+        files.save(&record).expect("written");
+        assert_eq!(files.load(&of("b", 7)).expect("read"), Some(Ok(record.clone())));
+        assert_eq!(files.load(&of("c", 8)).expect("read"), Some(Ok(record)), "the boot made new namespaces");
+        let error = files.load(&of("b", 8)).expect_err("refused").to_string();
+        assert!(error.contains("network namespace net:[7]") && error.contains("net:[8]"), "{error}");
     }
 
     #[test]
     fn a_guard_that_starts_while_somebody_asks_whether_one_runs_gets_the_lock() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("guard.json");
-        assert!(!is_held(&path).expect("there is no lock"));
+        assert_eq!(unrenewed_for(&path).expect("there is no lock"), None);
         drop(Files::lock(path.clone()).expect("a lock"));
         let asking = File::open(beside(&path, ".lock")).expect("the lock");
         asking.try_lock_shared().expect("it is free");
@@ -313,6 +483,6 @@ mod tests {
         asking.join().expect("it ends");
         fs::remove_file(beside(&path, ".lock")).expect("removed");
         fs::create_dir(beside(&path, ".lock")).expect("a directory");
-        assert!(matches!(is_held(&path), Err(GuardError::Lock { .. })), "not read is not absent");
+        assert!(matches!(unrenewed_for(&path), Err(GuardError::Lock { .. })), "not read is not absent");
     }
 }

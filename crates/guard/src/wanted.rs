@@ -93,8 +93,8 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        // All of them, not only those with a socket: a runtime that holds a hostPort with a socket binds it at the start of
-        // the pod, and the port must be free then.
+        // All hostPorts, not only those with a socket. A runtime that holds a hostPort with a socket binds the port at the
+        // start of the pod, so the port must be free then.
         match round.host_ports() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))

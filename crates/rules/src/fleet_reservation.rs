@@ -2,7 +2,7 @@
 //!
 //! A write of `ip_local_reserved_ports` replaces the whole list. So the list for all nodes has every port that any node reserves.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use super::{
     Limits,
@@ -17,10 +17,21 @@ use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snaps
 /// The guard of a node, `portreeve guard`, as far as its record and its lock show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGuard {
-    /// Whether it runs: then it reserves the NodePort of a new Service within moments.
-    pub runs: bool,
+    /// Whether it runs.
+    pub run: GuardRun,
     /// The ports that it reserved since the boot.
     pub ports: PortSet,
+}
+
+/// Whether a guard runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardRun {
+    /// It reserves the NodePort of a new Service within moments.
+    Runs,
+    /// It has its lock, and had no successful run for so long.
+    Stuck(Duration),
+    /// No process has its lock.
+    Ended,
 }
 
 /// The ports that one node reserves, and the ports that it should reserve.
@@ -79,7 +90,8 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
-        let is_guarded = guard.as_ref().is_some_and(|guard| guard.runs) && matches!(services, Ok(Some(_)));
+        let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
+        let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
         let mut its = Self {
             node: snapshot.node_name().to_owned(),
@@ -293,8 +305,8 @@ mod tests {
             });
             edge.service("old", |it| it.node_port(40080))
         };
-        let lacks = |world: &Snapshot, runs: bool| {
-            let guard = NodeGuard { runs, ports: ports("30080,30999") };
+        let lacks = |world: &Snapshot, run| {
+            let guard = NodeGuard { run, ports: ports("30080,30999") };
             let fleet =
                 FleetReservation { nodes: vec![NodeReservation::of(world, Some(guard)).expect("all was read")] };
             let list = fleet.list().expect("a list");
@@ -302,18 +314,22 @@ mod tests {
             (fleet.nodes[0].lacks(&list).to_string(), fleet.nodes[0].left_exposed(&list).len())
         };
         let all = "10249-10250,10256,30080,30999-31000,40080";
-        assert_eq!(lacks(&world(all), true), (String::new(), 0));
-        assert_eq!(lacks(&world("10249-10250,30999"), true), ("10256,30080,31000,40080".to_owned(), 0));
-        assert_eq!(lacks(&world(all), false).0, "30000-30079,30081-30998,31001-32767", "nobody follows new Services");
-        assert_eq!(lacks(&world("10249-10250,10256,30000-32767"), false).0, "40080", "a Service outside of the range");
+        let (runs, stuck) = (GuardRun::Runs, GuardRun::Stuck(Duration::from_secs(600)));
+        assert_eq!(lacks(&world(all), runs), (String::new(), 0));
+        assert_eq!(lacks(&world("10249-10250,30999"), runs), ("10256,30080,31000,40080".to_owned(), 0));
+        let no_guard = "10249-10250,10256,30000-32767";
+        for run in [stuck, GuardRun::Ended] {
+            assert_eq!(lacks(&world(all), run).0, "30000-30079,30081-30998,31001-32767", "nobody follows new Services");
+            assert_eq!(lacks(&world(no_guard), run).0, "40080", "a Service outside of the range");
+        }
         // Without Services it is not known which NodePorts they have.
         for why in [Why::NotRequested, Why::Unreachable] {
             let mut unread = world(all);
             unread.cluster.services = gap(Source::Services, why);
-            assert_eq!(lacks(&unread, true).0, "30000-30079,30081-30998,31001-32767", "{why:?}");
+            assert_eq!(lacks(&unread, runs).0, "30000-30079,30081-30998,31001-32767", "{why:?}");
         }
         let malformed = world(all).rejects(Source::Services);
-        let guard = NodeGuard { runs: true, ports: PortSet::default() };
+        let guard = NodeGuard { run: runs, ports: PortSet::default() };
         let unread = |guard| NodeReservation::of(&malformed, guard).expect("all was read").unread.map(|it| it.source);
         assert_eq!((unread(Some(guard)), unread(None)), (Some(Source::Services), None), "it may have a NodePort");
     }

@@ -80,7 +80,7 @@ use std::{
 };
 
 pub use endpoints_needed::endpoints_needed;
-pub use fleet_reservation::{FleetReservation, NodeGuard, NodeReservation, ReservedList};
+pub use fleet_reservation::{FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList};
 pub use free_ports::{FreePorts, Hidden, free_port};
 pub use limits::Limits;
 pub use node_ports::ASSUMED_RANGE;

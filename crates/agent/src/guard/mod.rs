@@ -17,7 +17,7 @@ pub use portreeve_bind_hook::Mode as BindMode;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    fmt,
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -53,10 +53,11 @@ use portreeve_facts::{
     Why, text,
 };
 use portreeve_guard::{
-    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Plan, Reason, Wanted, is_held, read_record,
+    Bound, Class, Files, GuardError, Keeper, Kept, KernelList, List as _, Place, Plan, RENEWAL, Reason, Record, Wanted,
+    read_record, unrenewed_for,
 };
 use portreeve_kernel::{Host, Known, thread_cpu_time};
-use portreeve_rules::{Limits, NodeGuard};
+use portreeve_rules::{GuardRun, Limits, NodeGuard};
 
 /// From one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
@@ -132,21 +133,23 @@ impl GuardConfig {
     /// If another guard runs, or the files cannot be made.
     pub fn keeper(&self) -> Result<NodeKeeper, GuardError> {
         let files = Files::lock(self.record.clone())?;
-        Ok(Keeper::new(KernelList::below(&self.sysctls), files, boot_id(&self.host_root)?))
+        Ok(Keeper::new(KernelList::below(&self.sysctls), files, Place::below(&self.host_root)?))
     }
 
-    /// The change that a run would make now. It takes no lock: a guard may run.
+    /// The change that a run would make now, and why the record is malformed if it is. It takes no lock: a guard may run.
     ///
     /// # Errors
     /// If the list or the record cannot be read.
-    pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<Plan, GuardError> {
+    pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<(Plan, Option<String>), GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
+        let place = Place::below(&self.host_root)?;
         // Without a record, or with a malformed one, no entry is treated as the guard's.
-        let id = boot_id(&self.host_root)?;
-        let record = read_record(&self.record)?.and_then(Result::ok).filter(|record| record.boot_id == id);
-        let record = record.unwrap_or_default();
+        let (record, bad_record) = match read_record(&self.record, &place)?.transpose() {
+            Ok(record) => (record.filter(|record| record.boot_id == place.boot_id).unwrap_or_default(), None),
+            Err(why) => (Record::default(), Some(why)),
+        };
         let wanted = wanted.clone().with_daemons(&record.daemons);
-        Ok(Plan::preview(&wanted, bound, &list, &record.ours_in(&list, &id)))
+        Ok((Plan::preview(&wanted, bound, &list, &record.ours_in(&list, &place.boot_id)), bad_record))
     }
 
     /// Reads the cluster and the node once.
@@ -187,11 +190,8 @@ impl GuardConfig {
     }
 }
 
-fn boot_id(host_root: &Path) -> Result<String, GuardError> {
-    let path = host_root.join("proc/sys/kernel/random/boot_id");
-    let id = fs::read_to_string(&path).map_err(|error| GuardError::Read { path, error })?;
-    Ok(id.trim().to_owned())
-}
+/// A guard that had no successful run for so long is stuck.
+const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 
 /// The guard with this record on this node, and what it reserved in this boot; nothing if there is no record. If the record cannot
 /// be parsed: why.
@@ -199,10 +199,15 @@ fn boot_id(host_root: &Path) -> Result<String, GuardError> {
 /// # Errors
 /// If the record, its lock or the list cannot be read.
 pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, GuardError> {
-    let Some(read) = read_record(record)? else { return Ok(None) };
+    let place = Place::below(Path::new("/"))?;
+    let Some(read) = read_record(record, &place)? else { return Ok(None) };
     let list = KernelList::below(Path::new("/proc/sys/net")).read()?;
-    let (id, runs) = (boot_id(Path::new("/"))?, is_held(record)?);
-    Ok(Some(read.map(|record| NodeGuard { runs, ports: record.ours_in(&list, &id) })))
+    let run = match unrenewed_for(record)? {
+        None => GuardRun::Ended,
+        Some(age) if age > STUCK => GuardRun::Stuck(age),
+        Some(_) => GuardRun::Runs,
+    };
+    Ok(Some(read.map(|record| NodeGuard { run, ports: record.ours_in(&list, &place.boot_id) })))
 }
 
 /// The facts that the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.

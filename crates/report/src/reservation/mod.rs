@@ -25,7 +25,7 @@ use super::{
 use portreeve_facts::{Gap, PortRange, PortSet, RangeSource};
 use portreeve_rules::{
     findings::Severity,
-    {FleetReservation, NodeGuard, NodeReservation, ReservedList},
+    {FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList},
 };
 
 /// The ports that nodes reserve, and the unknown nodes.
@@ -98,7 +98,7 @@ struct KnownEntry {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct GuardEntry {
-    /// Whether a guard runs.
+    /// Whether a guard runs. False if it holds its lock and had no successful run for three minutes.
     running: bool,
     /// The ports that the guard reserved since the boot.
     reserved: Vec<PortRange>,
@@ -129,7 +129,10 @@ pub fn write_reservation_json(
             ip_local_reserved_ports: ranges(&it.reserved),
             not_reserved: ranges(&it.lacks(report.list)),
             chance_per_connection: it.chance(),
-            guard: it.guard.as_ref().map(|it| GuardEntry { running: it.runs, reserved: ranges(&it.ports) }),
+            guard: it.guard.as_ref().map(|NodeGuard { run, ports }| GuardEntry {
+                running: *run == GuardRun::Runs,
+                reserved: ranges(ports),
+            }),
         }),
         unknown: it.unread.as_ref().map(Unknown::of).into_iter().collect(),
     };
@@ -214,8 +217,14 @@ impl<'a> ReservationReport<'a> {
             ("ip_local_reserved_ports", node.reserved_in_words()),
             ("NodePort range", tidy(&node.range_in_words())),
         ];
-        if let Some(NodeGuard { runs, ports }) = &node.guard {
-            let state = if *runs { "runs" } else { "does not run" };
+        if let Some(NodeGuard { run, ports }) = &node.guard {
+            let state = match run {
+                GuardRun::Runs => "runs".to_owned(),
+                GuardRun::Stuck(age) => {
+                    format!("holds its lock but has had no successful run for {} minutes", age.as_secs() / 60)
+                }
+                GuardRun::Ended => "does not run".to_owned(),
+            };
             values.push(("guard", format!("{state}; it reserved {} of the reserved ports", ports.len())));
         }
         if !node.lacks(self.list).is_empty() {
