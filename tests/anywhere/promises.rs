@@ -11,6 +11,8 @@ use std::{
 
 use crate::permissions::{ACCESS, REVIEWS};
 
+/// The one file that opens netlink sockets.
+const OPENS: &str = "crates/kernel/src/netlink/socket.rs";
 /// The words for *no promise*, and the words that must stand with them.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
 /// The attackers in the tables of the threat model.
@@ -159,11 +161,42 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 /// WireGuard answers over generic netlink, with the private key of a device beside its port.
 #[test]
 fn no_source_queries_wireguard() {
-    let sources = sources(&["src", "crates"]);
-    assert!(sources.iter().any(|(_, text)| text.contains("NETLINK_ROUTE")), "protocols of netlink are named so");
-    for (path, text) in &sources {
-        assert!(!text.contains("NETLINK_GENERIC"), "{}", path.display());
+    // Names of generic netlink, of crates that speak it, and of ways to open a netlink socket of any family.
+    const NAMES: [&str; 7] = [
+        "netlinkgeneric",
+        "genetlink",
+        "netlinkpacketgeneric",
+        "wireguardcontrol",
+        "afnetlink",
+        "addressfamily::netlink",
+        "netlinksys",
+    ];
+    let finds = |text: &str| {
+        let text = text.replace(['_', '-'], "").to_ascii_lowercase();
+        NAMES.into_iter().filter(|name| text.contains(name)).collect::<Vec<_>>()
+    };
+    for query in [
+        "netlink_sys::protocols::NETLINK_GENERIC",
+        "SockProtocol::NetlinkGeneric",
+        "use genetlink::new_connection;",
+        "libc::socket(libc::AF_NETLINK, 3, 16)",
+        "socket(AddressFamily::Netlink, SockType::Raw, flags, None)",
+        "netlink_sys::Socket::new(16)",
+        "netlink_packet_generic::GenlMessage",
+        "wireguard_control::Device::get",
+    ] {
+        assert!(!finds(query).is_empty(), "{query}");
     }
+    let found = sources(&["src", "crates"]).into_iter().filter_map(|(path, text)| {
+        let found = finds(&text);
+        (!found.is_empty()).then_some((path, text, found))
+    });
+    let [(path, text, found)] = &found.collect::<Vec<_>>()[..] else { panic!("not one file opens netlink sockets") };
+    assert_eq!((path.strip_prefix(root()), &found[..]), (Ok(Path::new(OPENS)), &["netlinksys"][..]));
+    // Each socket has one of the imported families.
+    let opened = text.split("Socket::new(").skip(1).filter_map(|rest| rest.lines().next());
+    assert_eq!(opened.collect::<Vec<_>>(), ["match family {", "NETLINK_ROUTE)?;"]);
+    assert!(text.contains("protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG},"), "{text}");
 }
 
 #[test]

@@ -193,6 +193,7 @@ fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() 
         let contested: PortSet = contested.parse().expect("ports");
         let clients = live().clients(&contested, &listeners()).expect("clients");
         let told = live().walk_again(clients, &contested, &listeners(), lists_bound).expect("clients");
+        assert_eq!(told.bound_unlisted, !lists_bound);
         (told.servers, told.sockets.iter().map(|it| (it.local_port, it.state)).collect::<Vec<_>>())
     };
     let connected = (30081, State::Established);
@@ -203,6 +204,9 @@ fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() 
     );
     assert_eq!(scan("30081-30082", false), (vec![], vec![connected]), "an older kernel");
     assert_eq!(scan("30083", true), (vec![], vec![]), "another port");
+    let text = Sockets::recorded(Path::new("/proc/thread-self/net"));
+    let of_text = text.walk_again(Clients::default(), &"30082".parse().expect("a port"), &[], true);
+    assert!(of_text.expect("clients").bound_unlisted, "the text tables have no such socket");
     let _other = connection("127.0.0.1:30085", to);
     let _accepted = server.accept().expect("a connection");
     assert_eq!(scan("30081", true), (vec![to], vec![connected]));

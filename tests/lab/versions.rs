@@ -271,7 +271,10 @@ fn the_old_chart_has_the_files_of_its_commit() {
     let ours = "tests/lab/chart-before";
     let git = |arguments: &[&str]| {
         let output = Command::new("git").args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();
-        String::from_utf8(output.expect("git is installed").stdout).expect("UTF-8")
+        let output = output.expect("git is installed");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "git {}: {}: {error}", arguments.join(" "), output.status);
+        String::from_utf8(output.stdout).expect("UTF-8")
     };
     let listed = git(&["ls-files", ours]);
     assert!(listed.lines().count() > 10, "{listed}");

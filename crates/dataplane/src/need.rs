@@ -195,21 +195,32 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// The assumption about a TCP port on which no process listens, if an absent server needs the port: before Linux 6.8 the kernel
-    /// does not list sockets that are bound and do not listen.
+    /// The assumption about a TCP port on which no process listens, if an absent server needs the port: not every scan lists the
+    /// sockets that are bound and do not listen.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
-        let (at, release) = ((protocol, number), &self.now.kernel.release);
+        let at = (protocol, number);
         let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
         let is_needed = || self.needs().known().at(at).iter().any(is_absent);
-        let is_assumed = protocol == Protocol::Tcp
-            && !lists_bound(release)
-            && self.listeners().is_ok_and(|all| all.at(at).is_empty())
-            && is_needed();
-        is_assumed.then(|| {
-            format!(
-                "no socket is bound to {number}/{protocol} without listening; Linux lists such sockets since 6.8, and this node has {release}"
-            )
-        })
+        let is_assumed =
+            protocol == Protocol::Tcp && self.listeners().is_ok_and(|all| all.at(at).is_empty()) && is_needed();
+        let why = self.bound_unlisted().filter(|_| is_assumed)?;
+        Some(format!("no socket is bound to {number}/{protocol} without listening; {why}"))
+    }
+
+    /// Why the scan may lack sockets that are bound and do not listen.
+    fn bound_unlisted(&self) -> Option<String> {
+        let kernel = &self.now.kernel;
+        match kernel.clients.get() {
+            _ if !lists_bound(&kernel.release) => {
+                Some(format!("Linux lists such sockets since 6.8, and this node has {}", kernel.release))
+            }
+            Err(gap) => Some(format!("such sockets were not read: {}", gap.detail)),
+            Ok(clients) if clients.passed_over => {
+                Some("the scan did not search such sockets, because the node has many connections".to_owned())
+            }
+            Ok(clients) if clients.bound_unlisted => Some("the scan could not list all such sockets".to_owned()),
+            Ok(_) => None,
+        }
     }
 }
 

@@ -312,6 +312,10 @@ pub struct Clients {
     /// bound by number, a scan would have to walk over all connections of a host with many.
     #[serde(default)]
     pub passed_over: bool,
+    /// Whether sockets that are bound and neither listen nor connect may be missing: the kernel's text tables have none, and of many
+    /// only 64 are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bound_unlisted: bool,
 }
 
 /// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect: since Linux 6.8.

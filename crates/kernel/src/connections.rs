@@ -6,7 +6,7 @@ use std::{collections::HashSet, net::SocketAddr};
 use super::{
     ephemeral::{Counted, Counting, Tally},
     record::{Accepting, Record, SocketRequest, States, in_order},
-    sockets::Sockets,
+    sockets::{ReadFrom, Sockets},
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
@@ -158,15 +158,18 @@ impl Sockets {
             clients.servers = servers.into_iter().collect();
             clients.servers.sort_unstable();
         }
+        clients.bound_unlisted = !lists_bound;
         if lists_bound && !free.is_empty() {
             let bound = |bound: &mut Vec<Record>, record: &Record| {
-                if bound.len() < BOUND {
+                if bound.len() <= BOUND {
                     bound.push(*record);
                 }
             };
             let (source, protocol, states) = (Source::Clients, Protocol::Tcp, States::BOUND);
             let request = SocketRequest { source, protocol, states, ports: Some(&free), peers: None };
-            let (bound, _) = self.walk(&request, Vec::new(), bound)?;
+            let (mut bound, read_from) = self.walk(&request, Vec::new(), bound)?;
+            clients.bound_unlisted = read_from == ReadFrom::Text || bound.len() > BOUND;
+            bound.truncate(BOUND);
             clients.sockets.extend(in_order(bound));
         }
         Ok(clients)

@@ -160,9 +160,12 @@ impl<'r, 'a> Absent<'r, 'a> {
     fn both_readings(&self, sockets: &[&Socket]) -> Gap {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
+        // A socket that the scan does not list may have the port too.
+        let assumed = self.round.assumed_unbound(self.place);
+        let assumed = assumed.map(|assumed| format!(", assumed that {assumed}")).unwrap_or_default();
         let detail = format!(
             "{owner} has a connection on port {port}/{protocol}: if this node opened the connection, {} cannot listen; if an old server \
-             accepted the connection and has ended, the port is free",
+             accepted the connection and has ended, the port is free{assumed}",
             self.whose
         );
         Gap::new(Source::Clients, Why::Ambiguous, detail)

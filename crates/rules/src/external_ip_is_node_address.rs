@@ -11,7 +11,7 @@ use super::{
     ephemeral::EphemeralPorts,
     external_address_claimed_twice::typed_in,
     ids,
-    node_addresses::{is_main, is_on_link, kind_in_words, nodes_by_address, stands_alone},
+    node_addresses::{OnLinks, is_main, kind_in_words, nodes_by_address},
     node_ports::if_served,
     remedies::{keep_external_ips_out, move_off, release_all, release_to},
     socket_needs::{Ports, SocketNeed},
@@ -53,14 +53,19 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         services.into_iter().map(|subject| Judgement::of(subject, Verdict::Unknown(gap.clone())))
     });
     let unread: Vec<_> = unread.collect();
+    let on_links = OnLinks::of(snapshot);
     let claims: Vec<_> = all()
         .map(|claim| (claim, owners.get(&claim.ip).map_or(&[][..], Vec::as_slice)))
-        .filter(|(claim, owners)| !owners.is_empty() || is_on_link(snapshot, claim.ip))
+        .filter(|(claim, owners)| !owners.is_empty() || on_links.have(claim.ip))
         .collect();
     if claims.is_empty() {
         return Ok(unread);
     }
-    let claims = most_of_each_service(snapshot, claims);
+    let claims = most_of_each_service(&on_links, claims);
+    let mut by_service: HashMap<*const Service, Vec<&ExternalAddress<'_>>> = HashMap::new();
+    for (claim, _) in &claims {
+        by_service.entry(std::ptr::from_ref(claim.service)).or_default().push(claim);
+    }
     let here = Here {
         round,
         snapshot,
@@ -72,9 +77,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         own: snapshot.own_node().map(|node| node.name.as_str()),
         listeners: round.listeners(),
         ephemeral: EphemeralPorts::of(snapshot),
-        claims: claims.iter().map(|(claim, _)| *claim).collect(),
+        on_links,
+        releases: by_service.into_iter().map(|(service, claims)| (service, releases(claims))).collect(),
     };
-    Ok(claims.into_iter().flat_map(|(claim, owners)| here.judge(&claim, owners)).chain(unread).collect())
+    Ok(claims.iter().flat_map(|(claim, owners)| here.judge(claim, owners)).chain(unread).collect())
 }
 
 /// The facts with which every claim is compared.
@@ -90,8 +96,9 @@ struct Here<'r, 'a> {
     own: Option<&'a str>,
     listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
-    /// Every claim on an address of a Node.
-    claims: Vec<ExternalAddress<'a>>,
+    on_links: OnLinks<'a>,
+    /// The steps that remove all Node addresses from each Service, because the problems of one Service are reported as one.
+    releases: HashMap<*const Service, Vec<Step>>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
@@ -326,7 +333,7 @@ impl Here<'_, '_> {
             port.port,
             port.protocol,
         );
-        let beside = owners.is_empty() && socket.local.is_unspecified() && stands_alone(self.snapshot, claim.ip);
+        let beside = owners.is_empty() && socket.local.is_unspecified() && self.on_links.stands_alone(claim.ip);
         let worst = if affected.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
         let severity = if beside { Severity::Info } else { worst };
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
@@ -368,18 +375,14 @@ impl Here<'_, '_> {
             .value("owner", owner)
             .value("held on this node", held)
             .value("proxy mode", mode_in_words(&self.mode))
-            .remedy(self.release_all(claim.service))
+            .remedy(self.releases.get(&std::ptr::from_ref(claim.service)).cloned().unwrap_or_default())
     }
+}
 
-    /// Removes all Node addresses from a Service, because the problems of one Service are reported as one.
-    fn release_all(&self, service: &Service) -> Remedy {
-        let claims = || self.claims.iter().filter(|it| std::ptr::eq(it.service, service));
-        let mut steps = release_all(claims().collect());
-        if claims().any(|it| matches!(it.field, Field::ExternalIps(_))) {
-            steps.push(keep_external_ips_out());
-        }
-        steps.into()
-    }
+/// Removes these addresses from their Service.
+fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
+    let keeps_out = claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))).then(keep_external_ips_out);
+    release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
 /// Every node knows the addresses in Node objects. If an address is on a link but in no Node object, only this node knows the address.
@@ -391,9 +394,9 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
 /// at most this number of addresses of other Nodes is judged, InternalIPs first. All addresses together are one
 /// finding, which is as severe as the worst address. Every address of this node is judged, because a process may listen
 /// there.
-fn most_of_each_service<'a, 'b>(snapshot: &Snapshot, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
+fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
-    let mut claims: Vec<_> = claims.into_iter().map(|owned| (is_on_link(snapshot, owned.0.ip), owned)).collect();
+    let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();
     claims.sort_by_key(|(is_here, (_, owners))| (!is_here, !is_internal(owners)));
     let mut reported: HashMap<*const Service, usize> = HashMap::new();
     claims.retain(|(is_here, (claim, _))| {

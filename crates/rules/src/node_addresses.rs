@@ -26,20 +26,33 @@ pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
     by_address
 }
 
-/// Whether a link of this node has an address, except the link on which an ipvs proxy keeps Service addresses.
-pub(super) fn is_on_link(snapshot: &Snapshot, ip: IpAddr) -> bool {
-    on_links(snapshot, ip).any(|it| !it.is_ipvs())
-}
+/// The addresses on the links of this node.
+pub(super) struct OnLinks<'a>(HashMap<IpAddr, Vec<&'a Address>>);
 
-/// Whether an address that is in no Node's status was added beside the node's own addresses: its prefix has full length.
-pub(super) fn stands_alone(snapshot: &Snapshot, ip: IpAddr) -> bool {
-    on_links(snapshot, ip).all(Address::is_alone)
-}
+impl<'a> OnLinks<'a> {
+    /// The addresses of a snapshot; none if they were not read.
+    pub(super) fn of(snapshot: &'a Snapshot) -> Self {
+        let mut by_ip = HashMap::<IpAddr, Vec<&Address>>::new();
+        let interfaces = snapshot.kernel.interfaces.known(Unread::Reported("whoever asks"));
+        for address in interfaces.into_iter().flat_map(|it| &it.addresses) {
+            by_ip.entry(address.ip).or_default().push(address);
+        }
+        Self(by_ip)
+    }
 
-fn on_links(snapshot: &Snapshot, ip: IpAddr) -> impl Iterator<Item = &Address> {
-    let addresses =
-        snapshot.kernel.interfaces.known(Unread::Reported("whoever asks")).into_iter().flat_map(|it| &it.addresses);
-    addresses.filter(move |it| it.ip == ip)
+    /// Whether a link of this node has an address, except the link on which an ipvs proxy keeps Service addresses.
+    pub(super) fn have(&self, ip: IpAddr) -> bool {
+        self.at(ip).iter().any(|it| !it.is_ipvs())
+    }
+
+    /// Whether an address that is in no Node's status was added beside the node's own addresses: its prefix has full length.
+    pub(super) fn stands_alone(&self, ip: IpAddr) -> bool {
+        self.at(ip).iter().all(|it| it.is_alone())
+    }
+
+    fn at(&self, ip: IpAddr) -> &[&'a Address] {
+        self.0.get(&ip).map_or(&[], Vec::as_slice)
+    }
 }
 
 /// Whether the kubelet and the API server use an address of a Node: the first InternalIP of its family.

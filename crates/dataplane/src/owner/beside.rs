@@ -23,6 +23,8 @@ pub enum BesideKind {
     NotServed,
     /// The claim is in a pod: one of its own servers needs the port.
     Need,
+    /// A user that may exist: its input was not read, or the scan does not list such sockets.
+    Possible,
 }
 
 impl BesideKind {
@@ -33,6 +35,7 @@ impl BesideKind {
             Self::ClusterIp => "cluster-ip",
             Self::NotServed => "not-served",
             Self::Need => "need",
+            Self::Possible => "possible",
         }
     }
 }
@@ -59,7 +62,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
     let clients = if_requested(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
     let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
-        kind: BesideKind::Connection,
+        kind: BesideKind::Possible,
         name: "perhaps an outgoing connection".to_owned(),
         detail: format!(
             "not known; if the connection is outgoing, a server cannot listen on this port: {}",
@@ -67,7 +70,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
         ),
     });
     let unlisted = round.assumed_unbound(port).map(|assumed| Beside {
-        kind: BesideKind::Connection,
+        kind: BesideKind::Possible,
         name: "perhaps a socket that is bound and does not listen".to_owned(),
         detail: format!("assumed: {assumed}"),
     });
@@ -130,7 +133,9 @@ fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let (name, detail) = match kind {
         BesideKind::ClusterIp => (format!("{more} more Services"), "at their cluster IPs: no conflict"),
         BesideKind::NotServed => (format!("{more} more ports of Services"), "not served by this node's proxy"),
-        BesideKind::Connection | BesideKind::Need => (format!("{more} more connections"), "of the same port"),
+        BesideKind::Connection | BesideKind::Need | BesideKind::Possible => {
+            (format!("{more} more connections"), "of the same port")
+        }
     };
     Some(Beside { kind, name, detail: detail.to_owned() })
 }

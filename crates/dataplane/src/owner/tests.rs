@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, ContainerPort, Family, ForCilium, Mode, Netfilter, RangeClaim, Reading, Redirection, Service,
-    ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
+    CiliumConfig, ContainerPort, Family, ForCilium, KernelFacts, Mode, Netfilter, RangeClaim, Reading, Redirection,
+    Service, ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -41,7 +41,7 @@ fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
 }
 
 #[test]
-fn before_linux_6_8_it_says_that_no_socket_is_assumed_to_be_bound_to_a_port_that_an_absent_server_needs() {
+fn a_scan_that_lists_no_bound_sockets_assumes_that_none_has_the_port_of_an_absent_server() {
     let pod = |port, ready| {
         let world = Snapshot::healthy().pod("edge", |pod| {
             (pod.host_network, pod.ready) = (true, ready);
@@ -49,11 +49,28 @@ fn before_linux_6_8_it_says_that_no_socket_is_assumed_to_be_bound_to_a_port_that
         });
         on_linux(world, "6.1.0-56-amd64")
     };
-    let [(BesideKind::Connection, name, detail)] = &beside(&pod(30080, false))[..] else { panic!("one line") };
+    let [(BesideKind::Possible, name, detail)] = &beside(&pod(30080, false))[..] else { panic!("one line") };
     assert_eq!(name, "perhaps a socket that is bound and does not listen");
     let words = "assumed: no socket is bound to 30080/tcp without listening; Linux lists such sockets since 6.8, and this node has 6.1.0-56-amd64";
     assert_eq!(detail, words);
     assert_eq!(beside(&on_linux(pod(30080, false), "6.8.0")), [], "the kernel lists them");
+    let since_6_8 = |change: fn(&mut KernelFacts)| {
+        let mut world = on_linux(pod(30080, false), "6.8.0");
+        change(&mut world.kernel);
+        let words = "assumed: no socket is bound to 30080/tcp without listening; ";
+        let details = beside(&world).into_iter().filter_map(|it| it.2.strip_prefix(words).map(str::to_owned));
+        details.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        since_6_8(|kernel| seen(&mut kernel.clients).passed_over = true),
+        ["the scan did not search such sockets, because the node has many connections"]
+    );
+    assert_eq!(
+        since_6_8(|kernel| seen(&mut kernel.clients).bound_unlisted = true),
+        ["the scan could not list all such sockets"]
+    );
+    let unread = since_6_8(|kernel| kernel.clients = gap(Source::Clients, Why::NotRequested));
+    assert!(matches!(&unread[..], [words] if words.starts_with("such sockets were not read: ")), "{unread:?}");
     assert_eq!(beside(&pod(30081, false)), [], "no server needs the port");
     assert_eq!(beside(&pod(30080, true)), [], "the server is there");
     assert_eq!(beside(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
@@ -78,7 +95,7 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
         world.kernel.clients = gap(Source::Clients, why);
         beside(&world)
     };
-    let [(BesideKind::Connection, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
+    let [(BesideKind::Possible, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
     assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
     assert_eq!(unread(world.clone(), Why::NotRequested), []);
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
