@@ -112,7 +112,11 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     let origin = inputs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let facts = manifests::read(inputs, accepted);
     let node = facts.node_name(node, hostname);
-    facts.finish(origin, true, node)
+    let mut facts = facts.finish(origin, true, node);
+    if let Some(doubt) = facts.services_in_doubt() {
+        facts.origin = format!("{} ({doubt})", facts.origin);
+    }
+    facts
 }
 
 async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterFacts {

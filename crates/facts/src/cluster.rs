@@ -63,6 +63,31 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
+    /// Whether Services of the cluster are missing: each cluster has [`API_SERVER`].
+    pub fn lacks_services(&self) -> bool {
+        let is_whole = |all: &Vec<Arc<Service>>| all.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
+        self.services.known(Unread::Reported("whoever asks")).is_some_and(|all| !is_whole(all))
+    }
+
+    /// Whether the Services of a file are perhaps not all of the cluster's, in words. `kubectl get services` writes a list of one
+    /// namespace and of all namespaces in the same form.
+    pub fn services_in_doubt(&self) -> Option<String> {
+        let services = self.services.known(Unread::Reported("whoever asks"))?;
+        let first = services.first()?;
+        let is_one_namespace = services.iter().all(|it| it.namespace == first.namespace);
+        match (self.lacks_services(), is_one_namespace) {
+            (true, true) => Some(format!(
+                "only Services of namespace {}: ports of other namespaces were not judged",
+                first.namespace
+            )),
+            (true, false) => Some(
+                "without Service default/kubernetes: ports of Services that the input lacks were not judged".to_owned(),
+            ),
+            (false, true) => Some(format!("assumed: only namespace {} has Services", first.namespace)),
+            (false, false) => None,
+        }
+    }
+
     /// Sorts each kind of object by name. An API server lists objects by name, and a file in any order. The report must not
     /// depend on the order.
     #[must_use]

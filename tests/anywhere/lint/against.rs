@@ -9,11 +9,12 @@ use tempfile::TempDir;
 use super::{containers, found, lint, sentence, service, workload};
 use crate::cli::{binary, ended, healthy};
 
-/// The objects of a cluster: a Service, a pod with a hostPort, and two Nodes.
+/// The objects of a cluster: two Services, a pod with a hostPort, and two Nodes.
 const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, namespace: shop, uid: u1}\nspec:\n  \
     type: NodePort\n  clusterIP: 10.96.0.10\n  ports: [{port: 80, nodePort: 30080}, {port: 81, nodePort: 31081}]\n---\n\
     kind: Pod\napiVersion: v1\nmetadata: {name: log-x, namespace: kube-system, uid: u2, ownerReferences: [{kind: DaemonSet, \
     name: log, controller: true}]}\nspec: {nodeName: n1, containers: [{ports: [{containerPort: 2020, hostPort: 2020}]}]}\n\
+    ---\nkind: Service\napiVersion: v1\nmetadata: {name: kubernetes, uid: u5}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 443}]}\n\
     ---\nkind: Node\nmetadata: {name: n1, uid: u3}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n---\n\
     kind: Node\nmetadata: {name: n2, uid: u4}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.2}]}\n";
 
@@ -64,6 +65,34 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     assert_eq!(with_cluster(&service("api", "nodePort: 30079")), [""; 0]);
     // A problem in the cluster only is not about the manifests.
     assert_eq!(with_cluster(&service("api", "name: x")), [""; 0]);
+}
+
+#[test]
+fn a_file_that_may_lack_namespaces_is_no_whole_cluster() {
+    let compared = |services: &[(&str, &str)]| {
+        let item = |(namespace, name): &(&str, &str)| json!({"kind": "Service", "metadata": {"namespace": namespace, "name": name}, "spec": {"clusterIP": "10.96.0.1"}});
+        let items: Vec<_> = services.iter().map(item).collect();
+        let list = json!({"kind": "List", "apiVersion": "v1", "items": items}).to_string();
+        let files = [("a.yaml", service("api", "nodePort: 30080")), ("list.json", list)];
+        let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let (code, stdout, _) = lint(&files, &["a.yaml", "--against", "list.json"]);
+        assert_eq!(code, 0, "{stdout}");
+        let words = stdout.split_once("list.json").expect("the headline names the list").1;
+        words.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let (ours, other, api) = (("shop", "web"), ("office", "db"), ("default", "kubernetes"));
+    for (services, words) in [
+        (&[ours][..], "(only Services of namespace shop: ports of other namespaces were not judged), without its Pods"),
+        (
+            &[ours, other],
+            "(without Service default/kubernetes: ports of Services that the input lacks were not judged), without its Pods",
+        ),
+        (&[api], "(assumed: only namespace default has Services), without its Pods"),
+        (&[api, ours], ", without its Pods"),
+    ] {
+        let said = compared(services);
+        assert!(said.starts_with(words), "{services:?}: {said}");
+    }
 }
 
 #[test]
@@ -371,7 +400,8 @@ fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
         Gap::new(source, Why::TimedOut, "no answer")
     }
     let says = |change: Change| {
-        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
+        let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30000");
+        let mut world = world.service("kubernetes", |it| it);
         change(&mut world);
         let snapshot = serde_json::to_string(&world).expect("JSON");
         let files =
@@ -382,8 +412,8 @@ fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
         assert!(text.contains("30081/tcp"), "{text}");
         text.lines().find_map(words).unwrap_or_default()
     };
-    let (free, of_services) = ("free  30001, 30002, 30003", "no Service has  30001, 30002, 30003");
-    let inputs: [(&str, &str, Change); 11] = [
+    let (free, of_services) = ("free  30001, 30002, 30003 on node n1", "no Service has  30001, 30002, 30003");
+    let inputs: [(&str, &str, Change); 13] = [
         ("nothing", free, |_| {}),
         ("EndpointSlices", free, |it| it.cluster.endpoint_slices = Reading::Gap(gap(Source::EndpointSlices))),
         ("listeners", "no Service has  30000, 30001, 30002", |it| {
@@ -398,6 +428,11 @@ fn a_number_is_called_free_only_if_every_input_was_read_that_may_use_it() {
         }),
         ("redirections", of_services, |it| it.kernel.netfilter = Reading::Gap(gap(Source::Netfilter))),
         ("Pods", of_services, |it| it.cluster.pods = Reading::Gap(gap(Source::Pods))),
+        ("waiting Pods", of_services, |it| it.cluster.waiting_pods = Reading::Gap(gap(Source::WaitingPods))),
+        ("a namespace", "no listed Service has  30001, 30002, 30003", |it| {
+            let Reading::Seen(services) = &mut it.cluster.services else { panic!("Services were recorded") };
+            services.retain(|it| it.name != "kubernetes");
+        }),
         ("a Pod", of_services, |it| it.cluster.rejected.push(gap(Source::Pods))),
         ("a Service", "", |it| it.cluster.rejected.push(gap(Source::Services))),
         ("Services", "", |it| it.cluster.services = Reading::Gap(gap(Source::Services))),

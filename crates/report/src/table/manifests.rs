@@ -18,7 +18,7 @@ use super::{
 use portreeve_facts::ACCEPT;
 use portreeve_rules::{
     findings::{PlacedFinding, Severity},
-    lint::LintReport,
+    lint::{LintReport, SUGGESTIONS},
 };
 
 /// The width of the labels at the left.
@@ -94,7 +94,7 @@ impl Page<'_> {
             self.labelled(2, label, LABEL, &[(Ink::Plain, tidy(&format!("{place}  {object}")))])?;
         }
         for (index, (name, value)) in evidence.values.iter().enumerate() {
-            let is_number = ["free", "no Service has"].contains(name);
+            let is_number = SUGGESTIONS.contains(name);
             if self.wide || is_number {
                 let label = if index == 0 || is_number { "Evidence" } else { "" };
                 self.labelled(2, label, LABEL, &[(Ink::Plain, format!("{name}  {}", tidy(value)))])?;

@@ -12,11 +12,13 @@ use crate::{
 };
 use portreeve_facts::{
     self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, RangeSource,
-    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why, if_requested,
 };
 
 /// How many numbers a finding suggests.
 const SUGGESTED: usize = 3;
+/// The names of suggested numbers in the evidence, the best known first.
+pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service has"];
 
 /// The source of the other objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +42,19 @@ pub struct Linted {
     free: Option<(&'static str, String)>,
 }
 
-/// Numbers for a Service. If some users of ports were not read, only the Services are known not to have the numbers.
+/// Numbers for a Service. If some users of ports were not read, only the Services are known not to have the numbers. Other nodes
+/// than the node of a snapshot were not scanned.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
-    let words = if free.unread.is_empty() { "free" } else { "no Service has" };
+    let is_read = free.unread.is_empty() && if_requested(around.cluster.waiting_pods.get()).is_ok();
+    let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
+    let (words, place) = match around.cluster.lacks_services() {
+        true => (of_no_listed, String::new()),
+        false if is_read => (on_node, format!(" on node {}", around.node_name())),
+        false => (of_no_service, String::new()),
+    };
     let numbers: Vec<String> = free.of_no_service().take(SUGGESTED).map(|number| number.to_string()).collect();
-    (!numbers.is_empty()).then(|| (words, numbers.join(", ")))
+    (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
 /// An update without a number keeps the present number. The API server matches ports by name (Kubernetes 1.36

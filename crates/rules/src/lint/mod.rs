@@ -17,5 +17,5 @@ mod shared;
 pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
-pub use linted::{Linted, Source};
+pub use linted::{Linted, SUGGESTIONS, Source};
 pub use report::{Found, LintReport, lint};
