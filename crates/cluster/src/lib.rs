@@ -114,7 +114,7 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     let node = facts.node_name(node, hostname);
     let mut facts = facts.finish(origin, true, node);
     if let Some(doubt) = facts.services_in_doubt() {
-        facts.origin = format!("{}, {doubt}", facts.origin);
+        facts.origin = format!("{} ({doubt})", facts.origin);
     }
     facts
 }
