@@ -141,6 +141,9 @@ fn nothing_is_published_that_was_not_made() {
     assert!(String::from_utf8_lossy(&published.stderr).contains("dist has no release"));
 }
 
+/// The public key of the signatures.
+const KEY: &str = "the key that signs";
+
 /// Programs that only write down how they are called, and a repository of the forge, to which git pushes for real.
 struct Forge<'a>(&'a Maker);
 
@@ -150,13 +153,29 @@ impl<'a> Forge<'a> {
         fs::create_dir(maker.path("bin")).expect("a folder");
         // gh and a login read their input to its end.
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
-        for (name, does) in
-            [("gh", "cat > /dev/null\n"), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n"), ("cosign", "")]
-        {
+        for (name, does) in [("gh", "cat > /dev/null\n"), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n")] {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
         }
+        // A signature verifies with one key.
+        let verify = format!("grep -qx '{KEY}'");
+        let sign = format!("echo \"cosign $*\" >> '{}'", maker.path("called"));
+        maker
+            .script("bin/cosign", &format!("#!/bin/bash\n[ \"$1\" != verify-blob ] || exec {verify} \"$3\"\n{sign}\n"));
+        maker.script("bin/minisign", &format!("#!/bin/bash\nexec {verify} \"$4\"\n"));
         Self(maker)
+    }
+
+    /// A clone of this commit, and a commit with these public keys.
+    fn clone_with_keys(&self, name: &str, cosign: &str, minisign: &str) -> PathBuf {
+        let clone = self.0.clone_of_this(name);
+        for (file, key) in [("cosign.pub", cosign), ("minisign.pub", minisign)] {
+            fs::write(clone.join(file), format!("{key}\n")).expect("a key");
+        }
+        let git = |words: &[&str]| successful("git", &command("git", words, &clone).output().expect("git"));
+        git(&["add", "cosign.pub", "minisign.pub"]);
+        git(&["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message=keys"]);
+        clone
     }
 
     /// A release of the clone's commit, as far as `tools/publish` reads one.
@@ -222,7 +241,8 @@ impl<'a> Forge<'a> {
 #[test]
 fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
     let maker = Maker::new();
-    let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
+    let forge = Forge::new(&maker);
+    let clone = forge.clone_with_keys("clone", KEY, KEY);
     forge.made(&clone, "1.10.0", "debian 12");
     forge.published(&clone);
     let calls = fs::read_to_string(maker.path("called")).expect("calls");
@@ -259,9 +279,23 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
 }
 
 #[test]
+fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify() {
+    let maker = Maker::new();
+    let forge = Forge::new(&maker);
+    for (name, cosign, minisign) in [("one", "another", KEY), ("two", KEY, "another")] {
+        let clone = forge.clone_with_keys(name, cosign, minisign);
+        forge.made(&clone, "1.10.0", "debian 12");
+        let said = forge.refused(&clone);
+        assert!(said.contains("cosign.pub and minisign.pub of ") && said.contains("do not verify dist"), "{said}");
+        assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
+    }
+}
+
+#[test]
 fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
     let maker = Maker::new();
-    let (clone, forge) = (maker.clone_of_this("clone"), Forge::new(&maker));
+    let forge = Forge::new(&maker);
+    let clone = forge.clone_with_keys("clone", KEY, KEY);
     forge.made(&clone, "1.10.0", "ubuntu 24.04");
     let said = forge.refused(&clone);
     assert!(said.contains("a release is made on Debian 12, and dist was made on 'ubuntu 24.04'"), "{said}");
