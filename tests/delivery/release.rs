@@ -153,7 +153,8 @@ impl<'a> Forge<'a> {
         fs::create_dir(maker.path("bin")).expect("a folder");
         // gh and a login read their input to its end.
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
-        for (name, does) in [("gh", "cat > /dev/null\n"), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n")] {
+        let notes = format!("cat > '{}'\n", maker.path("notes"));
+        for (name, does) in [("gh", &*notes), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n")] {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
         }
@@ -166,14 +167,17 @@ impl<'a> Forge<'a> {
         Self(maker)
     }
 
-    /// A clone of this commit, and a commit with these public keys.
+    /// A clone of this commit, and a commit with these public keys and a changelog.
     fn clone_with_keys(&self, name: &str, cosign: &str, minisign: &str) -> PathBuf {
         let clone = self.0.clone_of_this(name);
         for (file, key) in [("cosign.pub", cosign), ("minisign.pub", minisign)] {
             fs::write(clone.join(file), format!("{key}\n")).expect("a key");
         }
         let git = |words: &[&str]| successful("git", &command("git", words, &clone).output().expect("git"));
-        git(&["add", "cosign.pub", "minisign.pub"]);
+        let changes =
+            ["1.11.0", "1.10.0", "1.9.1"].map(|version| format!("## [{version}]\n\nWhat is new in {version}.\n"));
+        fs::write(clone.join("CHANGELOG.md"), format!("# Changelog\n\n{}", changes.join("\n"))).expect("a changelog");
+        git(&["add", "cosign.pub", "minisign.pub", "CHANGELOG.md"]);
         git(&["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message=keys"]);
         clone
     }
@@ -255,6 +259,8 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
          dist/SHA256SUMS dist/SHA256SUMS.provenance.json dist/portreeve-1.10.0-site.tar.gz",
     ];
     assert_eq!(calls.lines().collect::<Vec<_>>(), wanted);
+    let notes = fs::read_to_string(maker.path("notes")).expect("notes");
+    assert_eq!(notes, "## [1.10.0]\n\nWhat is new in 1.10.0.\n");
     let head = successful("git", &command("git", &["rev-parse", "HEAD"], &clone).output().expect("git"));
     assert_eq!(forge.has(&["rev-parse", "v1.10.0"]), head);
     let site = |of: &str| {
@@ -279,7 +285,7 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
 }
 
 #[test]
-fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify() {
+fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify_or_that_has_no_notes() {
     let maker = Maker::new();
     let forge = Forge::new(&maker);
     for (name, cosign, minisign) in [("one", "another", KEY), ("two", KEY, "another")] {
@@ -289,6 +295,10 @@ fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify() {
         assert!(said.contains("cosign.pub and minisign.pub of ") && said.contains("do not verify dist"), "{said}");
         assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
     }
+    let clone = forge.clone_with_keys("three", KEY, KEY);
+    forge.made(&clone, "1.12.0", "debian 12");
+    let said = forge.refused(&clone);
+    assert!(said.contains("has no heading `## [1.12.0]`"), "{said}");
 }
 
 #[test]

@@ -206,12 +206,16 @@ fn rootless(holder: &mut Holder) {
 fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
     let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
     world = world.listens_as("0.0.0.0:30080", proxy_holder());
-    rootless_proxy(&mut world);
-    let other = |holder: &mut Holder| {
-        rootless(holder);
+    let later = |holder: &mut Holder| {
         let Reading::Seen(process) = &mut holder.process else { panic!("seen") };
         process.started += 1;
     };
+    let other = |holder: &mut Holder| {
+        rootless(holder);
+        later(holder);
+    };
+    assert_eq!(owns(&with_holder(&world, later)), Own::Yes, "another process of the proxy's cgroup");
+    rootless_proxy(&mut world);
     assert_eq!(owns(&with_holder(&world, rootless)), Own::Yes, "the same process");
     assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
 }
