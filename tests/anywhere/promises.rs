@@ -172,7 +172,8 @@ fn no_source_queries_wireguard() {
         "netlinksys",
     ];
     let finds = |text: &str| {
-        let text = text.replace(['_', '-'], "").to_ascii_lowercase();
+        let code: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+        let text = code.join("\n").replace(['_', '-'], "").to_ascii_lowercase();
         NAMES.into_iter().filter(|name| text.contains(name)).collect::<Vec<_>>()
     };
     for query in [

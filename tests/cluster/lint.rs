@@ -20,6 +20,10 @@ use crate::{
 const WEB: &str = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u1"},"spec":{"type":"NodePort",
     "clusterIP":"10.96.0.9","ports":[{"port":80,"nodePort":30080}]}}"#;
 
+/// The Service that every cluster has.
+const API_SERVER: &str = r#"{"metadata":{"name":"kubernetes","namespace":"default","uid":"u0"},"spec":{"type":"ClusterIP",
+    "clusterIP":"10.96.0.1","ports":[{"port":443}]}}"#;
+
 fn manifest(name: &str) -> String {
     format!(
         "kind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec: {{ports: [{{port: 80, nodePort: 30080}}], type: NodePort}}\n"
@@ -36,7 +40,7 @@ fn lint(fake: &Fake, name: &str) -> (i32, String, String) {
 #[test]
 fn the_holder_of_the_number_is_named_and_an_update_is_no_conflict() {
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
-        true => list("Service", &[WEB]),
+        true => list("Service", &[API_SERVER, WEB]),
         false => small(path),
     });
     let (code, stdout, stderr) = lint(&fake, "api");

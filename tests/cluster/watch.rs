@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use portreeve_cluster::{ClusterView, EndpointsOf, Resource, ResourceStatus, Watch, WatchTiming};
@@ -213,12 +213,15 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let port = |view: &ClusterView| {
         View::of(view).facts.services.seen().and_then(|services| services.first()?.ports.first().map(|port| port.port))
     };
-    let mut reads = 0;
+    let (mut reads, start) = (0_u128, Instant::now());
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
         reads += 1;
     }
-    assert!(reads < edits / 2, "{reads} times for {edits} changes");
+    // 32 at once, later one after each pause of 100 ms or more, and the first of each kind of object. On a busy machine the changes take
+    // longer.
+    let most = 32 + start.elapsed().as_millis() / 100 + 12;
+    assert!(reads <= most, "{reads} times for {edits} changes, and not {most}");
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ pub(super) static RULE: Rule = Rule::of(
     &[Source::Listeners, Source::Services],
     check,
 )
+.uses(&[Source::Clients])
 .sockets(&[
     SocketNeed::HealthCheckAnswers,
     SocketNeed::Owners(Ports::HealthCheckNodePorts),

@@ -36,7 +36,7 @@ fn a_number_that_somebody_has_is_found_where_it_is_written() {
     let said = lint(&wanted, &there);
     assert!(said.contains("rendered.yaml:7:38 WARNING Service awx/awx-service, port 30080/tcp"), "{said}");
     assert!(said.contains("also nodePort of shop/frontend port http: the"), "{said}");
-    assert!(said.contains("no Service has 30000, 30001, 30002"), "{said}");
+    assert!(said.contains("no listed Service has 30000, 30001, 30002"), "{said}");
 }
 
 /// As in redpanda-data/helm-charts#1124, at both ports of the Service.
