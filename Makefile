@@ -87,7 +87,7 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed rumdl rumdl check --quiet .
 	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md fuzz/README.md
 
-# Advisories change while the code does not: a release runs this, and no other verb needs GitHub.
+# Advisories change while the code does not: each night and each release run this. Other verbs but `publish` need no GitHub.
 advisories: ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub
 	@tools/install lint
 	cargo-deny --locked --workspace check advisories

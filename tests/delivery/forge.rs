@@ -124,7 +124,8 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
     let image = release["jobs"]["release"]["container"]["image"].as_str().expect("a container");
     let toolchain = text("rust-toolchain.toml");
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
-    let digest = image.strip_prefix(&format!("rust:{}-bookworm@sha256:", channel.expect("a channel")));
+    let digest =
+        image.strip_prefix(&format!("docker.io/library/rust:{}-bookworm@sha256:", channel.expect("a channel")));
     assert!(digest.is_some_and(|it| it.len() == 64 && it.chars().all(|it| it.is_ascii_hexdigit())), "{image}");
     assert!(digest.is_some_and(|it| it.chars().collect::<BTreeSet<_>>().len() > 10), "{image}: this is no digest");
     // tools/publish reads it in deploy/names, and logs in.
@@ -137,6 +138,28 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
     assert_eq!(publish["run"], "make publish");
     for name in ["REGISTRY_USER", "REGISTRY_PASSWORD", "GH_TOKEN"] {
         assert!(publish["env"][name].is_string(), "make publish needs {name}");
+    }
+}
+
+/// The action sets `GOTOOLCHAIN=local`: Go then refuses a module that wants a later version.
+#[test]
+fn the_go_of_a_workflow_is_late_enough_for_every_module() {
+    let mut git = Command::new("git");
+    let listed =
+        git.args(["ls-files", "--", "*/go.mod"]).current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("git");
+    let listed = String::from_utf8(listed.stdout).expect("UTF-8");
+    let of = |path: &str| {
+        let text = text(path);
+        let version = text.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or_else(|| panic!("{path}: no go"));
+        version.split('.').map(|it| it.parse::<u32>().expect("a number")).collect::<Vec<_>>()
+    };
+    let newest = listed.lines().map(of).max().expect("modules");
+    for name in WORKFLOWS {
+        for (job, steps) in jobs(&parsed(&workflow(name))) {
+            for file in steps.iter().filter_map(|step| step["with"]["go-version-file"].as_str()) {
+                assert_eq!(of(file), newest, "{name}: {job}");
+            }
+        }
     }
 }
 

@@ -161,8 +161,10 @@ impl<'a> Forge<'a> {
         // A signature verifies with one key.
         let verify = format!("grep -qx '{KEY}'");
         let sign = format!("echo \"cosign $*\" >> '{}'", maker.path("called"));
-        maker
-            .script("bin/cosign", &format!("#!/bin/bash\n[ \"$1\" != verify-blob ] || exec {verify} \"$3\"\n{sign}\n"));
+        let cosign = format!(
+            "case \"$1\" in verify-blob*) exec {verify} \"$3\" ;; public-key) exec echo \"$(sed 's/^a key$/{KEY}/' <<< \"$3\")\" ;; esac\n{sign}"
+        );
+        maker.script("bin/cosign", &format!("#!/bin/bash\n{cosign}\n"));
         maker.script("bin/minisign", &format!("#!/bin/bash\nexec {verify} \"$4\"\n"));
         Self(maker)
     }
@@ -299,6 +301,11 @@ fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify_or_that_has_no
     forge.made(&clone, "1.12.0", "debian 12");
     let said = forge.refused(&clone);
     assert!(said.contains("has no heading `## [1.12.0]`"), "{said}");
+    let clone = forge.clone_with_keys("four", KEY, KEY);
+    forge.made(&clone, "1.10.0", "debian 12");
+    let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
+    assert!(said.contains("COSIGN_KEY is not the key of cosign.pub of "), "{said}");
+    assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
 }
 
 #[test]
