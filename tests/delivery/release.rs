@@ -154,7 +154,11 @@ impl<'a> Forge<'a> {
         // gh and a login read their input to its end.
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         let notes = format!("cat > '{}'\n", maker.path("notes"));
-        for (name, does) in [("gh", &*notes), ("skopeo", &login), ("helm", "echo Digest: sha256:1\n")] {
+        // No release is there yet.
+        let gh =
+            format!("#!/bin/bash\n[ \"$2\" != view ] || exit 1\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
+        maker.script("bin/gh", &gh);
+        for (name, does) in [("skopeo", &*login), ("helm", "echo Digest: sha256:1\n")] {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
         }
@@ -187,6 +191,7 @@ impl<'a> Forge<'a> {
     /// A release of the clone's commit, as far as `tools/publish` reads one.
     fn made(&self, clone: &Path, version: &str, system: &str) {
         let dist = clone.join("dist");
+        drop(fs::remove_dir_all(&dist));
         fs::create_dir_all(dist.join("site")).expect("a folder");
         fs::write(dist.join("site/index.html"), format!("the site of {version}")).expect("a page");
         let site = format!("portreeve-{version}-site.tar.gz");
@@ -287,20 +292,30 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
 }
 
 #[test]
-fn nothing_is_published_that_the_keys_of_its_commit_do_not_verify_or_that_has_no_notes() {
+fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_version_or_notes() {
     let maker = Maker::new();
     let forge = Forge::new(&maker);
     for (name, cosign, minisign) in [("one", "another", KEY), ("two", KEY, "another")] {
         let clone = forge.clone_with_keys(name, cosign, minisign);
         forge.made(&clone, "1.10.0", "debian 12");
         let said = forge.refused(&clone);
-        assert!(said.contains("cosign.pub and minisign.pub of ") && said.contains("do not verify dist"), "{said}");
+        assert!(
+            said.contains("cosign.pub and minisign.pub of this commit ") && said.contains("do not verify dist"),
+            "{said}"
+        );
         assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
     }
     let clone = forge.clone_with_keys("three", KEY, KEY);
     forge.made(&clone, "1.12.0", "debian 12");
     let said = forge.refused(&clone);
     assert!(said.contains("has no heading `## [1.12.0]`"), "{said}");
+    forge.made(&clone, "v1.10.0", "debian 12");
+    let said = forge.refused(&clone);
+    assert!(said.contains("the provenance of dist names no release: version v1.10.0"), "{said}");
+    forge.made(&clone, "1.10.0", "debian 12");
+    fs::write(clone.join("dist/more.sh"), "x").expect("a file");
+    let said = forge.refused(&clone);
+    assert!(said.contains("dist has more.sh, which SHA256SUMS does not list"), "{said}");
     let clone = forge.clone_with_keys("four", KEY, KEY);
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
