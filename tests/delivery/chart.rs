@@ -387,6 +387,8 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
         (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
         (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),
+        (r#"serviceAccount.name="portreeve-reader""#, "serviceAccount.name: portreeve-reader is another account"),
+        (r#"serviceAccount.name="portreeve-guard""#, "serviceAccount.name: portreeve-guard is another account"),
     ] {
         let refused = try_render(&[setting]).expect_err(setting);
         assert!(refused.contains(named), "{setting}: {refused}");

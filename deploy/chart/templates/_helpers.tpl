@@ -3,6 +3,9 @@
 {{- end -}}
 
 {{- define "portreeve.serviceAccount" -}}
+{{- if has .Values.serviceAccount.name (list (include "portreeve.reader" .) (include "portreeve.guard" .)) -}}
+{{- fail (printf "serviceAccount.name: %s is another account of this chart, with other rights" .Values.serviceAccount.name) -}}
+{{- end -}}
 {{- if .Values.serviceAccount.create -}}
 {{- .Values.serviceAccount.name | default (include "portreeve.name" .) -}}
 {{- else -}}
