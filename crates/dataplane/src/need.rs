@@ -198,13 +198,13 @@ impl Round<'_> {
     /// The assumption about a TCP port on which no process listens, if an absent server needs the port: not every scan lists the
     /// sockets that are bound and do not listen.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
+        let why = self.bound_unlisted()?;
         let at = (protocol, number);
         let is_absent = |need: &Need<'_>| matches!(need, Need::HealthCheck(_)) || need.unready_pod().is_some();
-        let is_needed = || self.needs().known().at(at).iter().any(is_absent);
-        let is_assumed =
-            protocol == Protocol::Tcp && self.listeners().is_ok_and(|all| all.at(at).is_empty()) && is_needed();
-        let why = self.bound_unlisted().filter(|_| is_assumed)?;
-        Some(format!("no socket is bound to {number}/{protocol} without listening; {why}"))
+        let is_assumed = protocol == Protocol::Tcp
+            && self.listeners().is_ok_and(|all| all.at(at).is_empty())
+            && self.needs().known().at(at).iter().any(is_absent);
+        is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
 
     /// Why the scan may lack sockets that are bound and do not listen.
