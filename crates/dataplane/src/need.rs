@@ -145,31 +145,31 @@ impl Addresses<'_> {
     }
 }
 
-/// Every known need, and the sources that may have more.
+/// Every known need, and the unread sources that may have more.
 #[derive(Debug)]
 pub struct Needs<'a> {
     known: ByPort<Need<'a>>,
-    unread: Vec<(Source, Gap)>,
+    unread: Vec<Gap>,
 }
 
 impl<'a> Needs<'a> {
     /// The needs of a round. Each kind of need has one line here.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
-            (Source::Pods, of_pods(round)),
-            (Source::Listeners, held_host_ports(round)),
-            (Source::WaitingPods, waiting(round)),
-            (Source::Services, health_checks(round)),
-            (Source::ProxyMode, Ok(proxy_metrics(round.now))),
-            (Source::ProxyConfig, proxy_health(round.now)),
-            (Source::OwnPort, agent(round.now)),
-            (Source::Listeners, daemons(round)),
+            of_pods(round),
+            held_host_ports(round),
+            waiting(round),
+            health_checks(round),
+            Ok(proxy_metrics(round.now)),
+            proxy_health(round.now),
+            agent(round.now),
+            daemons(round),
         ];
         let (mut all, mut unread) = (Vec::new(), Vec::new());
-        for (source, part) in parts {
+        for part in parts {
             match part {
                 Ok(part) => all.extend(part),
-                Err(gap) => unread.push((source, gap)),
+                Err(gap) => unread.push(gap),
             }
         }
         Self { known: ByPort::of(all), unread }
@@ -186,9 +186,9 @@ impl<'a> Needs<'a> {
     ///
     /// When the first unread source may have more.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
-        let lacks = |source: &Source| self.unread.iter().find(|(of, _)| of == source);
+        let lacks = |source: &Source| self.unread.iter().find(|gap| gap.source == *source);
         match sources.iter().find_map(lacks) {
-            Some((_, gap)) => Err(gap.clone()),
+            Some(gap) => Err(gap.clone()),
             None => Ok(&self.known),
         }
     }
@@ -252,8 +252,7 @@ fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
 }
 
 fn held_host_ports<'a>(round: &Round<'a>) -> Read<'a> {
-    // If Pods were not read, another part reports this.
-    let Ok(host_ports) = round.host_ports() else { return Ok(Vec::new()) };
+    let host_ports = round.host_ports()?;
     if host_ports.is_empty() {
         return Ok(Vec::new());
     }
@@ -459,7 +458,14 @@ mod tests {
 
     #[test]
     fn what_was_not_read_is_a_gap_of_its_part_alone() {
-        let sources = [Source::Pods, Source::Services, Source::Listeners, Source::ProxyConfig, Source::OwnPort];
+        let sources = [
+            Source::Pods,
+            Source::WaitingPods,
+            Source::Services,
+            Source::Listeners,
+            Source::ProxyConfig,
+            Source::OwnPort,
+        ];
         let lacks = |change: fn(&mut Snapshot)| {
             let mut world = world(|_| ());
             change(&mut world);
@@ -471,6 +477,8 @@ mod tests {
         assert_eq!(lacks(|world| world.cluster.pods = gap(Source::Pods, Why::Unreachable)), [Source::Pods]);
         assert_eq!(lacks(|world| world.cluster.services = gap(Source::Services, Why::TimedOut)), [Source::Services]);
         assert_eq!(lacks(|world| world.kernel.listeners = gap(Source::Listeners, Why::Torn)), [Source::Listeners]);
+        let waiting = |world: &mut Snapshot| world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotPermitted);
+        assert_eq!(lacks(waiting), [Source::WaitingPods]);
         assert_eq!(lacks(|world| world.own_port = gap(Source::OwnPort, Why::Unreachable)), [Source::OwnPort]);
         let malformed = |world: &mut Snapshot| {
             *world = world.clone().with_config(|config| config.healthz_bind_address = Some("here".to_owned()));

@@ -8,8 +8,8 @@ use super::{
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    Cgroup, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
-    if_requested,
+    Cgroup, Clients, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source,
+    Unread, Why, if_requested,
 };
 
 /// For this number of its open NodePorts, a proxy may be about to open one more; in any case one.
@@ -234,10 +234,12 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
     }
     // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
     match if_requested(snapshot.kernel.clients.get()) {
-        Ok(clients) => clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
-            free.remove(&(socket.protocol, socket.local_port));
-        }),
-        Err(_) => free.clear(),
+        Ok(clients) if clients.and_then(Clients::outgoing_missing).is_none() => {
+            clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
+                free.remove(&(socket.protocol, socket.local_port));
+            })
+        }
+        _ => free.clear(),
     }
     // One port of a process outside pods proves nothing: a proxy that opens NodePorts runs as a pod, or inside a daemon that has other
     // ports too.

@@ -296,7 +296,7 @@ impl EphemeralUse {
 /// The client sockets whose local port matters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
-    /// At most 4,096, sockets in SYN-SENT and UDP first. After them, on the [contested](super::NodeQuery::contested) ports,
+    /// At most [`Clients::MOST`], sockets in SYN-SENT and UDP first, accepted connections last. After them, on the [contested](super::NodeQuery::contested) ports,
     /// at most 64 that are bound and neither listen nor connect, if the kernel [lists them](lists_bound).
     pub sockets: Vec<Socket>,
     /// The peers of TCP connections on the same ports to which another connection leads, from a port without a listener.
@@ -316,6 +316,18 @@ pub struct Clients {
     /// only 64 are kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
+}
+
+impl Clients {
+    /// The greatest number of listed sockets, without those that are bound and neither listen nor connect.
+    pub const MOST: usize = 4096;
+
+    /// Why outgoing connections may be missing. Of too many sockets, accepted connections are left out first.
+    pub fn outgoing_missing(&self) -> Option<Gap> {
+        let detail = "the list of connections on these ports is full; connections that hang are listed first";
+        let is_full = self.beyond > 0 && self.outgoing > Self::MOST as u64;
+        is_full.then(|| Gap::new(Source::Clients, Why::TooMuch, detail))
+    }
 }
 
 /// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect: since Linux 6.8.

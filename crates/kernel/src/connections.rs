@@ -10,8 +10,6 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The greatest number of client sockets that are listed.
-const CLIENTS: usize = 4096;
 /// The greatest number of kept sockets that are bound and neither listen nor connect.
 const BOUND: usize = 64;
 
@@ -27,7 +25,7 @@ pub struct ConnectionsWanted<'a> {
 /// The result of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
-    /// At most 4,096 sockets. Sockets in SYN-SENT and UDP sockets come first. Connections that a listener accepted come
+    /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first. Connections that a listener accepted come
     /// last.
     pub clients: Result<Clients, Gap>,
     /// The use of ephemeral ports.
@@ -222,7 +220,7 @@ impl Sockets {
 /// The tables of connections that use ephemeral ports, with the states of sockets that have a peer.
 const TABLES: [(Protocol, States); 2] = [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)];
 
-/// Client sockets, never more than [`CLIENTS`].
+/// Client sockets, never more than [`Clients::MOST`].
 #[derive(Clone, Default)]
 struct KeptClients {
     by_rank: [Vec<Record>; 3],
@@ -240,7 +238,7 @@ impl KeptClients {
             _ => 2,
         };
         self.outgoing += u64::from(rank < 2);
-        if self.by_rank.iter().map(Vec::len).sum::<usize>() >= CLIENTS {
+        if self.by_rank.iter().map(Vec::len).sum::<usize>() >= Clients::MOST {
             self.beyond += 1;
             if self.by_rank.iter_mut().skip(rank + 1).rev().find_map(Vec::pop).is_none() {
                 return;
@@ -272,13 +270,13 @@ mod tests {
         let outgoing = record(Protocol::Tcp, State::Established, "10.0.0.1:30081", "10.0.0.9:999");
         let hanging = record(Protocol::Tcp, State::SynSent, "10.0.0.1:30081", "10.0.0.9:998");
         let mut kept = KeptClients::default();
-        for _ in 0..CLIENTS {
+        for _ in 0..Clients::MOST {
             kept.keep(&accepted, &accepting);
         }
         kept.keep(&outgoing, &accepting);
         kept.keep(&hanging, &accepting);
         kept.keep(&accepted, &accepting);
-        assert_eq!(kept.by_rank.each_ref().map(Vec::len), [1, 1, CLIENTS - 2]);
+        assert_eq!(kept.by_rank.each_ref().map(Vec::len), [1, 1, Clients::MOST - 2]);
         assert_eq!((kept.beyond, kept.outgoing), (3, 2));
     }
 }

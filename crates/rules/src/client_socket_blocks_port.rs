@@ -11,7 +11,7 @@ use super::{
     wording::{capital, with_sockets},
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
-use portreeve_dataplane::{Need, Port, by_port, is_bound, owner_name, pod_of};
+use portreeve_dataplane::{Addresses, Need, Port, by_port, is_bound, owner_name, pod_of};
 use portreeve_facts::{Gap, Owner, Pod, PodContainer, Socket, Source, Unread, Why};
 
 pub(super) static RULE: Rule = Rule::of(
@@ -33,9 +33,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let needs = round.needs().with(&[Source::Services, Source::Pods])?;
     let ephemeral = EphemeralPorts::of(round.now);
     let mut judgements = Vec::new();
-    for (place, connected) in by_port(&clients.sockets).ports() {
-        for absent in needs.at(place).iter().filter_map(|need| Absent::of(round, place, *need)) {
-            judgements.extend(absent.judge(connected, listening.at(place), &ephemeral));
+    let (connected, missing) = (by_port(&clients.sockets), clients.outgoing_missing());
+    for (place, needs) in needs.ports() {
+        for absent in needs.iter().filter_map(|need| Absent::of(round, place, *need)) {
+            judgements.extend(absent.judge(connected.at(place), missing.as_ref(), listening.at(place), &ephemeral));
         }
     }
     Ok(judgements)
@@ -77,18 +78,27 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Self { round, place, need, subject, whose })
     }
 
-    fn judge(self, connected: &[&Socket], listeners: &[&Socket], ephemeral: &EphemeralPorts) -> Option<Judgement> {
+    /// The judgement of the sockets on the port, and of those that the list of connections lacks.
+    fn judge(
+        self,
+        connected: &[&Socket],
+        missing: Option<&Gap>,
+        listeners: &[&Socket],
+        ephemeral: &EphemeralPorts,
+    ) -> Option<Judgement> {
         let mut sockets = connected.to_vec();
         sockets.retain(|socket| self.is_blocked_by(socket, listeners));
         // A pod that does not fail may start soon, and a bound process may listen soon.
         let may_fail = self.need.pod().is_none_or(|pod| pod.failing);
         sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer && (may_fail || !is_bound(socket)));
-        if sockets.is_empty() {
+        let missing = missing.filter(|_| sockets.is_empty() && self.unserved(listeners).next().is_some());
+        if sockets.is_empty() && missing.is_none() {
             return None;
         }
         let either = !sockets.iter().any(|socket| self.opener(socket, ephemeral) == Opener::Here);
         let verdict = match self.need.is_there(self.round) {
             Ok(false) => return None,
+            is_there if let Some(gap) = missing => Verdict::Unknown(is_there.err().unwrap_or_else(|| gap.clone())),
             Ok(true) if either => {
                 let unread = || sockets.iter().find_map(|it| leads_to_service(self.round.now, it).err());
                 let gap = ephemeral.gap().cloned().or_else(unread);
@@ -105,10 +115,14 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
+    /// The needed sockets that none of the listeners is or blocks.
+    fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
+        self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
+    }
+
     /// Whether an outgoing connection blocks the server, given the listeners on the port.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
-        let mut wanted = self.need.at().each();
-        wanted.any(|at| listeners.iter().all(|it| at.meets(it) == Some(false)) && at.meets(socket) == Some(true))
+        self.unserved(listeners).any(|at| at.meets(socket) == Some(true))
     }
 
     fn opener(&self, socket: &Socket, ephemeral: &EphemeralPorts) -> Opener {

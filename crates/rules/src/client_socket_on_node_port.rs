@@ -46,11 +46,9 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let accepting = round.listeners()?;
     let mut sockets = Vec::new();
-    let mut all_outgoing_listed = clients.beyond == 0;
     for socket in clients.sockets.iter().filter(|socket| matches!(socket.state, State::Established | State::SynSent)) {
         match accepted(socket, accepting) {
-            // If the list is too long, the reader leaves out accepted connections first.
-            Some(true) => all_outgoing_listed = true,
+            Some(true) => {}
             accepted => sockets.push((socket, accepted)),
         }
     }
@@ -61,11 +59,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let node =
         Node { round, snapshot, node_ports, addressed: round.addressed()?, virtual_servers: virtual_servers(snapshot) };
     let mut judgements = node.judge(&sockets);
-    if !all_outgoing_listed {
-        let detail = "the list of connections on NodePorts is full; connections that hang are listed first";
-        let verdict = Verdict::Unknown(Gap::new(Source::Clients, Why::TooMuch, detail));
-        judgements.push(Judgement::of(Subject::this_node(snapshot), verdict));
-    }
+    let missing = clients.outgoing_missing();
+    judgements.extend(missing.map(|gap| Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap))));
     Ok(judgements)
 }
 

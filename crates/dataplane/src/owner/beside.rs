@@ -10,7 +10,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Service, Socket, State, Unread, if_requested};
+use portreeve_facts::{Clients, Service, Socket, State, Unread, if_requested};
 
 /// A user of the number of a port that gets no new connections to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,11 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let (protocol, number) = port;
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
     let clients = if_requested(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
-    let unread = clients.as_ref().err().filter(|_| !has_listener).map(|gap| Beside {
+    let unread = match &clients {
+        Err(gap) => Some(gap.clone()).filter(|_| !has_listener),
+        Ok(listed) => listed.and_then(Clients::outgoing_missing),
+    };
+    let unread = unread.map(|gap| Beside {
         kind: BesideKind::Possible,
         name: "perhaps an outgoing connection".to_owned(),
         detail: format!(

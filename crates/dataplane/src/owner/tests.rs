@@ -99,6 +99,15 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
     assert_eq!(unread(world.clone(), Why::NotRequested), []);
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
+    let full = |mut world: Snapshot, outgoing| {
+        let clients = seen(&mut world.kernel.clients);
+        (clients.sockets, clients.beyond, clients.outgoing) = (Vec::new(), 7, outgoing);
+        beside(&world)
+    };
+    let [(BesideKind::Possible, _, detail)] = &full(world.clone(), 4097)[..] else { panic!("one") };
+    assert!(detail.ends_with("the list of connections on these ports is full; connections that hang are listed first"));
+    assert_eq!(full(world.clone(), 4096), [], "accepted connections alone are missing");
+    assert_eq!(full(world.clone().listens("0.0.0.0:30080"), 4097), [], "a process has the port");
     let mut ended = world;
     seen(&mut ended.kernel.clients).sockets[0].state = State::TimeWait;
     assert!(beside(&ended)[0].2.contains("up to a minute"));

@@ -281,6 +281,13 @@ fn what_keeps_a_holder_off_and_which_node_ports_there_are_is_not_taken_for_nothi
     };
     assert_eq!(without(Why::Torn, true), (Own::Unknown, Source::ProxyMode), "a connection may keep it off the others");
     assert_eq!(without(Why::NotRequested, true).0, Own::No);
+    let of = |outgoing| {
+        let mut world = three_of_five.clone();
+        let clients = seen(&mut world.kernel.clients);
+        (clients.beyond, clients.outgoing) = (7, outgoing);
+        owns(&world)
+    };
+    assert_eq!((of(4097), of(4096)), (Own::Unknown, Own::No), "an unlisted connection may keep it off the others");
     assert_eq!(without(Why::Unreachable, false), (Own::Unknown, Source::Services));
     assert_eq!(without(Why::NotRequested, false).0, Own::No, "without a cluster nobody has a NodePort");
     let mut known = three_of_five;

@@ -399,3 +399,22 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
     );
     assert!(evidence.values.iter().any(|(name, _)| *name == "message of a container"), "{evidence:#?}");
 }
+
+#[test]
+fn a_connection_that_was_not_listed_may_have_the_port() {
+    let crowded = |(world, subject): (Snapshot, Subject)| {
+        let mut world = world;
+        let clients = seen(&mut world.kernel.clients);
+        (clients.sockets, clients.beyond, clients.outgoing) = (Vec::new(), 7, 4097);
+        (world, subject)
+    };
+    for (world, subject) in [(checked(), service()), unready(|_| ())].map(crowded) {
+        let gap = expect_unknown(&RULE, &world, &subject);
+        assert_eq!((gap.source, gap.why), (Source::Clients, Why::TooMuch), "{subject}");
+        let mut listed = world.clone();
+        seen(&mut listed.kernel.clients).outgoing = 4096;
+        expect_healthy(&RULE, &listed, &subject);
+    }
+    let (world, subject) = crowded(unready(|_| ()));
+    expect_healthy(&RULE, &world.listens("0.0.0.0:8443"), &subject);
+}
