@@ -632,7 +632,9 @@ mod made {
             maker.run("tar", &["-xzf", &archive]);
             is_shipped(&maker, arch);
             if arch == env::consts::ARCH.replace("x86_64", "amd64") {
-                assert_eq!(maker.run(&maker.path("portreeve"), &["--version"]), format!("portreeve {VERSION}\n"));
+                let shipped = maker.path("portreeve");
+                assert_eq!(maker.run(&shipped, &["--version"]), format!("portreeve {VERSION}\n"));
+                assert!(maker.run(&shipped, &["demo"]).ends_with("5 of 5 found.\n"));
             }
         }
     }

@@ -42,15 +42,12 @@ fn kernel() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {} arm64`", kernels.display()))
 }
 
-/// The binary of arm64 without debug information.
-fn binary(directory: &Path) -> PathBuf {
-    let built = "target/aarch64-unknown-linux-musl/debug/portreeve";
+/// The binary of arm64, as a release has it.
+fn binary() -> PathBuf {
+    let built = "target/aarch64-unknown-linux-musl/release/portreeve";
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(built);
     assert!(built.is_file(), "no {}: run `make nightly SHARD=arm64`", built.display());
-    let stripped = directory.join("portreeve");
-    let [from, to] = [&built, &stripped].map(|path| path.to_str().expect("a path in UTF-8"));
-    run("aarch64-linux-gnu-strip", &["-o", to, from], directory);
-    stripped
+    built
 }
 
 fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
@@ -73,7 +70,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     }
     // The kernel calls `init` at this path.
     std::os::unix::fs::symlink("/bin/busybox", root.join("sbin/modprobe")).expect("a link");
-    fs::copy(binary(folder), root.join("bin/portreeve")).expect("the binary");
+    fs::copy(binary(), root.join("bin/portreeve")).expect("the binary");
     for part in MODULES {
         let [from, to] = [kernel.join(&modules), root.join(&modules)].map(|it| it.join("kernel").join(part));
         let [from, to] = [&from, &to].map(|path| path.to_str().expect("a path in UTF-8"));
