@@ -43,12 +43,12 @@ lab: root ## Run the tests that need the real parts, and long ones; check the wo
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
 	@$(MAKE) --no-print-directory words
-	@grep -qx $(MACOS) <(rustup target list --installed) || rustup target add $(MACOS)
+	@grep -qx $(MACOS) <(rustup target list --installed) || tools/timed 'target of macos' rustup target add $(MACOS)
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. The help of every verb stands in blocks of docs/cli.md, which are no prose there.
 words: ## Check that documents, help and recorded output keep to plain words
-	@tools/install words
+	@tools/timed 'tools of words' tools/install words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
 	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs target/words/help.txt \
@@ -74,8 +74,7 @@ root:
 
 lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed 'tools of lint' tools/install lint
-	@$(CARGO) fmt --version > /dev/null 2>&1 || rustup component add rustfmt
-	@$(CARGO) clippy --version > /dev/null 2>&1 || rustup component add clippy
+	@for part in rustfmt clippy; do "$(CARGO)" "$${part#rust}" --version > /dev/null 2>&1 || tools/timed "$$part" rustup component add "$$part"; done
 	@tools/timed fmt $(CARGO) fmt --all --check
 	@tools/timed 'fmt fuzz' $(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/timed clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -121,7 +120,7 @@ else
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
 
-# Two targets at a time. A night runs all for three minutes each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
+# Two targets at a time. A night runs all for 90 seconds each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
 	@tools/install fuzz
@@ -162,6 +161,6 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 
 # What runs on nodes.
 shipped:
-	tools/install image shipped
+	tools/install image shipped $(if $(findstring bind-hook,$(FEATURES)),hook)
 	rustup target add $(MUSL)
 	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

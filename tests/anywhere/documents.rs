@@ -1,10 +1,6 @@
-//! The written documents: their links work, and the commands and figures that users rely on are right.
+//! The written documents: the commands and figures that users rely on are right. `make lint` checks the links.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_cluster::WatchTiming;
 
@@ -51,66 +47,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The targets of `[text](target)`, without their anchors.
-fn links(text: &str) -> impl Iterator<Item = &str> {
-    let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    targets.map(|target| target.split('#').next().unwrap_or(target))
-}
-
-/// Linked files that do not exist.
-fn broken(folder: &Path, text: &str) -> Vec<PathBuf> {
-    let inside = links(text).filter(|target| !target.is_empty() && !target.contains("://"));
-    inside.map(|target| folder.join(target)).filter(|path| !path.exists()).collect()
-}
-
-#[test]
-fn links_lead_to_files_that_are_there() {
-    for document in documents().iter().filter(|path| path.ends_with(".md")) {
-        let path = root().join(document);
-        let folder = path.parent().expect("a document lies in a folder");
-        assert_eq!(broken(folder, &text(document)), Vec::<PathBuf>::new(), "linked from {document}");
-    }
-}
-
-#[test]
-fn a_broken_link_is_caught() {
-    let document = "[a](https://a.example/b) [b](README.md#using-it) [c](#top) [d](docs/nowhere.md)";
-    assert_eq!(broken(root(), document), [root().join("docs/nowhere.md")]);
-}
-
-/// The anchors of a page: its headings, in GitHub's form.
-fn anchors(text: &str) -> Vec<String> {
-    let headings = text.lines().filter(|line| line.starts_with('#'));
-    let anchor = |heading: &str| {
-        let kept = |it: &char| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_');
-        heading.trim_start_matches('#').trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
-    };
-    headings.map(anchor).collect()
-}
-
-#[test]
-fn links_to_a_section_lead_to_one_that_is_there() {
-    let mut seen = 0;
-    for document in documents().iter().filter(|path| path.ends_with(".md")) {
-        let (path, page) = (root().join(document), text(document));
-        let targets =
-            page.split("](").skip(1).filter_map(|rest| rest.split(')').next()).filter(|it| !it.contains("://"));
-        for (file, section) in targets.filter_map(|target| target.split_once('#')) {
-            let other = path.parent().expect("a folder").join(file);
-            let linked = if file.is_empty() { page.clone() } else { fs::read_to_string(other).expect("a page") };
-            assert!(anchors(&linked).iter().any(|it| it == section), "{document} links to {file}#{section}");
-            seen += 1;
-        }
-    }
-    assert!(seen > 10, "documents link to sections");
-}
-
-#[test]
-fn a_heading_has_the_anchor_that_links_use() {
-    assert_eq!(anchors("# A\ntext\n## What it asks, of *us* (API)\n"), ["a", "what-it-asks-of-us-api"]);
-}
-
-/// Kept beside the tests of links: users type this range, and it can take the ports of another program.
+/// Users type this range, and it can take the ports of another program.
 #[test]
 fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_there() {
     // A page of a rule shows a range as a value, and is no advice. `cli.md` has the flag's grammar.

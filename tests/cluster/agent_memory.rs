@@ -81,7 +81,7 @@ fn large() -> Fake {
     })
 }
 
-/// The shipped binary as an agent; dropping this value ends it.
+/// The binary as an agent; dropping this value ends it.
 pub(crate) struct Agent {
     child: Child,
     directory: TempDir,

@@ -1,4 +1,4 @@
-//! `kubectl portreeve`, the shipped binary, with agents that misbehave behind the pod proxy.
+//! `kubectl portreeve`, the binary, with agents that misbehave behind the pod proxy.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! One scan of a cluster by the shipped binary, as this thread's child.
+//! One scan of a cluster by the binary, as this thread's child.
 
 use crate::parts::named::is_of;
 use std::{

@@ -1,4 +1,4 @@
-//! `portreeve check`, the shipped binary, against the real thing: kube-apiserver, kube-proxy, and packets.
+//! `portreeve check`, the binary, against the real thing: kube-apiserver, kube-proxy, and packets.
 //!
 //! The tests need root and the programs that `make lab` and `make nightly` install. The tests fail without them.
 

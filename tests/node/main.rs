@@ -1,4 +1,4 @@
-//! `portreeve check`, the shipped binary, on real nodes that these tests make in network namespaces.
+//! `portreeve check`, the binary, on real nodes that these tests make in network namespaces.
 //!
 //! The tests need root, or a user namespace in which they are root, and `ip` (iproute2). They fail without these.
 

@@ -1,5 +1,5 @@
 //! The connections that a listener loses, by proxy mode, bind address and endpoints: the behaviour matrix with the
-//! shipped binary.
+//! binary.
 
 use std::net::TcpListener;
 

@@ -143,7 +143,7 @@ impl Stage {
     }
 }
 
-/// The shipped binary, without environment variables that could set a cluster.
+/// The binary, without environment variables that could set a cluster.
 pub(crate) fn portreeve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");

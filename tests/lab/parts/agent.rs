@@ -1,4 +1,4 @@
-//! `portreeve agent`, the shipped binary, and its objects in the cluster.
+//! `portreeve agent`, the binary, and its objects in the cluster.
 
 use super::named::is_of;
 use std::{

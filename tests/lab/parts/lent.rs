@@ -33,7 +33,6 @@ pub const LENDER: &str = "PORTREEVE_LENDER";
 const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
 /// Lends control planes, each in a network namespace of its own, until it is dropped. All borrowers must end before.
-/// gone by then.
 pub struct Lender {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
