@@ -112,10 +112,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let report = args.report()?;
     // A runner reads both outputs. A name in a manifest must not become a command to the runner.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
-    if report.is_empty() && report.failures.is_empty() {
-        let words = in_log(format!("{} --allow-empty accepts such input", report::nothing_judged(&report)));
-        console.print_error(&anyhow::Error::msg(words));
-    }
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {
         console.print_error(&anyhow::Error::msg(in_log(failure)));
@@ -199,6 +195,10 @@ impl Args {
         findings.retain(|found| all || named.iter().any(|it| it.names(found.rule.0, found.evidence.variant)));
         let (findings, accepted) = without_accepted(&linted, findings);
         failures.extend(judge_acceptance(&linted).into_iter().map(|(gap, place)| (gap, Some(place))));
+        if judged == 0 && !self.allow_empty && failures.is_empty() {
+            let detail = format!("{}; --allow-empty accepts such input", report::nothing_judged(files, &skipped));
+            failures.push((Gap::new(portreeve_facts::Source::Services, Why::Malformed, detail), None));
+        }
         let min_severity = self.counting.min_severity;
         Ok(LintReport {
             findings,
@@ -211,7 +211,6 @@ impl Args {
             charts: charts.iter().map(|path| path.display().to_string()).collect(),
             objects,
             judged,
-            allow_empty: self.allow_empty,
             again,
             skipped,
             range,

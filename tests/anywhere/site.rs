@@ -23,7 +23,7 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
-const TYPED: [(&str, &str); 26] = [
+const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
     (
@@ -45,6 +45,7 @@ const TYPED: [(&str, &str); 26] = [
     ("cargo build --release --locked", "this test is built by it"),
     ("cargo run --release --locked -- check", "tests run the same binary"),
     ("set -o pipefail; helm template my-chart", "tests/anywhere/lint/examples.rs types the pipes of docs/lint.md"),
+    ("kubectl kustomize overlay/", "kustomize is a part of kubectl: lint reads the same form from helm"),
     (
         concat!("skopeo copy docker-archive:target/portreeve-", env!("CARGO_PKG_VERSION"), ".tar "),
         "it needs a registry",

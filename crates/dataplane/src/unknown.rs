@@ -33,7 +33,7 @@ pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
 }
 
 /// The words for an unknown mode, for evidence.
-pub(super) const WORDS: &str = "unknown: the result is the same in iptables, ipvs and nftables mode";
+pub(super) const WORDS: &str = "unknown: each known result is the same in iptables, ipvs and nftables mode";
 
 /// The words on a node with the link of an unmeasured data plane.
 pub(super) const OR_UNMEASURED: &str = ", and, from its source code, with  ";

@@ -328,7 +328,10 @@ pub fn write_owner(
 ) -> io::Result<()> {
     for gap in unread(owned) {
         let line = match (gap.source, gap.why) {
-            (Source::Services, Why::NotRequested) => "no cluster was read: Services may have this port".to_owned(),
+            (Source::Services, Why::NotRequested) => {
+                "no cluster was read: Services may have this port; name one with --kubeconfig FILE or --services FILE"
+                    .to_owned()
+            }
             (Source::Services, _) => format!("an unread Service may have this port: {}", tidy(&gap.detail)),
             (Source::Listeners, _) => {
                 let port = owned.first().map_or_else(String::new, |it| it.port.to_string());

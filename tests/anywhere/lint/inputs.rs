@@ -136,7 +136,14 @@ fn an_empty_file_is_skipped_in_a_folder_and_an_error_where_it_is_named() {
         [("d/a.yaml", ""), ("d/b.yaml", text), ("d/c.yaml", "---\n---\n"), values, ("d/list.json", "[\"a\", [1]]")];
     let (code, stdout, _) = lint(&files, &["d", "-o", "json"]);
     let document: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((code, &document["failures"]), (2, &Value::Array(Vec::new())), "nothing was judged");
+    let failure = "nothing was judged: 3 empty file, 2 documents without a kind; no object is a Service or a Pod, or has a pod template; \
+                   --allow-empty accepts such input";
+    assert_eq!((code, &document["failures"][0]["detail"]), (2, &Value::from(failure)));
+    let of = |form: &str| lint(&files, &["d", "-o", form]).1;
+    let sarif: Value = serde_json::from_str(&of("sarif")).expect("JSON");
+    assert_eq!(sarif["runs"][0]["invocations"][0]["executionSuccessful"], false);
+    assert!(of("junit").contains("errors=\"1\"") && of("junit").contains(failure), "{}", of("junit"));
+    assert!(of("github").contains(&format!("::error title=portreeve::{failure}")));
     assert_eq!(document["skipped"], serde_json::json!({"": 2, "empty file": 3}));
     for (name, _) in &files[..3] {
         let (code, _, stderr) = lint(&files, &[name]);
@@ -259,11 +266,11 @@ fn other_kinds_are_skipped_and_counted() {
     assert_eq!((code, &document["objects"], &document["judged"]), (2, &Value::from(4), &Value::from(0)));
     let skipped = serde_json::json!({"": 1, "ConfigMap": 2, "Service.serving.knative.dev": 1});
     assert_eq!(document["skipped"], skipped);
-    let none = "nothing was judged: 4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev; no object is a Service or a Pod, or has a pod template. --allow-empty accepts such input";
+    let none = "nothing was judged: 2 ConfigMap, 1 document without a kind, 1 Service.serving.knative.dev; no object is a Service or a Pod, or has a pod template; --allow-empty accepts such input";
     assert_eq!(stderr, format!("error: {none}\n"));
     let (code, stdout, _) = lint(&[("values.yaml", text)], &["values.yaml", "--allow-empty"]);
     assert_eq!(code, 0, "{stdout}");
-    assert!(stdout.contains("4: 2 ConfigMap, 1 documents without a kind, 1 Service.serving.knative.dev"), "{stdout}");
+    assert!(stdout.contains("2 ConfigMap, 1 document without a kind, 1 Service.serving.knative.dev"), "{stdout}");
 }
 
 #[test]
@@ -311,10 +318,7 @@ fn the_headline_says_of_how_many_objects_so_many_were_judged() {
     assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
     // An unread object is not treated as judged; an empty List is no object.
     let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
-    assert_eq!(
-        head(&broken),
-        "manifests: some objects could not be judged, only 0 of 2 objects; the errors are below."
-    );
+    assert_eq!(head(&broken), "manifests: nothing was judged; the errors are below.");
     let both = "manifests: 1 warning; 1 of 3 objects judged; some objects could not be judged";
     assert_eq!(head(&(outside + &broken)), both);
 }

@@ -17,8 +17,7 @@ use super::{
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// The result, and the exit code. These are not a success: unread input, a rule that could not compare all objects, and input without a
-/// judged manifest, unless the user allows it.
+/// The result, and the exit code. A failure is no success, and neither is a rule that could not compare all objects.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
     outcome(worst, report.counts_from(), || is_undecided(report))
@@ -27,7 +26,7 @@ pub fn lint_result(report: &LintReport) -> CheckResult {
 /// Whether an unread input could hide a finding that sets the result: then the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
     let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
-    !report.failures.is_empty() || report.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
+    !report.failures.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 
 /// The remedies, one line for each step.

@@ -111,7 +111,7 @@ impl Page<'_> {
     /// The judged and the unjudged part.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
-        let mut rows = vec![("files", format!("{files}, with {judged} judged objects"))];
+        let mut rows = vec![("files", format!("{files}, with {}", counted(*judged, "judged object")))];
         if !skipped.is_empty() {
             rows.push(("skipped", kinds(skipped)));
         }
@@ -157,16 +157,19 @@ fn named(charts: &[String]) -> String {
     format!("{}: {}{rest}", charts.len(), names.join(", "))
 }
 
-/// `12: 5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
+/// `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
 fn kinds(skipped: &BTreeMap<String, usize>) -> String {
-    let all: usize = skipped.values().sum();
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));
-    let word = |kind: &str| if kind.is_empty() { "documents without a kind".to_owned() } else { tidy(kind) };
-    let named: Vec<String> = counts.iter().take(KINDS).map(|(kind, count)| format!("{count} {}", word(kind))).collect();
+    let word = |(kind, count): &(&String, &usize)| match (kind.as_str(), **count) {
+        ("", 1) => "1 document without a kind".to_owned(),
+        ("", count) => format!("{count} documents without a kind"),
+        (kind, count) => format!("{count} {}", tidy(kind)),
+    };
+    let named: Vec<String> = counts.iter().take(KINDS).map(word).collect();
     let rest: usize = counts.iter().skip(KINDS).map(|(_, count)| **count).sum();
     let rest = if rest > 0 { format!(" and {rest} of other kinds") } else { String::new() };
-    format!("{all}: {}{rest}", named.join(", "))
+    format!("{}{rest}", named.join(", "))
 }
 
 fn headline(report: &LintReport) -> (String, Ink) {
@@ -182,12 +185,11 @@ fn headline(report: &LintReport) -> (String, Ink) {
         let open = if is_undecided(report) { "; some objects could not be judged" } else { "" };
         return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
     }
-    let failed = report.failures.first().map(|(gap, _)| gap).or(report.unknown.first().map(|(_, gap)| gap));
-    match (lint_result(report), failed) {
-        (CheckResult::NotChecked, None) => {
-            (format!("manifests: {}", nothing_judged(report)), Ink::Bad(Severity::Critical))
+    match lint_result(report) {
+        CheckResult::NotChecked if *judged == 0 => {
+            ("manifests: nothing was judged; the errors are below.".to_owned(), Ink::Bad(Severity::Critical))
         }
-        (CheckResult::NotChecked, Some(_)) => {
+        CheckResult::NotChecked => {
             let part = if judged < objects { format!(", only {of}") } else { String::new() };
             (
                 format!("manifests: some objects could not be judged{part}; the errors are below."),
@@ -198,13 +200,11 @@ fn headline(report: &LintReport) -> (String, Ink) {
     }
 }
 
-/// The message if no object was judged, with the kinds of the objects.
-pub fn nothing_judged(report: &LintReport) -> String {
-    let found = match report.skipped.is_empty() {
-        true => format!("no object in {} {}", report.files, if report.files == 1 { "file" } else { "files" }),
-        false => {
-            format!("{}; no object is a Service or a Pod, or has a pod template", kinds(&report.skipped))
-        }
+/// The message if no object was judged, with the number of files and the kinds of the objects.
+pub fn nothing_judged(files: usize, skipped: &BTreeMap<String, usize>) -> String {
+    let found = match skipped.is_empty() {
+        true => format!("no object in {}", counted(files, "file")),
+        false => format!("{}; no object is a Service or a Pod, or has a pod template", kinds(skipped)),
     };
-    format!("nothing was judged: {found}.")
+    format!("nothing was judged: {found}")
 }

@@ -33,8 +33,6 @@ pub struct LintReport {
     pub objects: usize,
     /// How many objects were judged.
     pub judged: usize,
-    /// Whether zero judged objects are allowed (`--allow-empty`).
-    pub allow_empty: bool,
     /// How many objects had the same name as an earlier object.
     pub again: usize,
     /// How many objects of other kinds there were, by kind.
@@ -63,11 +61,6 @@ impl LintReport {
     /// The lowest severity that sets the result.
     pub fn counts_from(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
-    }
-
-    /// Whether no object was judged, although objects were expected.
-    pub fn is_empty(&self) -> bool {
-        self.judged == 0 && !self.allow_empty
     }
 }
 

@@ -166,7 +166,7 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     let with_link = unknown.clone().address("cilium_host", "10.244.0.1");
     assert_eq!(
         assumptions(&unknown).mode_in_words(),
-        "unknown: the result is the same in iptables, ipvs and nftables mode"
+        "unknown: each known result is the same in iptables, ipvs and nftables mode"
     );
     assert!(assumptions(&with_link).mode_in_words().ends_with("mode, and with Cilium instead of kube-proxy"));
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
