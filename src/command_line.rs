@@ -102,7 +102,7 @@ enum Action {
     Demo(demo::DemoArgs),
     /// Scan this node repeatedly, and report over HTTP and in Events: the process of a DaemonSet
     Agent(Box<agent::Args>),
-    /// Keep the ports that this node needs reserved: the only verb that changes a node
+    /// Reserve the ports that this node needs, while the cluster changes. No other verb changes a node
     Guard(Box<guard::Args>),
     /// Print the version
     Version,

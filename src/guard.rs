@@ -1,4 +1,4 @@
-//! `guard`: keeps the ports that this node needs reserved. The only verb that changes a node.
+//! `guard`: reserves the ports that this node needs, while the cluster changes. No other verb changes a node.
 
 use std::{
     net::SocketAddr,

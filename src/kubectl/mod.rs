@@ -93,7 +93,7 @@ pub(super) enum Action {
     Demo(demo::DemoArgs),
     /// Not a verb of this plugin: the DaemonSet runs `portreeve agent` on each node
     Agent(Elsewhere),
-    /// Keep the ports that a node needs reserved: `portreeve guard`, on a node
+    /// Reserve the ports that a node needs: run `portreeve guard` on the node
     Guard(Elsewhere),
     /// Print the version of this program, and the versions of the agents by count
     Version(version::Args),

@@ -344,8 +344,8 @@ impl Agent {
         thread_cpu_time().saturating_sub(spent)
     }
 
-    /// Whether this scan reads all client sockets, at any cost. True for one in [`EVERY_CLIENT`] readings, and as long
-    /// as there are any.
+    /// Whether this scan reads all client sockets, at any cost. True for one in [`EVERY_CLIENT`] readings, and unless the
+    /// last reading found no outgoing connection.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);

@@ -9,7 +9,7 @@ use portreeve_report::first_names;
 /// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
 /// addresses in the cluster and its Pods are unknown. `hostname` was used if no name was configured.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
-    /// The most Nodes that are named.
+    /// The greatest number of Nodes that a text names.
     const NAMED: usize = 5;
     let nodes = cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -26,7 +26,8 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// Why this node's Node may be another node: this host has none of its addresses. None if the facts cannot show it.
+/// Why this node's Node may be another node: this host has none of its addresses. None if the host has one, or if the facts cannot
+/// show it.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
     let node = snapshot.own_node()?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;

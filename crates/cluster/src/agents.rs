@@ -24,7 +24,7 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
 /// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The most Services whose endpoints are read: their names are in the request.
+/// The greatest number of Services whose endpoints are read: their names are in the request.
 const NAMES: usize = 50;
 /// The longest time for a login: a credential plug-in may wait for a person.
 const LOGIN: Duration = Duration::from_secs(300);

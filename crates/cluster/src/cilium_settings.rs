@@ -24,8 +24,8 @@ pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -
     }
 }
 
-/// Its settings as the replacement of kube-proxy. With a wrong entry of `nodeport-addresses` Cilium does not start: the
-/// error is that entry.
+/// Its settings as the replacement of kube-proxy, and the first malformed entry of `nodeport-addresses`. With such an
+/// entry, Cilium does not start.
 pub(super) fn proxy_config<'a>(
     place: String,
     value: impl Fn(&str) -> Option<&'a str> + Copy,

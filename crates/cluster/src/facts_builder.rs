@@ -17,7 +17,7 @@ use portreeve_facts::{
 
 /// The greatest number of rejected items that are named: a thousand broken Services must not hide the other items.
 const MAX_REJECTED: usize = 64;
-/// The most CiliumNodeConfigs of one node that are named.
+/// The greatest number of CiliumNodeConfigs that a text about one node names.
 const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;

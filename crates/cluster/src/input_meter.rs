@@ -9,7 +9,7 @@ use portreeve_facts::Why;
 
 /// The longest input, in bytes.
 pub(crate) const WHOLE: usize = 1 << 30;
-/// The most objects in an input.
+/// The greatest number of objects in an input.
 const OBJECTS: u64 = 500_000;
 
 /// Counts the bytes and objects of one input. Objects are read one at a time, so each object has a bound. An input may be long.

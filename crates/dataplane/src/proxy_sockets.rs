@@ -165,7 +165,7 @@ impl<'a> Proxy<'a> {
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
-    /// A kube-proxy in nftables mode that listens on loopback's NodePorts over TCP, if configured to (KEP-6032).
+    /// Whether kube-proxy in nftables mode may have opened the socket: it can be configured to serve TCP NodePorts on loopback (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);

@@ -123,7 +123,7 @@ fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
 }
 
 impl<L: List, S: Store> Keeper<L, S> {
-    /// Over a list and a store, for the boot and the network namespace of the list.
+    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace of the list.
     pub fn new(list: L, store: S, place: Place) -> Self {
         Self {
             list,

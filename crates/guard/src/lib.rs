@@ -30,7 +30,7 @@
 //! | The guard ends after the write. | The list shows that the state after is true. |
 //! | The guard ends between the record and the write, and another program adds the same ports in that moment. | Nothing shows this: the ports are treated as entries of the guard. |
 //! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old file: one complete file is always present. |
-//! | The node boots. | The list is empty or has what the boot wrote. The record is of another boot, and is ignored. |
+//! | The node boots. | The list is empty or has what the boot wrote. The record is from an earlier boot, and is ignored. |
 //! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
 //! | A second guard starts with another record. | Each guard treats the entries of the other one as entries of another program. |
 //! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first one writes only after the end of the second one. |
@@ -38,7 +38,7 @@
 //! | The record cannot be read, or another user can write it. | The guard ends with an error: *not read* is not *empty*. |
 //! | The record is of another network namespace of this boot. | The guard ends with an error: each namespace has its own list. |
 //!
-//! A port that is no longer needed stays for five minutes more ([`GRACE`]), and a port of a daemon until the boot: a daemon
+//! A port that is no longer needed stays for five minutes more ([`GRACE`]). A port of a daemon stays until the next boot: a daemon
 //! needs its port when it starts again. Input that was not read removes no port that may be in it.
 //!
 //! Never: reads a cluster. Needs are from `portreeve-dataplane`; `Wanted` takes those that lose to an outgoing connection.

@@ -18,7 +18,7 @@ impl Bound {
     /// The fewest ports that stay by default.
     pub const LEAVE: u32 = 4096;
 
-    /// The most ports of the range that may be reserved, by all programs together.
+    /// The greatest number of ports of the range that may be reserved, by all programs together.
     pub fn most(self) -> u32 {
         let size = self.range.size();
         size.saturating_sub(self.leave.max(size.div_ceil(2)))

@@ -1,4 +1,4 @@
-//! The guard's record of its own entries: a file that outlives the process and not the boot.
+//! The guard's record of its own entries: a file that outlives the process, but no restart of the node.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -92,7 +92,7 @@ impl Record {
 pub(super) struct Unfinished {
     /// Entries that are in both states, and not in the list. If another program wrote too, entries of the guard are left out.
     pub(super) missing: PortSet,
-    /// The guard's entries in both states. None if another program wrote too.
+    /// The guard's entries in both states. Empty if another program wrote too.
     pub(super) ours: PortSet,
     /// The list has only entries of the two states.
     is_of_the_guard: bool,
@@ -100,7 +100,7 @@ pub(super) struct Unfinished {
 
 #[cfg(test)]
 impl Unfinished {
-    /// Nothing shows whether another program wrote too.
+    /// Whether the list has only entries of the two states. Then nothing shows whether another program wrote too.
     pub(super) fn is_half_of_ours(&self) -> bool {
         self.is_of_the_guard
     }

@@ -195,7 +195,7 @@ pub fn pod_of(path: &str) -> Option<PodContainer> {
     Some(PodContainer { pod_uid, container: components.next().and_then(container_of) })
 }
 
-/// A uid with dashes or underscores, or the hash of a static pod's configuration.
+/// Whether it is a uid with dashes or underscores, or the hash of a static pod's configuration.
 fn is_pod_uid(text: &str) -> bool {
     (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-' || byte == b'_')
 }

@@ -277,9 +277,9 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether a `/proc` shows every process that can hold a socket of the node. There are three such cases: the `/proc` is
-/// of the initial pid namespace; it is of a namespace outside this process' own; or the node is itself a container that
-/// runs systemd (kind).
+/// Whether a `/proc` shows every process that can hold a socket of the node. There are three such cases: the `/proc`
+/// shows the initial pid namespace; it shows a namespace outside this process' own; or the node is itself a container
+/// that runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();

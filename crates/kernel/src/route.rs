@@ -326,7 +326,7 @@ fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8])
     Ok(())
 }
 
-/// `RTA_GATEWAY`, or `RTA_VIA` if the gateway is of another family than the route.
+/// `RTA_GATEWAY`, or `RTA_VIA` if the gateway's address has another family than the route.
 fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option<IpAddr>, Malformed> {
     let here = RouteAttribute::Gateway(UNSPECIFIED.into());
     if !is(attribute, &here) && !is(attribute, &RouteAttribute::Via(UNSPECIFIED.into())) {

@@ -32,7 +32,7 @@ pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 pub struct Open {
     /// The highest severity that the unjudged rule could have found; none if only an input is missing.
     pub ceiling: Option<Severity>,
-    /// How many ports and objects the rule could not judge; none if the rule could not judge any.
+    /// How many ports and objects the rule could not judge; 0 if the rule judged nothing.
     pub claims: usize,
     /// The input that was missing.
     pub source: Source,
@@ -183,7 +183,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// The facts of kube-proxy beside its mode. Many kube-proxies do not let other programs read them.
+/// Whether the source is about kube-proxy, but not its mode. Many kube-proxies do not let other programs read these facts.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }

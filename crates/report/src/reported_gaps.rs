@@ -17,7 +17,7 @@ pub struct ReportedGap<'a> {
     pub rows: Option<Rows>,
     /// The subject, if only this subject was not judged.
     pub subject: Option<&'a Subject>,
-    /// How many ports and objects were not judged; none if the rule judged nothing.
+    /// How many ports and objects were not judged; 0 if the rule judged nothing, or if only evidence is missing.
     pub claims: usize,
     /// The input that was missing.
     pub gap: &'a Gap,

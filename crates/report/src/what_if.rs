@@ -43,7 +43,7 @@ use portreeve_rules::{
 };
 
 /// The effects that no scan can predict.
-pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the leftovers that a switch of settings makes or removes.";
+pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the old rules that a change leaves in the kernel or removes.";
 
 /// A claim: the user of a port, or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]

@@ -67,7 +67,7 @@ impl EphemeralPorts {
     }
 }
 
-/// A UDP socket that has no peer: a server, or a client that sends to many.
+/// Whether it is a UDP socket without a peer: of a server, or of a client that sends to many.
 pub(super) fn is_unconnected(socket: &Socket) -> bool {
     socket.protocol == Protocol::Udp && socket.state == State::Close
 }

@@ -328,7 +328,8 @@ const FEW: u32 = 1024;
 /// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with a higher upper end, if possible the default end. None if a server needs one of the added ports.
+/// The host's range with a higher upper end, if possible the default end. None if a server or a NodePort needs an added port, if the
+/// range already ends at 65535, or if an input was not read.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;

@@ -52,8 +52,8 @@ enum Start {
 }
 
 impl Start {
-    /// The decision of Cilium's `checkNodePortAndEphemeralPortRanges`. None if Cilium accepts the ranges, or if its settings were
-    /// not requested.
+    /// The decision of Cilium's `checkNodePortAndEphemeralPortRanges`. None if the mode is not Cilium, if Cilium accepts the
+    /// ranges, or if its settings were not requested.
     ///
     /// # Errors
     /// If an input was not read.

@@ -41,7 +41,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     assert_eq!(
         judge(&narrow),
         judgements,
-        "{} used a fact that an agent or `--rule` does not read for it",
+        "{} used a fact outside its `needs` and `uses`, which an agent or `--rule` may not read",
         rule.rows()
     );
     judgements

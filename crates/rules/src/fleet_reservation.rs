@@ -122,7 +122,7 @@ impl NodeReservation {
     }
 
     /// NodePorts that outgoing connections may get and that are not in `list`. No Service has them yet, and a list with all
-    /// NodePorts would leave too few ports. None if a guard runs: it reserves them when a Service gets them.
+    /// NodePorts would leave too few ports. Empty if a guard runs: the guard reserves a port when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         if self.is_guarded {
             return PortSet::default();

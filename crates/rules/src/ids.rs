@@ -50,7 +50,7 @@ pub enum Kind {
     Pair(Arbiter),
     /// A supply of ports or file descriptors is nearly used up, or contains a needed port.
     Pool,
-    /// No two claims meet. The words name what the rule judges instead.
+    /// No two claims meet. The words name the thing that the rule judges, such as two settings.
     State(&'static str),
 }
 

@@ -81,7 +81,7 @@ fn evidence(
 ) -> Evidence {
     let (severity, state, summary) = match crowding {
         Crowding::Near => {
-            (Severity::Warning, "crowded", "The dynamic band of the NodePort range is nearly full.".to_owned())
+            (Severity::Warning, "crowded", "The dynamic band of the NodePort range is filling up.".to_owned())
         }
         Crowding::Spilled => (
             Severity::Warning,

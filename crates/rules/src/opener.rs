@@ -5,8 +5,8 @@ use portreeve_facts::{
     Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested,
 };
 
-/// The ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and `RPC_DEF_MAX_RESVPORT` in Linux). Lower
-/// ports belong to servers only.
+/// The ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and `RPC_DEF_MAX_RESVPORT` in Linux). Portreeve
+/// treats lower ports as ports of servers.
 pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
 /// Who opened a connection.

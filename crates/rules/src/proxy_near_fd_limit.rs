@@ -225,7 +225,7 @@ fn evidence(
             "The proxy opens a socket for every NodePort, and needs more file descriptors than allowed: in at least one family, it no longer updates Services."
         }
         false => {
-            "The proxy opens a socket for every NodePort, and needs nearly all its file descriptors: at the limit, it no longer updates Services on this node."
+            "The proxy opens a socket for every NodePort, and needs most of its file descriptors: at the limit, it no longer updates Services on this node."
         }
     };
     let lost: &[Vantage] = if over { &[Vantage::Remote, Vantage::Node, Vantage::Pods] } else { &[] };
@@ -264,7 +264,7 @@ fn evidence(
             Remedy::from(Step::advice(
                 "raise the limit: LimitNOFILE=1048576 in the systemd unit that starts the proxy or its container runtime",
             ))
-            .then(Step::advice("restart the proxy or the container runtime that the unit starts")),
+            .then(Step::advice("restart this unit; if it starts a container runtime, then delete the proxy's pod")),
         )
         .remedy(Step::advice("upgrade kube-proxy to 1.24 or newer (or 1.23.7, 1.22.10, 1.21.13), which opens no sockets for NodePorts"))
         .remedy(Step::advice("change Services that need no NodePort to type ClusterIP"))

@@ -266,17 +266,17 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     }
 }
 
-/// Sets the ephemeral port range in a pod's own network, if it should change, and the reserved ports there. Both are safe
+/// Sets the reserved ports in a pod's own network, and the ephemeral port range there if `range` is given. Both are safe
 /// sysctls, which need no setting of the kubelet (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
-    let widened = range
-        .map(|PortRange { first, last }| format!("name net.ipv4.ip_local_port_range, value \"{first} {last}\", and "));
+    let widened =
+        range.map(|PortRange { first, last }| format!("net.ipv4.ip_local_port_range to \"{first} {last}\", and "));
     let list = match reserved.is_empty() {
-        true => "with every port that its containers declare".to_owned(),
-        false => format!("value \"{reserved}\", with every other port that its containers declare"),
+        true => "every port that its containers declare".to_owned(),
+        false => format!("\"{reserved}\" and every other port that its containers declare"),
     };
     Step::advice(format!(
-        "set spec.securityContext.sysctls of the pod: {}name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), {list}",
+        "in spec.securityContext.sysctls of the pod, set {}net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27) to {list}",
         widened.unwrap_or_default()
     ))
     .with(Effect::ChooseInPod((pod.namespace.clone(), pod.name.clone()), range, reserved))

@@ -45,8 +45,8 @@ fn configurable_http_proxy_557() -> Served {
     let reported = world(&pod)
         .reports(rule, "warning", "Pod hub/chp", "hub/chp")
         .shows("local ports used", "27000 of 28232")
-        .advises("name net.ipv4.ip_local_port_range, value \"1024 65535\"")
-        .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"8000-8001\"");
+        .advises("set net.ipv4.ip_local_port_range to \"1024 65535\", and ")
+        .advises("net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27) to \"8000-8001\"");
     world(&with_sysctls(&pod, &[(RANGE, "1024 65535"), (RESERVED, "8000-8001")])).is_silent(rule);
     reported
 }
@@ -95,7 +95,7 @@ fn skypilot_10426() -> Served {
     let blocks = of_pod(State::Established, "10.244.0.9:46580", "10.96.0.10:5432", "metrics-agent");
     let reported = world(&pod, std::slice::from_ref(&blocks))
         .reports(rule, "warning", "Pod sky/api-server", "process metrics-agent")
-        .advises("name net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27), value \"46580\"");
+        .advises("set net.ipv4.ip_local_reserved_ports (safe since Kubernetes 1.27) to \"46580\"");
     let runs = of_pod(State::Listen, "0.0.0.0:46580", "0.0.0.0:0", "uvicorn");
     world(&pod, &[runs, blocks.clone()]).is_silent(rule);
     let accepted = of_pod(State::TimeWait, "10.244.0.9:46580", "10.244.1.7:51000", "");

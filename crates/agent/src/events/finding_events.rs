@@ -12,8 +12,8 @@ use super::{
 };
 use portreeve_rules::findings::{Key, Severity};
 
-/// The waits after refusals in a row double from the first to the second. A server that has come back empty gets its roles and
-/// namespaces one after the other, so a refusal may end soon.
+/// The shortest and the longest wait after a refusal. Each further refusal in a row doubles the wait. A server that has come back empty
+/// gets its roles and namespaces one after the other, so a refusal may end soon.
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 

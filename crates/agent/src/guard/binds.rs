@@ -19,9 +19,9 @@ use portreeve_rules::{
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
 
-/// The most addresses of a family that are claimed for a port. A `bind` of every address meets any of them.
+/// The greatest number of claimed addresses, for one port and family. A `bind` of every address meets any of them.
 const ADDRESSES: usize = 64;
-/// The most claims of all ports: the kernel has room for twice as many keys, in two generations.
+/// The greatest number of claims, over all ports: the kernel has room for twice as many keys, in two generations.
 const CLAIMS: usize = 30_000;
 /// The longest name of a thread in the kernel.
 const COMMAND: usize = 15;

@@ -30,7 +30,7 @@ use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
-/// The most binds that are read before claims are renewed: a process may bind without end.
+/// The greatest number of binds that are read before claims are renewed: a process may bind without end.
 const BATCH: usize = 1024;
 /// Binds with an Event: a burst, and then one each time.
 const EVENTS: u32 = 10;

@@ -72,7 +72,7 @@ const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// From this age on, a part of the cluster is treated as unread. A watch is confirmed about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
-/// The most ports or connections that one line names.
+/// The greatest number of ports or connections that one line names.
 const NAMED: usize = 10;
 
 /// The inputs and outputs of the guard.

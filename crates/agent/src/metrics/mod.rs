@@ -229,8 +229,8 @@ impl Family {
     }
 }
 
-/// From OpenMetrics to the text format 0.0.4. There `_total` is part of the name of a counter's family, and there are no units
-/// and no end mark.
+/// From OpenMetrics to the text format 0.0.4. In the text format, `_total` is part of the name of a counter's family, and there are
+/// no units and no end mark.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let counters: Vec<&str> =

@@ -141,7 +141,7 @@ pub struct Unknown {
     pub rows: Rows,
     /// The subject, if only this subject is not known.
     pub subject: Option<Subject>,
-    /// How many ports and objects could not be judged. None if the rule could not judge at all.
+    /// How many ports and objects could not be judged. 0 if the rule could not judge at all.
     pub claims: usize,
     /// The input that was missing.
     pub gap: Gap,
