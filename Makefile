@@ -9,8 +9,8 @@ CARGO ?= cargo
 export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cache
 # Programs of wheels and crates; what else is on the PATH comes first.
 export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
-# It would lead cd elsewhere.
-unexport CDPATH
+# CDPATH would lead cd elsewhere. A hook of git sets where its repository is.
+unexport CDPATH $(shell git rev-parse --local-env-vars)
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 # The plugin of kubectl runs there. It is type-checked: neither Apple's C compiler nor its linker is needed for that.
@@ -19,7 +19,8 @@ RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 # The runner keeps tests off this machine's own network.
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
-NEXTEST := $(CARGO) nextest run --locked $(PRIVATE)
+# With UPDATE and its like a test writes what it should compare.
+NEXTEST := env -u UPDATE -u INSTA_UPDATE -u INSTA_FORCE_PASS -u NEXTEST_PROFILE $(CARGO) nextest run --locked $(PRIVATE)
 
 .PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments
 
@@ -38,12 +39,11 @@ test: root ## Install what is missing, lint, and run every short test that needs
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
 lab: root ## Run the tests that need the real parts, and long ones; check the words, and that the plugin compiles for macOS; needs root
-	@tools/timed 'tools of lab' tools/install image lab helm
+	@tools/timed 'tools of lab' tools/install image lab helm macos
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
 	@$(MAKE) --no-print-directory words
-	@grep -qx $(MACOS) <(rustup target list --installed) || tools/timed 'target of macos' rustup target add $(MACOS)
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. The help of every verb stands in blocks of docs/cli.md, which are no prose there.
@@ -52,7 +52,7 @@ words: ## Check that documents, help and recorded output keep to plain words
 	@mkdir -p target/words
 	@awk '/^```/ { inside = !inside; next } inside' docs/cli.md > target/words/help.txt
 	@tools/timed words "$$(tools/install --find vale)" --no-wrap *.md examples fuzz/README.md docs target/words/help.txt \
-	    $$(git ls-files '*_table.snap' '*_wide.snap' '*commands.snap')
+	    $$(find crates src tests -name '*_table.snap' -o -name '*_wide.snap' -o -name '*commands.snap')
 
 comments: ## Print the comments of Rust that do not keep to plain words
 	@tools/install words
@@ -74,7 +74,6 @@ root:
 
 lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed 'tools of lint' tools/install lint
-	@for part in rustfmt clippy; do "$(CARGO)" "$${part#rust}" --version > /dev/null 2>&1 || tools/timed "$$part" rustup component add "$$part"; done
 	@tools/timed fmt $(CARGO) fmt --all --check
 	@tools/timed 'fmt fuzz' $(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@tools/timed clippy $(CARGO) clippy --workspace --all-targets --locked -- -D warnings
@@ -143,7 +142,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 
 # The static binary that tests make an image of.
 static:
-	@grep -qx $(MUSL) <(rustup target list --installed) || rustup target add $(MUSL)
+	@tools/install image
 	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 
 image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry
@@ -162,5 +161,4 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 # What runs on nodes.
 shipped:
 	tools/install image shipped $(if $(findstring bind-hook,$(FEATURES)),hook)
-	rustup target add $(MUSL)
 	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

@@ -155,4 +155,11 @@ mod tests {
     fn an_event_reason_is_the_id_in_pascal_case() {
         assert_eq!(RuleId("listener-on-node-port").reason(), "ListenerOnNodePort");
     }
+
+    #[test]
+    fn a_key_has_the_name_of_its_id_and_variant() {
+        let (rule, subject) = (RuleId("listener-on-node-port"), Subject::node("n1", None));
+        let key = Key { rule, variant: "loses", subject, port: None, protocol: None };
+        assert_eq!(key.name(), "listener-on-node-port/loses");
+    }
 }
