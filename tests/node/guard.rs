@@ -685,6 +685,30 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
 }
 
 #[test]
+fn a_list_that_no_single_write_takes_is_read_and_compared_as_a_whole() {
+    let stage = sysctl_range(Stage::new().document(POD).node_port_range("30000-32767"));
+    let reserve = |arguments: &[&str]| output(stage.command("reserve").args(arguments));
+    let file = File::options().write(true).open(LIST).expect("the list");
+    // One page of memory, then more than ten.
+    for (first, entries) in [(50_001u16, 683), (40_001, 683), (33_001, 3400), (20_001, 3400)] {
+        for part in (0..entries).collect::<Vec<u16>>().chunks(600) {
+            let part: Vec<String> = part.iter().map(|index| (first + 2 * index).to_string()).collect();
+            file.write_at(part.join(",").as_bytes(), 1).expect("the kernel takes it");
+        }
+        let (code, out, err) = reserve(&["--check", "-o", "json"]);
+        assert_eq!(code, 1, "{err}");
+        let document: Value = serde_json::from_str(&out).expect("JSON");
+        let ranges = document["nodes"][0]["ipLocalReservedPorts"].as_array().expect("ranges");
+        assert_eq!(ranges.len(), list().split(',').count());
+        let (code, out, err) = reserve(&[]);
+        assert!(code == 2 && out.is_empty() && err.contains("the kernel takes at most 4094 at once"), "{out}{err}");
+    }
+    file.write_at(b"27000,30000-32767", 1).expect("the kernel takes it");
+    let (code, out, err) = reserve(&["--check"]);
+    assert!(code == 0 && out.starts_with("covered  node n1\n"), "{out}{err}");
+}
+
+#[test]
 fn a_guard_of_another_network_namespace_leaves_the_record_to_this_one() {
     let stage = overlapping();
     assert_eq!(guard(&stage, &["--once"]).0, 0);
