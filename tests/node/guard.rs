@@ -597,6 +597,12 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     let lock = stage.path("run/guard.json.lock");
     chown(&lock, Some(1001), None).expect("root may do this");
     line(&["--once"], "guard.json.lock: it belongs to user 1001");
+    fs::remove_file(&lock).expect("removed");
+    let with_all = command(&stage, &["--once"]);
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(with_all.get_program()).args(with_all.get_args());
+    let (code, out, err) = output(without.env_remove("KUBECONFIG"));
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "root needs no capability: {out}{err}");
     let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
     assert_eq!(code, 64, "{err}");
     let (code, _, err) = guard(&stage, &["--once", "--allow=system.slice"]);
