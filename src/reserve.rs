@@ -102,7 +102,9 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if fleet.nodes.is_empty() {
         bail!("nothing is known about {scope}");
     }
-    let list = fleet.list().map_err(|why| anyhow!(why))?;
+    // A guard writes a long list in several writes. A file for a node is applied in one.
+    let list = if args.check { fleet.list() } else { fleet.writable_list() };
+    let list = list.map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
     let result = report.result(args.check);
     match (args.output, args.check) {

@@ -104,6 +104,10 @@ fn the_bind_hook_adds_two_capabilities_the_control_groups_and_events_everywhere(
         let whole = self::added(&[&format!(r#"guard={{"enabled":true,"bind":"{mode}"}}"#)]);
         let arguments = of(&whole, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
         assert!(arguments.contains("--stale=120") && !arguments.contains("--cgroup"), "{arguments}");
+        assert!(!arguments.contains("--proxy-mode"), "{arguments}");
+        let cilium = self::added(&[&on, r#"config={"proxy-mode":"cilium"}"#]);
+        let arguments = of(&cilium, "DaemonSet")["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(arguments.contains("\"--proxy-mode=cilium\""), "{arguments}");
     }
 }
 

@@ -597,6 +597,12 @@ fn what_the_guard_cannot_do_is_one_clear_line_and_changes_nothing() {
     let lock = stage.path("run/guard.json.lock");
     chown(&lock, Some(1001), None).expect("root may do this");
     line(&["--once"], "guard.json.lock: it belongs to user 1001");
+    fs::remove_file(&lock).expect("removed");
+    let with_all = command(&stage, &["--once"]);
+    let mut without = Command::new("setpriv");
+    without.args(["--bounding-set=-all", "--inh-caps=-all"]).arg(with_all.get_program()).args(with_all.get_args());
+    let (code, out, err) = output(without.env_remove("KUBECONFIG"));
+    assert_eq!((code, list().as_str()), (0, "2703,27000,30080"), "root needs no capability: {out}{err}");
     let (code, _, err) = output(portreeve().args(["guard", "--dry-run", "--snapshot", "x.json"]));
     assert_eq!(code, 64, "{err}");
     let (code, _, err) = guard(&stage, &["--once", "--allow=system.slice"]);
@@ -682,6 +688,30 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     let (_, text, _) = output(stage.command("reserve").arg("--check"));
     let words = "holds its lock but has had no successful run for 10 minutes; it reserved";
     assert!(text.contains(words), "{text}");
+}
+
+#[test]
+fn a_list_that_no_single_write_takes_is_read_and_compared_as_a_whole() {
+    let stage = sysctl_range(Stage::new().document(POD).node_port_range("30000-32767"));
+    let reserve = |arguments: &[&str]| output(stage.command("reserve").args(arguments));
+    let file = File::options().write(true).open(LIST).expect("the list");
+    // One page of memory, then more than ten.
+    for (first, entries) in [(50_001u16, 683), (40_001, 683), (33_001, 3400), (20_001, 3400)] {
+        for part in (0..entries).collect::<Vec<u16>>().chunks(600) {
+            let part: Vec<String> = part.iter().map(|index| (first + 2 * index).to_string()).collect();
+            file.write_at(part.join(",").as_bytes(), 1).expect("the kernel takes it");
+        }
+        let (code, out, err) = reserve(&["--check", "-o", "json"]);
+        assert_eq!(code, 1, "{err}");
+        let document: Value = serde_json::from_str(&out).expect("JSON");
+        let ranges = document["nodes"][0]["ipLocalReservedPorts"].as_array().expect("ranges");
+        assert_eq!(ranges.len(), list().split(',').count());
+        let (code, out, err) = reserve(&[]);
+        assert!(code == 2 && out.is_empty() && err.contains("the kernel takes at most 4094 at once"), "{out}{err}");
+    }
+    file.write_at(b"27000,30000-32767", 1).expect("the kernel takes it");
+    let (code, out, err) = reserve(&["--check"]);
+    assert!(code == 0 && out.starts_with("covered  node n1\n"), "{out}{err}");
 }
 
 #[test]

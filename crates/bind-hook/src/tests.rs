@@ -376,6 +376,11 @@ fn another_network_namespace_is_not_touched() {
     let status = Command::new("unshare").args(["--net", "perl", "-e", SQUATTER]).status().expect("unshare");
     assert!(status.success());
     assert_eq!(answer(&mut hook), None);
+    enter(&group.before);
+    let outside = bind_claimed();
+    enter(&group.path);
+    outside.expect("a process outside of the control group");
+    assert_eq!(answer(&mut hook), None);
     let status = Command::new("perl").args(["-e", SQUATTER]).stderr(Stdio::null()).status().expect("perl");
     assert!(!status.success(), "this namespace is refused");
 }

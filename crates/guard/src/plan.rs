@@ -96,6 +96,7 @@ pub(super) mod tests {
         assert_eq!(bound("32768-36863", 4096).most(), 0);
         assert_eq!(bound("30000-39999", 9000).most(), 1000);
         assert_eq!(bound("30000-30000", 0).most(), 0);
+        assert_eq!(bound("1-6000", Bound::LEAVE).most(), 6000 - 4096, "so many stay by default");
     }
 
     #[test]

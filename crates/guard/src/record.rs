@@ -157,7 +157,8 @@ pub trait Store {
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
-    /// The kernel gives the lock back when the process ends, however it ends. The time of the file is that of the last successful run.
+    /// The kernel gives the lock back when the process ends, however it ends. The time of the file is that of the last successful run, or
+    /// of the start if there was none.
     lock: File,
 }
 
@@ -179,7 +180,11 @@ fn take(path: &Path) -> Result<File, GuardError> {
     for _ in 0..TRIES {
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) if is_at(&lock, path).map_err(failed)? => return Ok(lock),
+            Ok(()) if is_at(&lock, path).map_err(failed)? => {
+                // The last guard may have ended long ago: a new one is not stuck before its first run.
+                lock.set_modified(SystemTime::now()).map_err(failed)?;
+                return Ok(lock);
+            }
             // Another program deleted the file: a second guard would lock another file.
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => sleep(PAUSE),
@@ -199,7 +204,7 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How long ago the guard that holds the lock beside its record had a successful run; nothing if no process holds the lock.
+/// How long ago the guard that holds the lock beside its record had a successful run, or started; nothing if no process holds the lock.
 ///
 /// # Errors
 /// If the lock cannot be read. Only root may read it: a process that can read a lock can hold it.
@@ -451,6 +456,11 @@ mod tests {
         assert!(unrenewed_for(&path).expect("read").is_some_and(|age| age < hour));
         files.lock.set_modified(SystemTime::now() + hour).expect("ours");
         assert_eq!(unrenewed_for(&path).expect("read"), Some(Duration::ZERO), "the clock was set back");
+        files.lock.set_modified(SystemTime::now() - hour).expect("ours");
+        drop(files);
+        let _next = Files::lock(path.clone()).expect("the lock is free again");
+        let age = unrenewed_for(&path).expect("read");
+        assert!(age.is_some_and(|age| age < hour), "the next guard is not as old as the last one: {age:?}");
     }
 
     #[test]

@@ -197,8 +197,7 @@ impl FleetReservation {
     /// One list for all nodes.
     ///
     /// # Errors
-    /// If every list leaves too few ports for outgoing connections of a node, or is too long for one write. The text is for
-    /// people.
+    /// If every list leaves too few ports for outgoing connections of a node. The text is for people.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
@@ -214,32 +213,42 @@ impl FleetReservation {
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
+    /// One list for all nodes that one write can apply.
+    ///
+    /// # Errors
+    /// If there is no list, or if it is too long for one write. The text is for people.
+    pub fn writable_list(&self) -> Result<ReservedList, String> {
+        let list = self.list()?;
+        let length = list.ports.to_string().len();
+        match length > LONGEST {
+            true => Err(format!(
+                "a list with all reserved ports of all nodes has {length} bytes; the kernel takes at most {LONGEST} at once{}",
+                self.most()
+            )),
+            false => Ok(list),
+        }
+    }
+
     /// An ephemeral port range above all NodePorts, if one is large enough.
     pub fn range_above(&self) -> Option<PortRange> {
         range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
     }
 
+    /// The node that reserves the most ports, as the end of a sentence.
+    fn most(&self) -> String {
+        self.nodes.iter().max_by_key(|node| node.reserved.len()).map_or_else(String::new, |node| {
+            format!("; node {} reserves the most: {}", name(node), ports_in_words(&node.reserved))
+        })
+    }
+
     fn check(&self, list: &ReservedList) -> Result<(), String> {
-        let length = list.ports.to_string().len();
-        let most = || self.nodes.iter().max_by_key(|node| node.reserved.len());
-        let most = || {
-            most().map_or_else(String::new, |node| {
-                format!("; node {} reserves the most: {}", name(node), ports_in_words(&node.reserved))
-            })
-        };
-        if length > LONGEST {
-            return Err(format!(
-                "a list with all reserved ports of all nodes has {length} bytes; the kernel takes at most {LONGEST} at once{}",
-                most()
-            ));
-        }
         match self.nodes.iter().find(|node| !node.bears(&list.ports)) {
             None => Ok(()),
             Some(node) => Err(format!(
                 "a list for all nodes would leave {} ports for outgoing connections of {}, but {FEWEST_LEFT} are needed: make the NodePort range narrower, or select fewer nodes with --node{}",
                 node.choosable().minus(&list.ports).len(),
                 name(node),
-                most(),
+                self.most(),
             )),
         }
     }
@@ -387,8 +396,11 @@ mod tests {
         );
         let every_other: Vec<String> = (32768..=60999).step_by(8).map(|port: u16| port.to_string()).collect();
         let long = Snapshot::healthy().ephemeral("32768 60999", &every_other.join(","));
-        let refused = fleet(&[honest, long]).list().expect_err("no write takes it");
+        let fleet = fleet(&[honest, long]);
+        let refused = fleet.writable_list().expect_err("no write takes it");
         assert!(refused.contains("the kernel takes at most 4094 at once"), "{refused}");
+        let list = fleet.list().expect("nothing has to be written");
+        assert!(list.whole_range && fleet.nodes.iter().all(|node| node.lacks(&list).is_empty()), "{list:?}");
     }
 
     #[test]

@@ -16,8 +16,8 @@ const FEW: u32 = 64;
 /// Keeps the kernel from choosing `ports` by itself, now and after a restart. A write replaces the whole list. So the list keeps
 /// the reserved ports, and adds NodePorts and server ports that the kernel may choose: no remedy undoes another one.
 ///
-/// If that left too few ports for outgoing connections, the list has only the NodePorts of Services. If these are too many as
-/// well, the remedy explains that.
+/// If that left too few ports for outgoing connections, or were too long for one write, the list has only the NodePorts of Services. If
+/// these are too many as well, the remedy explains that.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -40,13 +40,17 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
         let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
         can_be_typed.then(|| set(Effect::Reserve(all)))
     };
-    let narrower = "make the NodePort range narrower (--service-node-port-range of the API server), or move servers out of ip_local_port_range: too few ports are left for outgoing connections";
+    // If the node can spare them all, only the length of the list is in the way.
+    let other = match is_bearable(ephemeral, reserved, &all) {
+        true => "run portreeve guard on the node: a list of all these ports is too long for one write, and the guard writes it in parts",
+        false => "make the NodePort range narrower (--service-node-port-range of the API server), or move servers out of ip_local_port_range: too few ports are left for outgoing connections",
+    };
     write(&all).unwrap_or_else(|| {
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
         let allocated = round.allocated().into_iter().flat_map(|all| all.keys().copied());
         let of_services = allocated.filter(|port| range.contains(*port)).collect::<PortSet>().union(&few);
         let kept = [of_services.union(&needed), of_services].iter().filter(|it| !it.is_empty()).find_map(write);
-        match (kept, Step::advice(narrower)) {
+        match (kept, Step::advice(other)) {
             (Some(kept), advice) => kept.then(advice),
             (None, advice) => advice.into(),
         }
@@ -129,6 +133,15 @@ mod tests {
         let narrow = Snapshot::healthy().node_port_range("30000-50000");
         let remedy = reserve(&narrow, &range("30000-50000"));
         assert!(commands(&remedy)[0].ends_with("=\"30000-50000\""), "10,999 are left: {remedy:?}");
+    }
+
+    #[test]
+    fn a_list_that_is_too_long_for_one_write_is_no_lack_of_ports() {
+        let scattered: PortSet = (40_001..60_999u16).step_by(8).collect();
+        let world = Snapshot::healthy().ephemeral("30000 60999", &scattered.to_string());
+        let remedy = reserve(&world.service("web", |it| it.node_port(30080)), &[30080].into_iter().collect());
+        let [step] = &remedy.steps[..] else { panic!("one step: {remedy:?}") };
+        assert!(step.kind == StepKind::Advice && step.text.contains("too long for one write"), "{step:?}");
     }
 
     #[test]

@@ -18,4 +18,5 @@ pub use object::{AGENT_NAMESPACE, NOTE};
 pub use place::Place;
 pub use plan::Counters;
 pub use recorder::Recorder;
+pub(crate) use recorder::is_refusal;
 pub(crate) use spread::Spread;

@@ -228,10 +228,7 @@ impl Writer {
             (StatusCode::NOT_FOUND, _) => Reply::Missing,
             (StatusCode::FORBIDDEN, _) => Reply::Forbidden,
             (StatusCode::UNPROCESSABLE_ENTITY, Request::Create(_)) => Reply::Refused,
-            (StatusCode::UNAUTHORIZED | StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS, _)
-            // An example: two writers use one quota.
-            | (StatusCode::CONFLICT, _) => Reply::Unavailable(wait),
-            (status, _) if status.is_client_error() => Reply::Stuck,
+            (status, _) if is_refusal(status.as_u16()) => Reply::Stuck,
             (_, _) => Reply::Unavailable(wait),
         };
         let fine = match (&reply, &write.request) {
@@ -251,6 +248,12 @@ impl Writer {
         });
         Ok(Answer { reply, failure })
     }
+}
+
+/// Whether the same request gets the same answer again. A token is renewed, a server with too many requests accepts some later, and of two
+/// writers that use one quota, one is late.
+pub(crate) fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }
 
 struct Answer {
@@ -280,6 +283,12 @@ const MERGE: &str = "application/merge-patch+json";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_that_may_pass_is_no_refusal() {
+        assert!([400, 403, 404, 413, 422, 499].into_iter().all(is_refusal));
+        assert!(![0, 200, 304, 401, 408, 409, 429, 500, 503].into_iter().any(is_refusal));
+    }
 
     #[test]
     fn agents_with_the_same_wait_come_back_at_different_times() {

@@ -523,6 +523,16 @@ mod tests {
     }
 
     #[test]
+    fn the_link_of_cilium_is_no_proof_that_no_proxy_listens_and_the_proxy_mode_is() {
+        let mut world = world().address("cilium_host", "10.244.0.1");
+        // The guard does not read the cluster's settings.
+        world.cluster.proxy_config = gap(Source::ProxyConfig, Why::NotRequested);
+        let is_known = |world: &Snapshot| claims(world, &Groups::default()).is_proxy_without_sockets;
+        assert!(!is_known(&world.clone().without_proxy()), "kube-proxy can run beside Cilium");
+        assert!(is_known(&world.with_user_mode(Mode::Cilium)));
+    }
+
+    #[test]
     fn a_health_check_node_port_is_no_claim() {
         let checked = world().service("lb", |it| {
             it.node_port(30081).local().with(|service| {

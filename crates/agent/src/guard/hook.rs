@@ -254,20 +254,14 @@ impl Follower {
                 },
                 _ = &mut ready => is_waiting = false,
             }
-            let mut taken = 0;
-            while taken < BATCH
-                && let Some(bind) = self.hook.next()
-            {
-                self.take(&bind);
-                taken += 1;
-            }
+            let pause = drain(|| self.hook.next().map(|bind| self.take(&bind)));
             let unrenewed = self.renew().err().map(|error| error.to_string());
             if let Some(error) = unrenewed.as_ref().filter(|_| unrenewed != self.unrenewed) {
                 warn!(error, "the bind hook refuses nothing for now");
             }
             self.unrenewed = unrenewed;
-            if taken == BATCH {
-                time::sleep(BREATH).await;
+            if let Some(pause) = pause {
+                time::sleep(pause).await;
             }
             if !is_waiting {
                 ready = readable(&self.records, tick);
@@ -375,6 +369,12 @@ impl Follower {
             reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
         }
     }
+}
+
+/// Takes the binds that are there, at most a batch. Returns the pause after a full batch.
+fn drain(mut take: impl FnMut() -> Option<()>) -> Option<Duration> {
+    let taken = (0..BATCH).map_while(|_| take()).count();
+    (taken == BATCH).then_some(BREATH)
 }
 
 /// Waits on a thread of its own until there is a record, and not longer than a tick.
@@ -533,6 +533,7 @@ mod tests {
         assert!(limit.admits(&bind(1, Answer::Refused), start), "another answer is news");
         assert!(limit.admits(&bind(2, Answer::Allowed), start), "another group is news");
         assert_eq!(limit.unreported, 0);
+        assert!(!limit.admits(&bind(1, Answer::Allowed), start + Duration::from_secs(3599)));
         assert!(limit.admits(&bind(1, Answer::Allowed), start + SILENCE));
         assert_eq!(limit.known.len(), 1, "the others are forgotten");
     }
@@ -549,6 +550,20 @@ mod tests {
     }
 
     #[test]
+    fn after_a_thousand_binds_there_is_a_pause_and_after_fewer_there_is_none() {
+        let mut taken = 0;
+        let mut endless = || {
+            taken += 1;
+            (taken <= 10_000).then_some(())
+        };
+        let pause = drain(&mut endless).expect("a full batch");
+        assert!(pause >= Duration::from_millis(20), "{pause:?}");
+        assert_eq!(taken, 1024);
+        let mut few = 1..1024;
+        assert_eq!(drain(|| few.next().map(|_| ())), None);
+    }
+
+    #[test]
     fn a_control_group_leaves_turns_for_others_and_a_bind_that_is_no_conflict_silences_none() {
         let start = Instant::now();
         let mut limit = Limit::new(start);
@@ -558,6 +573,7 @@ mod tests {
         assert!(limit.admits(&of(2, 1), start));
         limit.forget(&of(2, 1));
         assert!(limit.admits(&of(2, 1), start));
+        assert!(!limit.admits(&of(1, 50), start + Duration::from_secs(59)));
         assert!(limit.admits(&of(1, 50), start + OF_GROUP_WITHIN));
     }
 

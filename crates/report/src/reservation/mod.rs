@@ -45,7 +45,8 @@ pub struct ReservationReport<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry<'a> {
-    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers.
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers. With
+    /// `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
     /// for outgoing connections.
