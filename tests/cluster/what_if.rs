@@ -23,7 +23,7 @@ fn losses_in_another_mode_are_reported_once_for_all_nodes() {
 
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
     assert!(code == 0 && text.contains("\nnothing would change\n"), "{text}");
-    assert!(text.ends_with("makes or removes.\n"), "{text}");
+    assert!(text.ends_with("leaves in the kernel or removes.\n"), "{text}");
     // None of the requested nodes could be judged.
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
     assert!(code == 2 && text.contains("nothing is known: no node could be judged\n"), "{text}");

@@ -510,7 +510,7 @@ mod tests {
         let [step, rest @ ..] = &remedies[1].steps[..] else { panic!("nothing to do") };
         let Some(Effect::ChooseInPod(pod, Some(range), reserved)) = step.effect() else { panic!("{step:?}") };
         assert_eq!(*pod, ("default".to_owned(), "busy".to_owned()));
-        let value = format!("value \"{} {}\"", range.first, range.last);
+        let value = format!("to \"{} {}\"", range.first, range.last);
         assert!(step.text.contains(&value) && step.text.contains(&reserved.to_string()), "{}", step.text);
         (range.to_string(), reserved.to_string(), rest.is_empty())
     }

@@ -64,7 +64,7 @@ fn tcp_time_wait_conntrack_exhaustion() -> Served {
         .reports(rule, "critical", "Pod shop/cart", "shop/cart")
         .shows("local ports used", "3450 of 3500, 3441 of them in TIME_WAIT")
         .shows("ip_local_port_range", "20000-23999 (the pod's securityContext)")
-        .advises("value \"9000,20000-20499\"");
+        .advises("to \"9000,20000-20499\"");
     world(1_400).is_silent(rule);
     reported
 }
