@@ -235,9 +235,9 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
     // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
     match if_requested(snapshot.kernel.clients.get()) {
         Ok(clients) if clients.and_then(Clients::outgoing_missing).is_none() => {
-            clients.into_iter().flat_map(|it| &it.sockets).for_each(|socket| {
+            for socket in clients.into_iter().flat_map(|it| &it.sockets) {
                 free.remove(&(socket.protocol, socket.local_port));
-            })
+            }
         }
         _ => free.clear(),
     }
