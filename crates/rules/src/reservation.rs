@@ -42,8 +42,12 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     };
     // If the node can spare them all, only the length of the list is in the way.
     let other = match is_bearable(ephemeral, reserved, &all) {
-        true => "run portreeve guard on the node: a list of all these ports is too long for one write, and the guard writes it in parts",
-        false => "make the NodePort range narrower (--service-node-port-range of the API server), or move servers out of ip_local_port_range: too few ports are left for outgoing connections",
+        true => {
+            "run portreeve guard on the node: a list of all these ports is too long for one write, and the guard writes it in parts"
+        }
+        false => {
+            "make the NodePort range narrower (--service-node-port-range of the API server), or move servers out of ip_local_port_range: too few ports are left for outgoing connections"
+        }
     };
     write(&all).unwrap_or_else(|| {
         let few = if ports.len() > FEW { PortSet::default() } else { ports.clone() };
