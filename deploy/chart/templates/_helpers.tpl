@@ -133,6 +133,36 @@ capabilities:
 {{- end }}
 {{- end -}}
 
+{{/* The agent's configuration file. Here is refused what the agent refuses and the schema cannot say: sums and order. */}}
+{{- define "portreeve.config" -}}
+{{- $config := .Values.config | default dict -}}
+{{- range $key := list "interval" "request-timeout" -}}
+{{- $sum := 0 -}}
+{{- range $part := regexFindAll "[0-9]+[a-z]+" (get $config $key) -1 -}}
+{{- $unit := get (dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1) (regexFind "[a-z]+" $part) -}}
+{{- $sum = regexFind "[0-9]+" $part | atoi | mul $unit | add $sum -}}
+{{- end -}}
+{{- if and (hasKey $config $key) (or (lt $sum 1) (gt $sum 3600000)) -}}
+{{- fail (printf "config.%s is %q, wanted a duration from 1ms to 1h" $key (get $config $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- with get $config "node-port-range" -}}
+{{- $ports := regexFindAll "[0-9]+" . -1 -}}
+{{- if and (not (contains "+" .)) (gt (first $ports | atoi) (last $ports | atoi)) -}}
+{{- fail (printf "config.node-port-range is %q, and its first port is the higher one" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $limits := get $config "limits" | default dict -}}
+{{- range $name := list "ephemeral" "fds" -}}
+{{- $warning := get $limits (printf "%s_warning_percent" $name) | default 80 | int -}}
+{{- $critical := get $limits (printf "%s_critical_percent" $name) | default 95 | int -}}
+{{- if gt $warning $critical -}}
+{{- fail (printf "config.limits.%s_warning_percent is %d, wanted no more than the critical one, %d" $name $warning $critical) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
 {{/* A file of the chart. A chart from which files were lost must not install half of what was asked for. */}}
 {{- define "portreeve.file" -}}
 {{- .root.Files.Get .file | required (printf "%s is missing in the chart or empty: get the whole chart again" .file) -}}
