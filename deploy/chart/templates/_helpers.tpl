@@ -46,7 +46,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The same with labels that win over them. */}}
 {{- define "portreeve.labelsAnd" -}}
-{{- merge (dict) .labels (include "portreeve.labels" .root | fromYaml) | toYaml -}}
+{{- merge (dict) (.labels | default dict) (include "portreeve.labels" .root | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{/* A name without a registry can be the image of another owner: each node may search it in other registries. */}}
@@ -105,6 +105,20 @@ tolerations:
     fieldRef:
       apiVersion: v1
       fieldPath: status.hostIP
+{{- end -}}
+
+{{/* More environment. Of two values of one name the second would win, and the first would come back with an update. */}}
+{{- define "portreeve.moreEnv" -}}
+{{- $names := list "NODE_NAME" "HOST_IP" "PORTREEVE_LISTEN" "PORTREEVE_SOCKET" -}}
+{{- range .Values.env -}}
+{{- if has .name $names -}}
+{{- fail (printf "env: %s is there twice, or is set by the chart" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- with .Values.env -}}
+{{- toYaml . -}}
+{{- end -}}
 {{- end -}}
 
 {{/* What a container may do, by profile. */}}
