@@ -314,6 +314,33 @@ fn labels_for_everything_are_on_every_object_and_on_the_pods_and_select_nothing(
 }
 
 #[test]
+fn two_releases_of_two_namespaces_have_no_object_in_common() {
+    let mut all = BTreeSet::new();
+    let everything = ["guard.enabled=true", "openshift.enabled=true", "reader.create=true"];
+    for (namespace, name) in [
+        ("portreeve", "portreeve"),
+        ("portreeve", "x"),
+        ("other", "portreeve"),
+        ("a", "b-c"),
+        ("a-b", "c"),
+        ("a-b-c", "a-b-c"),
+        ("c-guard", "a"),
+    ] {
+        let (place, name) = (format!("--namespace={namespace}"), format!("fullnameOverride={name:?}"));
+        let image = image();
+        let settings = everything.into_iter().chain([&*name, &image]).flat_map(|it| ["--set-json", it]);
+        let chart = ["template", "one", "deploy/chart", &place, "--kube-version=1.36.3"];
+        let made = run(chart.into_iter().chain(settings)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for object in objects(&made) {
+            let meta = &object["metadata"];
+            let whole = [&object["kind"], &meta["namespace"], &meta["name"]].map(ToString::to_string);
+            assert!(all.insert(whole.clone()), "{namespace}, {name}: {whole:?} is there already");
+        }
+    }
+    assert!(all.iter().any(|it| it[2] == r#""other.portreeve-guard""#), "{all:?}");
+}
+
+#[test]
 fn more_objects_are_made_as_they_are_written_and_their_templates_are_rendered() {
     let more = r#"[{"apiVersion":"v1","kind":"One","metadata":{"name":"{{ .Release.Name }}"}},"kind: Two\nport: {{ .Values.port }}"]"#;
     let objects = objects(&render(&[&format!("extraObjects={more}")]));
@@ -385,6 +412,8 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
         // The chart would write these values unchanged: a line break would begin a field of another name.
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
+        (r#"fullnameOverride="a-reader""#, "fullnameOverride is \"a-reader\": names that end with"),
+        (r#"fullnameOverride="a-guard""#, "fullnameOverride is \"a-guard\": names that end with"),
         (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
         (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),
         (r#"serviceAccount.name="portreeve-reader""#, "serviceAccount.name: portreeve-reader is another account"),

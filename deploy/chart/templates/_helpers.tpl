@@ -1,4 +1,7 @@
 {{- define "portreeve.name" -}}
+{{- if regexMatch "-(reader|guard)$" (.Values.fullnameOverride | default "") -}}
+{{- fail (printf "fullnameOverride is %q: names that end with -reader or -guard are of other objects of this chart" .Values.fullnameOverride) -}}
+{{- end -}}
 {{- .Values.fullnameOverride | default "portreeve" | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
@@ -22,10 +25,10 @@
 {{ include "portreeve.name" . | trunc 57 | trimSuffix "-" }}-guard
 {{- end -}}
 
-{{/* Cluster-wide objects carry the namespace, so that two releases do not meet. */}}
+{{/* Cluster-wide objects carry the namespace, so that two releases do not meet: with a dot, which neither name has. */}}
 {{- define "portreeve.clusterName" -}}
 {{- $name := include "portreeve.name" . -}}
-{{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s-%s" .Release.Namespace $name }}{{- end -}}
+{{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s.%s" .Release.Namespace $name }}{{- end -}}
 {{- end -}}
 
 {{/* Of the agent, or of the guard if `part` is `-guard`. */}}
