@@ -314,6 +314,33 @@ fn labels_for_everything_are_on_every_object_and_on_the_pods_and_select_nothing(
 }
 
 #[test]
+fn two_releases_of_two_namespaces_have_no_object_in_common() {
+    let mut all = BTreeSet::new();
+    let everything = ["guard.enabled=true", "openshift.enabled=true", "reader.create=true"];
+    for (namespace, name) in [
+        ("portreeve", "portreeve"),
+        ("portreeve", "x"),
+        ("other", "portreeve"),
+        ("a", "b-c"),
+        ("a-b", "c"),
+        ("a-b-c", "a-b-c"),
+        ("c-guard", "a"),
+    ] {
+        let (place, name) = (format!("--namespace={namespace}"), format!("fullnameOverride={name:?}"));
+        let image = image();
+        let settings = everything.into_iter().chain([&*name, &image]).flat_map(|it| ["--set-json", it]);
+        let chart = ["template", "one", "deploy/chart", &place, "--kube-version=1.36.3"];
+        let made = run(chart.into_iter().chain(settings)).unwrap_or_else(|error| panic!("{name}: {error}"));
+        for object in objects(&made) {
+            let meta = &object["metadata"];
+            let whole = [&object["kind"], &meta["namespace"], &meta["name"]].map(ToString::to_string);
+            assert!(all.insert(whole.clone()), "{namespace}, {name}: {whole:?} is there already");
+        }
+    }
+    assert!(all.iter().any(|it| it[2] == r#""other.portreeve-guard""#), "{all:?}");
+}
+
+#[test]
 fn more_objects_are_made_as_they_are_written_and_their_templates_are_rendered() {
     let more = r#"[{"apiVersion":"v1","kind":"One","metadata":{"name":"{{ .Release.Name }}"}},"kind: Two\nport: {{ .Values.port }}"]"#;
     let objects = objects(&render(&[&format!("extraObjects={more}")]));
@@ -385,9 +412,30 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
         // The chart would write these values unchanged: a line break would begin a field of another name.
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
+        (r#"fullnameOverride="a-reader""#, "fullnameOverride is \"a-reader\": names that end with"),
+        (r#"fullnameOverride="a-guard""#, "fullnameOverride is \"a-guard\": names that end with"),
         (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
         (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),
         (r#"serviceAccount.name="portreeve-reader""#, "serviceAccount.name: portreeve-reader is another account"),
+        // A key without a value, in a file: helm takes the default away.
+        ("livenessProbe=null", "'livenessProbe'"),
+        ("port=null", "'port'"),
+        ("rbac=null", "'rbac'"),
+        ("rbac.optional.flagz=null", "'flagz'"),
+        ("image.pullSecrets=[{}]", "'name'"),
+        // A second value of one key, or an object of no kind.
+        (r#"commonLabels={"helm.sh/chart":"x"}"#, "'helm.sh/chart'"),
+        (r#"commonLabels={"app.kubernetes.io/version":"x"}"#, "'app.kubernetes.io/version'"),
+        (r#"commonLabels={"pod-security.kubernetes.io/enforce":"x"}"#, "'pod-security.kubernetes.io/enforce'"),
+        (
+            r#"podAnnotations={"kubectl.kubernetes.io/default-container":"x"}"#,
+            "'kubectl.kubernetes.io/default-container'",
+        ),
+        (r#"env=[{"name":"NODE_NAME","value":"x"}]"#, "env: NODE_NAME is there twice"),
+        (r#"env=[{"name":"A","value":"x"},{"name":"A","value":"y"}]"#, "env: A is there twice"),
+        ("extraObjects=[{}]", "/extraObjects/0"),
+        (r#"extraObjects=[{"kind":"ConfigMap"}]"#, "'apiVersion'"),
+        (r#"extraObjects=[""]"#, "/extraObjects/0"),
         (r#"serviceAccount.name="portreeve-guard""#, "serviceAccount.name: portreeve-guard is another account"),
     ] {
         let refused = try_render(&[setting]).expect_err(setting);
@@ -416,8 +464,51 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
+/// Without these a pod runs on more nodes, or with less reserved: a person can want that.
+const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
+
+fn is_empty(value: &Value) -> bool {
+    [json!(""), json!([]), json!({})].contains(value)
+}
+
+#[test]
+fn a_key_without_a_value_is_as_the_empty_default_or_takes_a_removable_one_away() {
+    fn empty(place: &str, values: &Value, all: &mut Vec<String>) {
+        for (key, value) in
+            values.as_object().into_iter().flatten().filter(|(key, _)| !REMOVABLE.contains(&key.as_str()))
+        {
+            let place = format!("{place}{key}");
+            if is_empty(value) { all.push(format!("{place}=null")) } else { empty(&format!("{place}."), value, all) }
+        }
+    }
+    let mut nulls = Vec::new();
+    empty("", &file("values.yaml"), &mut nulls);
+    nulls.retain(|it| it != "image.repository=null");
+    assert!(nulls.len() > 20 && nulls.contains(&"podMonitor.labels=null".to_owned()), "{nulls:?}");
+    let all = [
+        "podMonitor.enabled",
+        "serviceMonitor.enabled",
+        "prometheusRule.enabled",
+        "dashboards.configMaps.enabled",
+        "dashboards.grafanaDashboard.enabled",
+        "guard.enabled",
+        "openshift.enabled",
+        "policies.enabled",
+        "reader.create",
+    ]
+    .map(|it| format!("{it}=true"));
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let with: Vec<&str> = all.iter().copied().chain(nulls.iter().map(String::as_str)).collect();
+    assert_eq!(objects(&render(&with)), objects(&render(&all)));
+
+    let pod = pod(&["nodeSelector=null", "tolerations=null", "affinity=null", "resources=null"]);
+    for gone in [&pod["nodeSelector"], &pod["tolerations"], &pod["affinity"], &pod["containers"][0]["resources"]] {
+        assert_eq!(*gone, Value::Null);
+    }
+}
+
 /// Compares keys as deep as the schema names them. `global` belongs to helm. An empty object has only keys that users
-/// choose.
+/// choose. A default that is not empty must not be taken away.
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;
@@ -427,6 +518,9 @@ fn same_keys(place: &str, values: &Value, schema: &Value) {
     let values = values.as_object().unwrap_or_else(|| panic!("{place} is no object"));
     let names: BTreeSet<&String> = known.keys().filter(|key| *key != "global").collect();
     assert_eq!(names, values.keys().collect(), "{place}");
+    let needed = values.iter().filter(|(key, value)| !is_empty(value) && !REMOVABLE.contains(&key.as_str()));
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    assert_eq!(required.collect::<BTreeSet<_>>(), needed.map(|(key, _)| key.as_str()).collect(), "{place}");
     for (key, value) in values {
         same_keys(&format!("{place}.{key}"), value, &known[key]);
     }

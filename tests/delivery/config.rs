@@ -1,9 +1,11 @@
 //! The agent's configuration file, as the chart's schema knows it under `config`.
 
-use std::any::TypeId;
+use std::{any::TypeId, net::SocketAddr, time::Duration};
 
-use clap::{Arg, ArgAction, Args as _, Command};
+use clap::{Arg, ArgAction, Args as _, Command, builder::ValueParser};
 use portreeve_agent::settings::{self, Settings};
+use portreeve_cluster::ApiServer;
+use portreeve_facts::{Mode, PortRange};
 use portreeve_rules::Limits;
 use serde_json::{Map, Value, json};
 
@@ -15,9 +17,12 @@ pub(crate) fn schema() -> Value {
     let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), of_flag(flag))));
     let mut keys: Map<String, Value> = flags.collect();
     let Ok(Value::Object(limits)) = serde_json::to_value(Limits::default()) else { panic!("limits have names") };
-    let limits: Map<String, Value> =
-        limits.into_iter().map(|(name, _)| (name, json!({"type": "integer", "minimum": 1}))).collect();
-    keys.insert("limits".to_owned(), of_keys(&limits));
+    let most = |name: &str| if name.ends_with("_percent") { 100 } else { 86_400 };
+    let limits = limits.into_iter().map(|(name, _)| {
+        let form = json!({"type": "integer", "minimum": 1, "maximum": most(&name)});
+        (name, form)
+    });
+    keys.insert("limits".to_owned(), of_keys(&limits.collect()));
     of_keys(&keys)
 }
 
@@ -27,18 +32,192 @@ fn of_keys(keys: &Map<String, Value>) -> Value {
 
 fn of_flag(flag: &Arg) -> Value {
     let words: Vec<String> = flag.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
-    let one = if !words.is_empty() {
-        json!({"enum": words})
-    } else if flag.get_value_parser().type_id() == TypeId::of::<f64>() {
-        json!({"type": "number"})
-    } else {
-        json!({"type": "string"})
-    };
+    let one = if words.is_empty() { of_type(flag.get_value_parser()) } else { json!({"enum": words}) };
     match flag.get_action() {
         ArgAction::SetTrue => json!({"type": "boolean"}),
         ArgAction::Append => json!({"type": "array", "items": one}),
         _ => one,
     }
+}
+
+/// A port of 16 bits.
+const PORT: &str = "0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
+
+/// The form that the reader of a type takes. What no pattern can say is refused in templates/_helpers.tpl. Of an IPv6 address a pattern
+/// knows the signs only.
+fn of_type(parser: &ValueParser) -> Value {
+    let reads = |of: TypeId| parser.type_id() == of;
+    let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
+    if reads(TypeId::of::<f64>()) {
+        json!({"type": "number", "minimum": 0.001, "maximum": 100})
+    } else if reads(TypeId::of::<Mode>()) {
+        json!({"enum": Mode::ALL.map(Mode::name)})
+    } else if reads(TypeId::of::<Duration>()) {
+        pattern("^[0-9]{1,7}(h([0-9]{1,7}m)?([0-9]{1,7}s)?([0-9]{1,7}ms)?|m([0-9]{1,7}s)?([0-9]{1,7}ms)?|s([0-9]{1,7}ms)?|ms)$".to_owned())
+    } else if reads(TypeId::of::<PortRange>()) {
+        pattern(format!(r"^{PORT}((\s*[-+]\s*|\s+){PORT})?$"))
+    } else if reads(TypeId::of::<SocketAddr>()) {
+        let part = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
+        let (v4, group) = (format!(r"{part}(\.{part}){{3}}"), "[0-9a-fA-F]{0,4}");
+        let v6 = format!("{group}(:{group}){{1,6}}:({group}|{v4})");
+        pattern(format!(r"^({v4}|{v6}|\[{v6}\]):{PORT}$"))
+    } else if reads(TypeId::of::<ApiServer>()) {
+        pattern(r"^https://([^/?#@:\s\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]*)?(/[^?#\s]*)?$".to_owned())
+    } else {
+        json!({"type": "string"})
+    }
+}
+
+/// A value below `config`, and whether it is taken.
+const VALUES: [(&str, &[&str], &[&str]); 14] = [
+    (
+        "interval",
+        &[r#""1ms""#, r#""500ms""#, r#""90s""#, r#""1m30s""#, r#""1h""#, r#""60m""#, r#""59m59s1000ms""#, r#""010s""#],
+        &[
+            r#""banana""#,
+            r#""""#,
+            r#""0s""#,
+            r#""-1s""#,
+            r#""10""#,
+            "10",
+            r#""1h1ms""#,
+            r#""3601s""#,
+            r#""1d""#,
+            r#""1ns""#,
+            r#""1.5s""#,
+            r#""1m 30s""#,
+            r#""30s1m""#,
+            r#""1m1m""#,
+            r#""1 minute""#,
+            r#""PT1M""#,
+            r#""s""#,
+        ],
+    ),
+    ("request-timeout", &[r#""10s""#], &[r#""banana""#, r#""2h""#]),
+    ("cpu-percent", &["0.001", "1", "0.2", "100"], &["-5", "0", "0.0009", "100.1", r#""much""#]),
+    (
+        "proxy-mode",
+        &[r#""iptables""#, r#""ipvs""#, r#""nftables""#, r#""cilium""#],
+        &[r#""banana""#, r#""""#, r#""IPVS""#],
+    ),
+    ("log-format", &[r#""text""#, r#""json""#], &[r#""xml""#]),
+    ("log-level", &[r#""error""#, r#""warn""#, r#""info""#, r#""debug""#], &[r#""trace""#, r#""INFO""#]),
+    (
+        "node-port-range",
+        &[
+            r#""30000-32767""#,
+            r#""30000+2767""#,
+            r#""30000""#,
+            r#""30000 32767""#,
+            r#""30000 - 32767""#,
+            r#""0-65535""#,
+            r#""7-7""#,
+        ],
+        &[
+            r#""banana""#,
+            r#""""#,
+            r#""32767-30000""#,
+            r#""32767 30000""#,
+            r#""30000-65536""#,
+            r#""1-2-3""#,
+            r#""-1""#,
+            r#""30000,30001""#,
+        ],
+    ),
+    (
+        "listen",
+        &[
+            r#""192.0.2.1:80""#,
+            r#""0.0.0.0:0""#,
+            r#""[::1]:9""#,
+            r#""fd00::1:80""#,
+            r#""[::]:65535""#,
+            r#""[::ffff:192.0.2.1]:80""#,
+        ],
+        &[
+            r#""banana""#,
+            r#""""#,
+            r#""192.0.2.1""#,
+            r#""192.0.2.256:80""#,
+            r#""192.0.2.1:65536""#,
+            r#"":80""#,
+            r#""localhost:80""#,
+            r#""[::1]""#,
+        ],
+    ),
+    (
+        "apiserver",
+        &[
+            r#""https://192.0.2.10:6443""#,
+            r#""https://[fd00::1]:6443""#,
+            r#""https://api.example/""#,
+            r#""https://api.example/k8s/c1""#,
+        ],
+        &[
+            r#""banana""#,
+            r#""""#,
+            r#""192.0.2.10:6443""#,
+            r#""http://192.0.2.10""#,
+            r#""https://""#,
+            r#""https://me@api.example""#,
+            r#""https://api.example/?a=b""#,
+            r#""https://:6443""#,
+            r#""https://a b""#,
+        ],
+    ),
+    ("node-condition", &["true", "false"], &[r#""banana""#, "1"]),
+    ("services", &[r#"["/a","/b"]"#, "[]"], &[r#""/a""#, r#"{"a":"b"}"#]),
+    ("node", &[r#""n1""#], &[r#"{"a":"b"}"#]),
+    (
+        "limits",
+        &[
+            r#"{"fds_critical_percent":100}"#,
+            r#"{"ephemeral_warning_percent":95}"#,
+            r#"{"ephemeral_critical_percent":80}"#,
+            r#"{"fds_warning_percent":7,"fds_critical_percent":7}"#,
+            r#"{"proxy_lag_seconds":86400}"#,
+            r#"{"band_warning_percent":1}"#,
+            "{}",
+        ],
+        &[
+            r#"{"fds_critical_percent":900}"#,
+            r#"{"fds_critical_percent":0}"#,
+            r#"{"fds_critical_percent":-1}"#,
+            r#"{"ephemeral_warning_percent":96}"#,
+            r#"{"ephemeral_critical_percent":79}"#,
+            r#"{"fds_warning_percent":96}"#,
+            r#"{"fds_critical_percent":79}"#,
+            r#"{"fds_warning_percent":8,"fds_critical_percent":7}"#,
+            r#"{"proxy_lag_seconds":0}"#,
+            r#"{"proxy_lag_seconds":86401}"#,
+            r#"{"band_warning_percent":101}"#,
+            r#"{"band_warning_percent":7.5}"#,
+            r#"{"band_warning":70}"#,
+        ],
+    ),
+    ("host-root", &[r#""/host""#], &["[]"]),
+];
+
+#[test]
+fn the_chart_takes_the_values_that_the_agent_takes_and_no_others() {
+    let mut differ = Vec::new();
+    for (key, taken, refused) in VALUES {
+        for (value, is_taken) in taken.iter().map(|it| (it, true)).chain(refused.iter().map(|it| (it, false))) {
+            let agent = settings::parse(&format!("{key}: {value}")).map(drop).map_err(|(_, what)| what);
+            let chart = try_render(&[&format!("config.{key}={value}")]).map(drop);
+            if agent.is_ok() != is_taken || chart.is_ok() != is_taken {
+                differ.push(format!("{key}: {value}: the agent {agent:?}, the chart {chart:?}"));
+            }
+            if let Err(what) = chart {
+                assert!(what.contains(key), "{key}: {value}: {what}");
+            }
+        }
+    }
+    assert_eq!(differ, Vec::<String>::new());
+    let known = schema();
+    let known: Vec<_> = known["properties"].as_object().expect("keys").keys().map(String::as_str).collect();
+    let (free, asked) = (["context", "kubeconfig", "socket"], VALUES.map(|(key, ..)| key));
+    assert!(known.iter().all(|key| free.contains(key) || asked.contains(key)), "no value of a key is tried: {known:?}");
 }
 
 #[test]

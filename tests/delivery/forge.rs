@@ -121,7 +121,7 @@ fn an_action_is_pinned_by_its_digest_with_its_version_beside_it() {
 #[test]
 fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() {
     let release = parsed(&workflow("release"));
-    let image = release["jobs"]["release"]["container"]["image"].as_str().expect("a container");
+    let image = image(&release["jobs"]["release"]).expect("a container");
     let toolchain = text("rust-toolchain.toml");
     let channel = toolchain.lines().find_map(|line| line.strip_prefix("channel = \"")?.strip_suffix('"'));
     let digest =
@@ -163,12 +163,37 @@ fn the_go_of_a_workflow_is_late_enough_for_every_module() {
     }
 }
 
+/// The image in which a job runs, if it is not on the machine itself.
+fn image(job: &Value) -> Option<&str> {
+    job["container"]["image"].as_str()
+}
+
 #[test]
 fn every_shard_of_a_night_has_a_machine() {
     let nightly = text("tests/nightly");
     let rows = nightly.split_once("<<'ROWS'\n").and_then(|(_, rest)| rest.split_once("\nROWS")).expect("the rows").0;
-    let shards: Vec<_> = rows.lines().filter_map(|row| row.split(' ').next()).collect();
-    assert_eq!(parsed(&workflow("nightly"))["jobs"]["shard"]["strategy"]["matrix"]["shard"], json!(shards));
+    let sets = rows.lines().map(|row| row.split_whitespace());
+    let mut shards: Vec<_> = sets.clone().filter_map(|mut words| words.next()).collect();
+    let workflow = parsed(&workflow("nightly"));
+    let run_by = |job: &str| -> Vec<&str> {
+        let shards = workflow["jobs"][job]["strategy"]["matrix"]["shard"].as_array().expect("shards");
+        shards.iter().map(|it| it.as_str().expect("a name")).collect()
+    };
+    let mut run = [run_by("shard"), run_by("guest")].concat();
+    for list in [&mut shards, &mut run] {
+        list.sort_unstable();
+    }
+    assert_eq!(run, shards);
+    // `tests/lab/guest/fetch` asks apt for Debian's kernel.
+    let of_guests = |words: &mut std::str::SplitWhitespace<'_>| words.any(|it| ["guests", "arm64"].contains(&it));
+    let mut guests: Vec<_> =
+        sets.filter(|words| of_guests(&mut words.clone())).filter_map(|mut it| it.next()).collect();
+    guests.sort_unstable();
+    let mut in_debian = run_by("guest");
+    in_debian.sort_unstable();
+    assert_eq!(in_debian, guests);
+    let release = parsed(&self::workflow("release"));
+    assert_eq!(image(&workflow["jobs"]["guest"]), image(&release["jobs"]["release"]), "it is Debian 12");
     let families = |text: &str, before: &str, after: char| -> Vec<String> {
         let lists = text.split(before).skip(1).filter_map(|rest| rest.split_once(after));
         lists.flat_map(|(list, _)| list.split(' ').map(str::to_owned).collect::<Vec<_>>()).collect()

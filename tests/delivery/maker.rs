@@ -51,6 +51,31 @@ impl Maker {
         self.0.path().join(name)
     }
 
+    /// The same with a commit of files. It has the time of the commit before: two clones have the same commit.
+    pub fn clone_and(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
+        let clone = self.clone_of_this(name);
+        let git = |words: &[&str], date: &str| {
+            let mut git = command("git", words, &clone);
+            successful(
+                "git",
+                &git.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_DATE"), date))).output().expect("git"),
+            )
+        };
+        for (file, text) in files {
+            fs::write(clone.join(file), text).expect("a file");
+            git(&["add", file], "");
+        }
+        let date = git(&["log", "-1", "--format=%cI"], "");
+        git(&["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message=x"], date.trim());
+        clone
+    }
+
+    /// The same with the public keys.
+    pub fn clone_with_keys(&self, name: &str) -> PathBuf {
+        let keys = ["cosign.pub", "minisign.pub"].map(|it| (it, fs::read_to_string(self.path(it)).expect("a key")));
+        self.clone_and(name, &keys.each_ref().map(|(file, text)| (*file, &**text)))
+    }
+
     /// Makes a release in a clone.
     pub fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
         let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));

@@ -59,6 +59,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\nMAINTAINERS=@a/b\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a.example/b\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n",
+        "REPOSITORY=https://forge.test/a&b\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/a|e id|\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
         "",
     ];
     for names in examples {
@@ -81,6 +83,47 @@ fn a_release_needs_its_version_keys_and_real_names() {
     fs::write(clone.join("new"), "").expect("a file");
     assert!(refused(VERSION, &[]).contains("commit the changed files first"));
     assert!(!clone.join("dist").exists());
+}
+
+#[test]
+fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
+    let maker = Maker::new();
+    fs::create_dir(maker.path("bin")).expect("a folder");
+    // A private key has the text of its public key, and a signature is this text. A locked key needs another password.
+    let opens = "! grep -qx locked";
+    maker.script(
+        "bin/cosign",
+        &format!("#!/bin/bash\n{opens} \"$3\" || {{ echo >&2 no password; exit 1; }}\ncat \"$3\"\n"),
+    );
+    let signs = format!(
+        "text=\"$(cat \"$3\")\"; {opens} <<< \"$text\" || {{ echo >&2 no password; exit 1; }}; echo \"$text\" > \"$9\""
+    );
+    let minisign = format!("case \"$1\" in -S) {signs} ;; -V) cmp \"$4\" \"$6.minisig\" ;; esac");
+    maker.script("bin/minisign", &format!("#!/bin/bash\n{minisign}\n"));
+    let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
+    let clone = maker.clone_and("clone", &[("cosign.pub", "one\n"), ("minisign.pub", "two\n")]);
+    let none = maker.clone_of_this("none");
+    let other = "are not the keys of cosign.pub and minisign.pub of this commit";
+    for (clone, cosign, minisign, own, wanted) in [
+        (&clone, "other", "two", "", other),
+        (&clone, "one", "other", "", other),
+        (&none, "one", "two", "", other),
+        (&clone, "locked", "two", "1", "COSIGN_KEY cannot sign: no password"),
+        (&clone, "one", "locked", "1", "MINISIGN_KEY cannot sign: no password"),
+        // No other refusal is left: the next step needs more tools, and cargo.
+        (&clone, "one", "two", "", ""),
+        (&none, "other", "other", "1", ""),
+    ] {
+        maker.write("cosign.key", &format!("{cosign}\n"));
+        maker.write("minisign.key", &format!("{minisign}\n"));
+        let output = maker.release(clone, VERSION, &[("PATH", &path), ("CARGO", "false"), ("OWN_KEYS", own)]);
+        assert!(!output.status.success());
+        let said = text(&output.stderr);
+        assert!(said.contains(wanted) && (!wanted.is_empty() || !said.contains("_KEY")), "{cosign} {minisign}: {said}");
+        if !wanted.is_empty() {
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+    }
 }
 
 #[test]
@@ -175,17 +218,16 @@ impl<'a> Forge<'a> {
 
     /// A clone of this commit, and a commit with these public keys and a changelog.
     fn clone_with_keys(&self, name: &str, cosign: &str, minisign: &str) -> PathBuf {
-        let clone = self.0.clone_of_this(name);
-        for (file, key) in [("cosign.pub", cosign), ("minisign.pub", minisign)] {
-            fs::write(clone.join(file), format!("{key}\n")).expect("a key");
-        }
-        let git = |words: &[&str]| successful("git", &command("git", words, &clone).output().expect("git"));
         let changes =
             ["1.11.0", "1.10.0", "1.9.1"].map(|version| format!("## [{version}]\n\nWhat is new in {version}.\n"));
-        fs::write(clone.join("CHANGELOG.md"), format!("# Changelog\n\n{}", changes.join("\n"))).expect("a changelog");
-        git(&["add", "cosign.pub", "minisign.pub", "CHANGELOG.md"]);
-        git(&["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message=keys"]);
-        clone
+        self.0.clone_and(
+            name,
+            &[
+                ("cosign.pub", &format!("{cosign}\n")),
+                ("minisign.pub", &format!("{minisign}\n")),
+                ("CHANGELOG.md", &format!("# Changelog\n\n{}", changes.join("\n"))),
+            ],
+        )
     }
 
     /// A release of the clone's commit, as far as `tools/publish` reads one.
@@ -383,7 +425,7 @@ mod made {
         let maker = Maker::with_keys();
         let cargo = maker.cargo(None);
         let [first, second] = ["one", "a/second/one"].map(|name| {
-            let clone = maker.clone_of_this(name);
+            let clone = maker.clone_with_keys(name);
             successful("tools/release", &maker.release(&clone, VERSION, &[("CARGO", &cargo)]));
             clone.join("dist")
         });
@@ -620,7 +662,8 @@ mod made {
             let made = ["one", "another"].map(|name| {
                 let (maker, clone) = (&maker, maker.clone_of_this(name));
                 scope.spawn(move || {
-                    successful("tools/release", &maker.release(&clone, VERSION, &[]));
+                    // As a stranger, who compares.
+                    successful("tools/release", &maker.release(&clone, VERSION, &[("OWN_KEYS", "1")]));
                     clone.join("dist")
                 })
             });

@@ -25,7 +25,7 @@ const VERIFY: [&str; 4] = [
 /// The files of a release of this commit, with this program for amd64, and the public keys, in a folder of their own.
 fn released() -> TempDir {
     let maker = Maker::with_keys();
-    let clone = maker.clone_of_this("clone");
+    let clone = maker.clone_with_keys("clone");
     let small = TempDir::new().expect("a folder");
     let binary = small.path().join("portreeve");
     let strip = Command::new("strip").arg("-o").args([&binary, &static_binary()]).output();

@@ -238,9 +238,10 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
 /// The shortest and the longest duration of a flag. No clock overflows within an hour.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// `10s`, `1m30s`, `500ms`.
+/// `10s`, `1m30s`, `500ms`: no other form of jiff, because the chart's schema has to know each.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let duration: Option<SignedDuration> = text.parse().ok();
+    let is_plain = text.chars().all(|it| it.is_ascii_digit() || "hms".contains(it));
+    let duration: Option<SignedDuration> = text.parse().ok().filter(|_| is_plain);
     duration
         .and_then(|duration| Duration::try_from(duration).ok())
         .filter(|duration| DURATIONS.contains(duration))
@@ -344,7 +345,21 @@ mod tests {
     #[test]
     fn a_duration_is_longer_than_nothing_and_at_most_an_hour() {
         assert_eq!(duration("1m30s"), Ok(Duration::from_secs(90)));
-        for wrong in ["0s", "-1s", "ten", "10", "", "1000h", "3601s", "1ns", "9223372036854775807s", "1y"] {
+        for wrong in [
+            "0s",
+            "-1s",
+            "ten",
+            "10",
+            "",
+            "1000h",
+            "3601s",
+            "1ns",
+            "9223372036854775807s",
+            "1y",
+            "1.5s",
+            "1 minute",
+            "PT1M",
+        ] {
             assert!(duration(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -1,4 +1,7 @@
 {{- define "portreeve.name" -}}
+{{- if regexMatch "-(reader|guard)$" (.Values.fullnameOverride | default "") -}}
+{{- fail (printf "fullnameOverride is %q: names that end with -reader or -guard are of other objects of this chart" .Values.fullnameOverride) -}}
+{{- end -}}
 {{- .Values.fullnameOverride | default "portreeve" | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
@@ -22,10 +25,10 @@
 {{ include "portreeve.name" . | trunc 57 | trimSuffix "-" }}-guard
 {{- end -}}
 
-{{/* Cluster-wide objects carry the namespace, so that two releases do not meet. */}}
+{{/* Cluster-wide objects carry the namespace, so that two releases do not meet: with a dot, which neither name has. */}}
 {{- define "portreeve.clusterName" -}}
 {{- $name := include "portreeve.name" . -}}
-{{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s-%s" .Release.Namespace $name }}{{- end -}}
+{{- if eq $name .Release.Namespace -}}{{ $name }}{{- else -}}{{ printf "%s.%s" .Release.Namespace $name }}{{- end -}}
 {{- end -}}
 
 {{/* Of the agent, or of the guard if `part` is `-guard`. */}}
@@ -46,7 +49,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The same with labels that win over them. */}}
 {{- define "portreeve.labelsAnd" -}}
-{{- merge (dict) .labels (include "portreeve.labels" .root | fromYaml) | toYaml -}}
+{{- merge (dict) (.labels | default dict) (include "portreeve.labels" .root | fromYaml) | toYaml -}}
 {{- end -}}
 
 {{/* A name without a registry can be the image of another owner: each node may search it in other registries. */}}
@@ -107,6 +110,20 @@ tolerations:
       fieldPath: status.hostIP
 {{- end -}}
 
+{{/* More environment. Of two values of one name the second would win, and the first would come back with an update. */}}
+{{- define "portreeve.moreEnv" -}}
+{{- $names := list "NODE_NAME" "HOST_IP" "PORTREEVE_LISTEN" "PORTREEVE_SOCKET" -}}
+{{- range .Values.env -}}
+{{- if has .name $names -}}
+{{- fail (printf "env: %s is there twice, or is set by the chart" .name) -}}
+{{- end -}}
+{{- $names = append $names .name -}}
+{{- end -}}
+{{- with .Values.env -}}
+{{- toYaml . -}}
+{{- end -}}
+{{- end -}}
+
 {{/* What a container may do, by profile. */}}
 {{- define "portreeve.securityContext" -}}
 {{- $profile := .Values.profile -}}
@@ -131,6 +148,36 @@ capabilities:
 {{- else if eq $profile "netfilter" }}
   add: [SYS_PTRACE, DAC_READ_SEARCH, NET_ADMIN]
 {{- end }}
+{{- end -}}
+
+{{/* The agent's configuration file. Here is refused what the agent refuses and the schema cannot say: sums and order. */}}
+{{- define "portreeve.config" -}}
+{{- $config := .Values.config | default dict -}}
+{{- range $key := list "interval" "request-timeout" -}}
+{{- $sum := 0 -}}
+{{- range $part := regexFindAll "[0-9]+[a-z]+" (get $config $key) -1 -}}
+{{- $unit := get (dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1) (regexFind "[a-z]+" $part) -}}
+{{- $sum = regexFind "[0-9]+" $part | atoi | mul $unit | add $sum -}}
+{{- end -}}
+{{- if and (hasKey $config $key) (or (lt $sum 1) (gt $sum 3600000)) -}}
+{{- fail (printf "config.%s is %q, wanted a duration from 1ms to 1h" $key (get $config $key)) -}}
+{{- end -}}
+{{- end -}}
+{{- with get $config "node-port-range" -}}
+{{- $ports := regexFindAll "[0-9]+" . -1 -}}
+{{- if and (not (contains "+" .)) (gt (first $ports | atoi) (last $ports | atoi)) -}}
+{{- fail (printf "config.node-port-range is %q, and its first port is the higher one" .) -}}
+{{- end -}}
+{{- end -}}
+{{- $limits := get $config "limits" | default dict -}}
+{{- range $name := list "ephemeral" "fds" -}}
+{{- $warning := get $limits (printf "%s_warning_percent" $name) | default 80 | int -}}
+{{- $critical := get $limits (printf "%s_critical_percent" $name) | default 95 | int -}}
+{{- if gt $warning $critical -}}
+{{- fail (printf "config.limits.%s_warning_percent is %d, wanted no more than the critical one, %d" $name $warning $critical) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $config -}}
 {{- end -}}
 
 {{/* A file of the chart. A chart from which files were lost must not install half of what was asked for. */}}
