@@ -62,7 +62,7 @@ fn of_type(parser: &ValueParser) -> Value {
         let v6 = format!("{group}(:{group}){{1,6}}:({group}|{v4})");
         pattern(format!(r"^({v4}|{v6}|\[{v6}\]):{PORT}$"))
     } else if reads(TypeId::of::<ApiServer>()) {
-        pattern(r"^https://([^/?#@:\s\[\]]+|\[[0-9a-fA-F:.]+\])(:[0-9]*)?(/[^?#\s]*)?$".to_owned())
+        pattern(format!(r"^https://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:{PORT})?(/[^?#\s]*)?$"))
     } else {
         json!({"type": "string"})
     }
@@ -163,6 +163,10 @@ const VALUES: [(&str, &[&str], &[&str]); 14] = [
             r#""https://api.example/?a=b""#,
             r#""https://:6443""#,
             r#""https://a b""#,
+            r#""https://a:b""#,
+            r#""https://a:65536""#,
+            r#""https://a:""#,
+            r#""https://a%zz""#,
         ],
     ),
     ("node-condition", &["true", "false"], &[r#""banana""#, "1"]),

@@ -91,7 +91,10 @@ impl FromStr for ApiServer {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let uri = text.parse::<Uri>().ok().filter(|uri| {
-            let place = uri.authority().is_some_and(|it| !it.host().is_empty() && !it.as_str().contains('@'));
+            let place = uri.authority().is_some_and(|it| {
+                let is_whole = it.as_str() == it.host() || it.port_u16().is_some();
+                !it.host().is_empty() && !it.as_str().contains('@') && is_whole
+            });
             uri.scheme_str() == Some("https") && place && uri.query().is_none()
         });
         uri.map(Self).ok_or_else(|| format!("{text:?} is not a URL like https://192.0.2.10:6443"))
