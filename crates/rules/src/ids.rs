@@ -462,6 +462,13 @@ mod tests {
     }
 
     #[test]
+    fn a_variant_can_have_other_severities_in_manifests() {
+        let in_manifests = |id: &Id, name| id.variants.iter().find(|it| it.name == name).expect(name).in_manifests;
+        assert_eq!(in_manifests(&HOST_PORT_CONFLICT, "latent"), [Severity::Warning]);
+        assert_eq!(in_manifests(&HOST_PORT_CONFLICT, "node-port"), []);
+    }
+
+    #[test]
     fn an_id_and_one_of_its_variants_are_read_and_nothing_else() {
         let named = |text: &str| Named::parse(text).expect("a name");
         assert!(named("node-port-claimed-twice").names("node-port-claimed-twice", "own"));

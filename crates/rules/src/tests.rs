@@ -25,6 +25,12 @@ fn every_variant_is_reported_by_one_rule_or_by_lint() {
 }
 
 #[test]
+fn a_setting_is_reported_at_once_and_a_socket_after_two_scans() {
+    assert_eq!(ipvs_holds_foreign_address::RULE.patience, Patience::One);
+    assert_eq!(listener_on_node_port::RULE.patience, Patience::TwoScans);
+}
+
+#[test]
 fn nothing_is_wrong_with_a_healthy_node_in_any_mode() {
     for mode in Mode::KUBE_PROXY {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).with_mode(mode);
