@@ -79,7 +79,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let kubernetes: Value = serde_json::from_str(&kubernetes).expect("JSON");
     assert_eq!((&event["reason"], &event["type"]), (&json!("NodePortRangeCrowded"), &json!("Warning")));
     assert_eq!(event["regarding"]["uid"], kubernetes["metadata"]["uid"]);
-    assert!(event["note"].as_str().is_some_and(|it| it.contains("is nearly full.")), "{event:#}");
+    assert!(event["note"].as_str().is_some_and(|it| it.contains("is filling up.")), "{event:#}");
 
     let spilled = node_ports(&cluster.api().create(&many("spilled", 24)));
     assert!(spilled.iter().any(|port| *port < 30016), "22 ports of the dynamic band were left: {spilled:?}");
