@@ -107,7 +107,12 @@ fn the_proxys_own_socket_an_endpoint_and_another_proxys_service_are_silent() {
             slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
         })
     };
-    expect_healthy(&RULE, &Snapshot::healthy().service("web", endpoint).listens("0.0.0.0:30080"), &subject());
+    let own = Snapshot::healthy().service("web", endpoint).listens("0.0.0.0:30080");
+    expect_healthy(&RULE, &own, &subject());
+    let own = own.with_mode(Mode::Nftables);
+    expect_healthy(&RULE, &own, &subject());
+    let refused = own.with_config(|config| config.nftables_localhost = Some(true));
+    assert_eq!(affects(&refused), (Severity::Warning, vec![Vantage::Loopback]), "loopback refuses an endpoint too");
     let other = |it: World| it.node_port(30080).with(|service| service.proxy_name = Some("other".to_owned()));
     expect_healthy(&RULE, &Snapshot::healthy().service("web", other).listens("0.0.0.0:30080"), &subject());
 }
