@@ -200,7 +200,7 @@ async fn changes_arrive_and_the_next_watch_begins_at_the_end_of_the_last() {
 async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     // The changes are far enough apart for each to wake the process.
     let pause = Duration::from_millis(20);
-    let edits: u32 = 200;
+    let edits: u32 = 300;
     let fake = Fake::new(move |path, _| {
         if from(path, 1) {
             let changed = |number: u32| A.replace("80", &(1000 + number).to_string());
@@ -218,9 +218,9 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
         reads += 1;
     }
-    // 32 at once, later one after each pause of 100 ms or more, and the first of each kind of object. On a busy machine the changes take
-    // longer.
-    let most = 32 + start.elapsed().as_millis() / 100 + 12;
+    // 32 at once, later one batch after each pause of 100 ms or more, and the first of each kind of object. A change within 10 ms of its
+    // batch belongs to the batch, but is a view of its own: two views each. On a busy machine the changes take longer.
+    let most = 2 * (32 + start.elapsed().as_millis() / 100) + 12;
     assert!(reads <= most, "{reads} times for {edits} changes, and not {most}");
 }
 
