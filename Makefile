@@ -10,7 +10,7 @@ export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cach
 # Programs of wheels and crates; what else is on the PATH comes first.
 export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
 # CDPATH would lead cd elsewhere. A hook of git sets where its repository is.
-unexport CDPATH $(shell git rev-parse --local-env-vars)
+unexport CDPATH $(shell git rev-parse --local-env-vars 2> /dev/null)
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 # The plugin of kubectl runs there. It is type-checked: neither Apple's C compiler nor its linker is needed for that.
@@ -140,9 +140,8 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
 	pngquant --force --ext .png --strip 32 docs/pictures/*.png
 
-# The static binary that tests make an image of.
+# The static binary that tests make an image of, for verbs and shards that have installed the set image.
 static:
-	@tools/install image
 	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 
 image: shipped ## Build the image of a static binary, for ctr, docker load and skopeo; needs no registry

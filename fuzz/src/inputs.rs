@@ -8,6 +8,7 @@ use portreeve_agent::{
 };
 use portreeve_cluster::Environment;
 use portreeve_facts::{Mode, PortRange, PortSet, Snapshot, text};
+use portreeve_guard::Record;
 use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
@@ -81,6 +82,15 @@ pub fn configuration_file(bytes: &[u8]) {
             assert!((1..=3_600_000).contains(&config.interval.as_millis()), "{:?}", config.interval);
         }
     }
+}
+
+/// The record of a guard: parsed, printed and parsed again.
+pub fn guard_record(bytes: &[u8]) {
+    let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return };
+    let printed = serde_json::to_vec(&record).expect("a record is JSON");
+    assert_eq!(serde_json::from_slice::<Record>(&printed).expect("what was printed is a record"), record);
+    let list = &record.list;
+    assert!(record.ours_in(list, &record.boot_id).minus(list).is_empty(), "an entry that is not in the list");
 }
 
 /// Arguments that have a grammar: ports, ranges, sets, durations, modes, `--set`.

@@ -1,4 +1,4 @@
-//! Every target of the fuzzers has a line in the list and in the document.
+//! Every target of the fuzzers has a line in the list and in the document, and every crate with counters exists.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -20,5 +20,16 @@ fn every_target_is_run_and_explained() {
     assert!(!listed.is_empty(), "fuzz/targets lists targets");
     for target in listed {
         assert!(page.contains(&format!("| `{target}` |")), "fuzz/README.md has no row of {target}");
+    }
+}
+
+#[test]
+fn every_crate_that_has_counters_is_one() {
+    let (wrapper, lock) = (read("fuzz/counting-rustc"), read("fuzz/Cargo.lock"));
+    let (_, list) = wrapper.split_once("case \"$name\" in\n").expect("a list of crates");
+    let (list, _) = list.split_once(')').expect("the end of the list");
+    for name in list.split(['|', '\\']).map(str::trim).filter(|name| !name.is_empty()) {
+        let is_there = [name.to_owned(), name.replace('_', "-")].map(|it| lock.contains(&format!("name = \"{it}\"\n")));
+        assert!(is_there.contains(&true), "no crate is called {name}");
     }
 }
