@@ -31,9 +31,9 @@ const HEAD: &str = "# Threads
 
 This page lists public threads about port conflicts. A thread is *served* if Portreeve names the conflict or the claim, its
 owner, and a remedy. For each served thread, a test in `tests/anywhere/threads` makes the conflict, with other names and
-addresses. The test passes only if Portreeve names all three. The name of the test has the number of the thread, and the
-comment of the test has the symptom. For each other thread, this page has the symptom, and the reason why Portreeve does not
-name the conflict.
+addresses. The test passes only if Portreeve names the conflict, the owner and the remedy. The name of the test has the
+number of the thread, and the comment of the test has the symptom. For each other thread, this page has the symptom, and the
+reason why Portreeve does not name the conflict.
 
 The threads are search results, and no statistical sample: people report failed installations more often than silent
 conflicts.
