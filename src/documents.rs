@@ -107,9 +107,10 @@ fn rules_index() -> String {
     };
     let rows: String = IDS.iter().map(row).collect();
     format!(
-        "# Rules\n\nA finding has an id and a variant: `node-port-claimed-twice/lost`. [`lint`](../lint.md) has the same ids, for the \
-         conflicts that manifests would cause. The column *decided by* names the part that decides between two claims. \
-         *Supply* means that ports run out, or that a needed port is among them. *State* means that no two claims meet.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
+        "# Rules\n\nA finding has an id and a variant, for example `node-port-claimed-twice/lost`. [`lint`](../lint.md) uses the same ids \
+         for conflicts that manifests would cause. On the page of a rule, the column *decided by* names the part of the system \
+         that decides between two claims. *Supply* means that ports or file descriptors run out, or that a \
+         range of automatic ports contains a needed port. *State* means that no two claims meet.\n\n| rule | worst | finds | variants |\n|---|---|---|---|\n{rows}"
     )
 }
 

@@ -49,7 +49,7 @@ type Class = (&'static str, &'static str, &'static [&'static str]);
 pub(crate) const CLASSES: [Class; 14] = [
     (
         "Ephemeral ports",
-        "The kernel gives outgoing connections ports that a Service or a server needs.",
+        "The kernel gives an outgoing connection a port that a Service or a server needs.",
         &[
             "kubernetes/kubernetes#111682",
             "kubernetes/kops#6342",
@@ -66,12 +66,12 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Listeners and NodePorts",
-        "A process and a Service want one port.",
+        "A process and a Service want the same port.",
         &["kubernetes/kubernetes#76892", "www.sobyte.net/post/2022-06/node-port", "openshift/baremetal-runtimecfg#175"],
     ),
     (
         "NodePorts without a socket",
-        "The port answers, and `netstat` shows no process.",
+        "The NodePort answers, but `netstat` shows no process that listens.",
         &[
             "kubernetes/kubernetes#115568",
             "k3s-io/k3s#8989",
@@ -97,7 +97,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "The proxy and its settings",
-        "Addresses that a mode does not serve, leftovers of another mode, and settings that disagree.",
+        "A proxy mode does not serve an address, another mode has left rules in the kernel, or two settings have different values.",
         &[
             "gardener/gardener#4599",
             "kubernetes/kubernetes#102314",
@@ -110,7 +110,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Source ports of Cilium",
-        "Connections of pods leave with a source port that is a NodePort, a hostPort or a tunnel's port.",
+        "A connection of a pod has a source port that is a NodePort, a hostPort or a tunnel's port.",
         &[
             "cilium/cilium#16826",
             "cilium/cilium#23539",
@@ -125,7 +125,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "The NodePort range",
-        "The range is full, or a nodePort lies outside the range.",
+        "The NodePort range is full, or a nodePort lies outside the range.",
         &[
             "openkruise/kruise-game#142",
             "kubernetes/kubernetes#69845",
@@ -136,7 +136,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Numbers that are allocated",
-        "The API server refuses a Service and names the number, but not the Service that has it. `owner` names that Service and a remedy; `lint` finds the conflict before.",
+        "The API server refuses a Service and names the number, but not the Service that has it. `owner` names that Service and a remedy; `lint` finds the conflict before you create the Service.",
         &[
             "1Password/connect-helm-charts#22",
             "istio/istio#6050",
@@ -161,7 +161,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Pods on the host network",
-        "A pod cannot have its port, since another process has it.",
+        "A pod cannot listen on its port, because another process has the port.",
         &[
             "awslabs/amazon-eks-ami#2631",
             "prometheus/node_exporter#1115",
@@ -181,7 +181,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Networks of pods",
-        "Connections of a pod use all its ports, or have the port of one of its servers.",
+        "Connections of a pod use all ports of the pod, or use the port of a server in the pod.",
         &[
             "jupyterhub/configurable-http-proxy#557",
             "devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion",
@@ -190,7 +190,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "HostPorts",
-        "A hostPort that is free on no node, or whose redirection takes the wrong connections.",
+        "A hostPort is free on no node, or its redirection gets connections that belong to another claim.",
         &[
             "k3s-io/k3s#1969",
             "k3s-io/k3s#2270",
@@ -213,12 +213,12 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Tunnels",
-        "Two networks want one UDP port, and the tunnel of one stays down.",
+        "The tunnels of two networks want one UDP port, and one of the tunnels stays down.",
         &["tigera/docs#2575", "cilium/cilium#8990"],
     ),
     (
         "Health checks",
-        "A load balancer checks a node, and the wrong program answers.",
+        "A load balancer checks the health of a node, and the wrong program answers.",
         &[
             "projectcalico/calico#8112",
             "projectcalico/calico#10748",
