@@ -55,19 +55,19 @@ impl Step {
         self
     }
 
-    /// Adds the change of the step.
+    /// Adds the change that the step makes.
     #[must_use]
     pub fn with(mut self, effect: Effect) -> Self {
         self.effect = Some(Box::new(effect));
         self
     }
 
-    /// The change of the step, if known.
+    /// The change that the step makes, if known.
     pub fn effect(&self) -> Option<&Effect> {
         self.effect.as_deref()
     }
 
-    /// The words that stay true later and on another node: the lasting words, otherwise the text.
+    /// The words that stay true later and on other nodes: the lasting words, otherwise the text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -94,8 +94,8 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported as one. Each combined remedy ends both problems: the most direct remedies are combined
-/// first. A step of both remedies is written once.
+/// The remedies of two problems that are reported as one. Each combined remedy ends both problems. The most direct
+/// remedies are combined first. If both remedies have the same step, the step is listed once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };
