@@ -1,4 +1,4 @@
-//! Every threshold of every rule.
+//! Every threshold of all rules.
 
 use serde::{Deserialize, Serialize};
 
