@@ -19,7 +19,7 @@ pub enum Vantage {
     Pods,
 }
 
-/// The affected vantage points.
+/// The vantage points that are affected.
 pub type Affected = BTreeSet<Vantage>;
 
 impl Vantage {
