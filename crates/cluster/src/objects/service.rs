@@ -118,8 +118,8 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list has the capacity of the longer structs from which it was made. It is shrunk, because a cluster has many
-        // Services.
+        // The list has the capacity of the longer structs from which it was made. It is shrunk, because a cluster has
+        // many Services.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();
         cluster_ips.shrink_to_fit();
