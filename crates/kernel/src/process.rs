@@ -340,7 +340,7 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files 1024 524288 files`. `Limits` of `procfs_core` is not used: it takes the end of a
+/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` is not used: it takes the end of a
 /// partial read for the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

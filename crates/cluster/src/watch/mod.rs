@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! watcher (Services) ───────┐
-//! watcher (EndpointSlices) ─┤ selections: which Pods, which EndpointSlices
+//! watcher (EndpointSlices) ─┤                        selections: which Pods, which EndpointSlices
 //! watcher (Pods) ───────────┼─ Update ─> Index ─┬──────────────────────────────> watchers
-//! poll (Nodes, settings) ───┤ └─> ClusterView: facts, on request
+//! poll (Nodes, settings) ───┤                   └─> ClusterView: facts, on request
 //! EndpointsOf ──────────────┘
 //! ```
 //!
