@@ -1,6 +1,6 @@
-//! Findings, clear, or not checked: the decision for every verb, and the excused inputs.
+//! Decides for every command between *findings*, *clear* and *not checked*, and which inputs may be missing.
 //!
-//! Never: prints; judges a port.
+//! This file never prints, and never judges a port.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,15 +24,15 @@ pub enum CheckResult {
     NotChecked = 2,
 }
 
-/// The end of the words about no findings, if an unread input left rules without an answer and the result is clear.
+/// The end of the sentence about no findings, if the result is clear although some rules could not judge.
 pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 
-/// An unjudged input.
+/// An input that was not read, or not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The highest severity that the unjudged rule could have found; none if only an input is missing.
+    /// The highest severity that the rule could have found, if it had been judged; `None` if only an input is missing.
     pub ceiling: Option<Severity>,
-    /// How many ports and objects the rule could not judge; 0 if the rule judged nothing.
+    /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing.
     pub claims: usize,
     /// The input that was missing.
     pub source: Source,
@@ -51,13 +51,14 @@ impl Open {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// The input without which an answer of a verb is not known.
+    /// The input without which an answer of a command is not known.
     pub fn of_answer(gap: &Gap) -> Self {
         Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
     }
 
-    /// An unread input that may change an answer. Every answer about ports needs the Services; any other input that was not requested
-    /// changes nothing. Without redirections the answer has the result of the rule about leftover redirections, which judges nothing then.
+    /// An unread input that may change an answer. Every answer about ports needs the Services. Any other input that was
+    /// not requested changes nothing. Without redirections, the answer has the same result as the rule about leftover
+    /// redirections, which then judges nothing.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -101,8 +102,8 @@ impl Open {
     }
 }
 
-/// The result: `worst` is the severity of the worst reported finding, and `is_open` whether an unjudged input could hide a finding that
-/// sets the result. `counts` is the lowest severity that sets the result.
+/// The result. `worst` is the severity of the worst finding that is reported. `is_open` returns whether an input that
+/// was not judged could hide a finding that sets the result. `counts` is the lowest severity that sets the result.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -113,13 +114,14 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     }
 }
 
-/// The result of a verb that answers and has no findings. `lacks` is whether a whole part of the answer is missing: a node, a number.
+/// The result of a command that answers a question and has no findings. `lacks` is whether a whole part of the answer
+/// is missing, such as a node or a number.
 pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
     let counts = Severity::Warning;
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
-/// The result of a check without a finding that sets the result, and whether some input was not read.
+/// The words for a result without a finding that sets the result, and whether some input was not read.
 pub fn clear_in_words(report: &Report<'_>) -> String {
     if report.not_judged().is_some() {
         return "no port conflicts found; some ports or rules not judged".to_owned();
@@ -131,7 +133,7 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
     format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
-/// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.
+/// The part that was not judged in one line, and the remedy. The line has the reason with the most ports and objects.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
@@ -152,7 +154,8 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String>
     Some(format!("{}{help}{more}", named.in_words()))
 }
 
-/// How many rules could not judge at all, in one line with the reason of most: `3 rules were not judged: kube-proxy: no answer`.
+/// The number of rules that could not judge at all, in one line with the most frequent reason: `3 rules were not
+/// judged: kube-proxy: no answer`.
 pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<(Open, usize)> = Vec::new();
     for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
@@ -162,7 +165,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // If counts are equal, the first rule is used.
+    // If two reasons are equally frequent, the reason of the first rule is used.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
@@ -183,7 +186,8 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Whether the source is about kube-proxy, but not its mode. Many kube-proxies do not let other programs read these facts.
+/// Whether the source is about kube-proxy and is not its mode. Many kube-proxies do not let other programs read these
+/// facts.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -192,7 +196,8 @@ fn is_of_every_cluster(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
 }
 
-/// Whether no node can be judged without this source. Every kernel has this source, and every profile can read it.
+/// Whether no node can be judged without this source. Every kernel has this source, and every profile has the right to
+/// read it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
@@ -205,7 +210,7 @@ pub fn is_indispensable(source: Source) -> bool {
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,
-        // A verdict that depends on several inputs names one of them. That input was read.
+        // If a verdict depends on several inputs, it names one of them. The named input itself was read.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
         Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),
