@@ -39,7 +39,7 @@ use portreeve_rules::lint::{
 
 /// The word for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// The reason why `lint` does not compare with the Pods of a live cluster: the cluster reader reads only the Pods of
+/// The reason why `lint` does not compare with the Pods of a live cluster. The cluster reader reads only the Pods of
 /// one Node, and `lint` has no Node.
 const UNREAD_PODS: &str =
     "Pods of a live cluster are not read: to compare with Pods, use --against with a file that has them";

@@ -105,7 +105,7 @@ impl ReportFlags {
             Form::Sarif => report::write_sarif(&report, out),
         })?;
         let end = counting.end(report.result(), report.failures().is_empty());
-        // The board is not freed, and neither is the snapshot, because the process ends.
+        // Neither the board nor the snapshot is freed, because the process ends.
         mem::forget(board);
         Ok(end)
     }

@@ -1,8 +1,8 @@
 //! Cilium's settings of this node from CiliumNodeConfigs, which override the ConfigMap (cilium
 //! `pkg/option/resolver/resolver.go`).
 //!
-//! Two inputs are not read: annotations and labels `config.cilium.io/KEY` of the Node, which Cilium uses only if the
-//! chart's `daemon.configSources` names them; and lists of keys that nodes may not override
+//! Two inputs are not read. Cilium uses annotations and labels `config.cilium.io/KEY` of the Node only if the chart's
+//! `daemon.configSources` names them. Lists of keys restrict the settings that nodes may override
 //! (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
 
 use std::collections::BTreeMap;

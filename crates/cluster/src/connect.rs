@@ -34,11 +34,12 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 pub struct Access {
     /// The credentials and the server.
     pub credentials: Credentials,
-    /// Another address of the server. The server's certificate is still verified with the same certificate authority
-    /// and the same name: the name of the kubeconfig's server, or in a pod the name of the Service `kubernetes`.
+    /// Another address of the server. The certificate authority and the name with which the server's certificate is
+    /// verified do not change. The name is the name of the kubeconfig's server, or in a pod the name of the Service
+    /// `kubernetes`.
     pub api_server: Option<ApiServer>,
-    /// The time limit of each phase of a request: the time to connect and to get the head of the answer, and each wait
-    /// for more of the answer.
+    /// The time limit of each phase of a request. The first phase is to connect and to get the head of the answer. Each
+    /// wait for more of the answer is another phase.
     pub request_timeout: Duration,
 }
 

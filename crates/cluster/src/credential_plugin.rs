@@ -66,7 +66,7 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
-    // If a plug-in asks questions at the terminal, it writes its text to stderr, as in kubectl.
+    // A plug-in may have a dialogue with the user at the terminal. It writes its text to stderr, as in kubectl.
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }

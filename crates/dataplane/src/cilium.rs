@@ -65,9 +65,9 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether Cilium refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the
-/// wildcard address and on each served address. A process that listens already keeps its socket, but cannot listen
-/// again after a restart.
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium does so in the node's network
+/// namespace, on the wildcard address and on each served address. A process that listens already keeps its socket, but
+/// cannot listen again after a restart.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
@@ -108,8 +108,8 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether Cilium may replace kube-proxy if no source decides this: the node has the link that Cilium always makes, and
-/// Cilium's settings do not exclude the replacement.
+/// Whether Cilium may replace kube-proxy, if no source decides this. The node has the link that Cilium always makes,
+/// and Cilium's settings do not exclude the replacement.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }

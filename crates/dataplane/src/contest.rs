@@ -439,8 +439,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // If the endpoint is the listener on this node, the connection reaches the listener, even if it would be
-            // stuck on loopback or time out elsewhere.
+            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if
+            // the connection would be stuck on loopback, or time out, on its way to a pod.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {

@@ -103,7 +103,7 @@ pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
 }
 
 /// The outcome of a captured connection if externalTrafficPolicy is Local and all endpoints are on other nodes. Clients
-/// outside get no answer, and neither do pods that kube-proxy does not recognize as pods. The node itself reaches
+/// outside get no answer. If kube-proxy does not recognize pods as pods, they get no answer. The node itself reaches
 /// endpoints on other nodes.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {

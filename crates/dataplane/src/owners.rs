@@ -23,8 +23,8 @@ pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
 const SETTLED: i64 = 60;
 
 /// The uid of the pod that owns a socket, if the API server no longer has this Pod. A Pod exists before its processes
-/// start. So if Pods were read later and this Pod is missing, it was deleted. Static pods have a hash instead of a uid
-/// of the API server, and may never have had a Pod object, so they are left out.
+/// start. So if Pods were read later and this Pod is missing, it was deleted. Static pods are left out. They have a
+/// hash instead of a uid of the API server, and may never have had a Pod object.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
     let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();

@@ -231,8 +231,8 @@ impl<'a> Round<'a> {
     }
 
     /// Like [`Self::unread_redirections`], without reasons that are not worth a report. A missing right or a missing
-    /// kernel feature is reported only if a pod of this node has a hostPort, because most nodes have no redirection. A
-    /// failure is always reported, because a leftover redirection can remain after the last hostPort.
+    /// kernel feature is reported only if a pod of this node has a hostPort. Most nodes have no redirection. A failure
+    /// is always reported, because a leftover redirection can remain after the last hostPort.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);

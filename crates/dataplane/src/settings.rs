@@ -177,8 +177,8 @@ impl Settings {
     /// Sets the addresses that Cilium serves: the addresses of its devices that `nodeport-addresses` lists. Without
     /// this list, Cilium serves one address of each device and family, and of `lo`.
     ///
-    /// If `otherwise` is true, addresses that Cilium may or may not serve are included: addresses of possible devices,
-    /// link-local addresses, and all addresses among which Cilium chooses.
+    /// If `otherwise` is true, addresses that Cilium may or may not serve are included. These are addresses of possible
+    /// devices, link-local addresses, and all addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
         (listed, config): (&[String], &CiliumConfig),
@@ -190,8 +190,8 @@ impl Settings {
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
         // Cilium serves the Node's address of a device and family, or the only address. If the Node's address is public
-        // and the device has a private address, Cilium 1.18.0 takes the Node's address, and Cilium 1.19.7 and 1.20.2
-        // take the private address (cilium pkg/datapath/tables/node_address.go).
+        // and the device has a private address, versions differ. Cilium 1.18.0 takes the Node's address; Cilium 1.19.7
+        // and 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();

@@ -1,7 +1,7 @@
 //! The data plane is not known: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict is certain only if it is the same in every mode of kube-proxy, and in each other data plane that has
-//! a link on the node: Cilium, or an unmeasured data plane.
+//! Then a verdict is certain only if it is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane has
+//! a link on the node, the verdict must be equal there too.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};

@@ -20,8 +20,8 @@ pub struct ClaimOf {
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the port with this name, `port` and protocol. The number alone does not identify the field,
-    /// because an object may have the number twice, and the input may have the object again with another number.
+    /// This `nodePort` of the port with this name, `port` and protocol. The number alone does not identify the field.
+    /// An object may have the number twice, and the input may have the object again with another number.
     NodePort(Option<u16>, String, u16, Protocol),
     /// This `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),

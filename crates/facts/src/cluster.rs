@@ -237,9 +237,9 @@ impl ForCilium {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
-    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader.
-    /// kube-vip 0.5.0 to 1.0.3 writes the annotation in ARP mode. kube-vip 1.0.4 to 1.2.3 also writes it in BGP mode,
-    /// in which each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader. In
+    /// ARP mode, kube-vip 0.5.0 to 1.0.3 writes the annotation. In BGP mode, kube-vip 1.0.4 to 1.2.3 writes it too, and
+    /// each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
     /// `pkg/services/services.go`). Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is
     /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`). Both values may differ from the Node's
     /// name.

@@ -157,9 +157,9 @@ pub struct NodeQuery {
     pub owner_ports: PortSet,
     /// Local ports. Client sockets on these ports are listed, and masqueraded flows without an answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and may be unable to get. If no process listens on such a port, the scan reads
-    /// more about its clients: whether their peers are servers, and which sockets are bound to the port without
-    /// listening.
+    /// Local ports that a server needs and may be unable to get. If no process listens on a port of this set, the scan
+    /// reads more about the port. It reads which peers of its clients are servers, and which sockets are bound to the
+    /// port without listening.
     pub contested: PortSet,
     /// Whether the scan also searches for clients on ports outside the ephemeral port range. A program must have bound
     /// such a port by its number. On a host with many connections, this search costs more than all other facts.

@@ -68,8 +68,8 @@ pub struct Pod {
     /// ready, or while it is [`failing`](Self::failing).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
-    /// For a pod in the host's network that is [`failing`](Self::failing): at most four addresses that a container
-    /// reported as *in use* in its last message. A tenant can write this text, so it is a hint, not a claim.
+    /// For a pod in the host's network that is [`failing`](Self::failing): at most four addresses that its containers
+    /// reported as *in use* in their last messages. A tenant can write this text, so it is a hint, not a claim.
     #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
     /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. With Multus, such a pod may have addresses
@@ -187,7 +187,7 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod without a Node, because the scheduler found no Node with free ports; or a Pod that names its Node, and that
+/// A Pod without a Node, because the scheduler found no Node with free ports. Or a Pod that names its Node, and that
 /// the kubelet refused because of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
@@ -201,8 +201,8 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// The same field as in a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only possible Node: by name, by node affinity (all Pods of a DaemonSet have it), by the host name in the
-    /// node selector, or because the scheduler nominated the Node.
+    /// The only possible Node. The Pod has its name, a node affinity for it (as all Pods of a DaemonSet have), or its
+    /// host name in the node selector. Or the scheduler nominated the Node.
     pub meant_for: Option<String>,
     /// Whether the scheduler reports that the ports are in use on every Node. If not, some Nodes refuse the Pod for
     /// other reasons, and this Node may be one of them.

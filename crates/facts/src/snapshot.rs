@@ -153,8 +153,8 @@ impl Snapshot {
         }
     }
 
-    /// The mode of a kube-proxy that only the cluster's settings show, while the node has the link of Cilium or of
-    /// another replacement, or its links were not read. Users who remove kube-proxy often leave its ConfigMap.
+    /// The mode of a kube-proxy that only the cluster's settings show. The node has the link of Cilium or of another
+    /// replacement, or its links were not read. Users who remove kube-proxy often leave its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -172,8 +172,8 @@ impl Snapshot {
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// The mode of a kube-proxy that answers on this node although the cluster's settings name Cilium as its
-    /// replacement. kube-proxy was not removed, and both serve.
+    /// The mode of a kube-proxy that answers on this node, although the cluster's settings name Cilium as its
+    /// replacement. The user did not remove kube-proxy, and both serve.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } =
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;

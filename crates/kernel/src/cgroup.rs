@@ -155,8 +155,8 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
 }
 
 /// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The cgroup2 hierarchy comes first. If its path has
-/// no pod, a hierarchy of version 1 with a pod is used, because the kubelet writes the same names into both versions.
-/// If there is no cgroup2, the services are in systemd's hierarchy.
+/// no pod, a hierarchy of version 1 with a pod is used. The kubelet writes the same names into both versions. If there
+/// is no cgroup2, the services are in systemd's hierarchy.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);

@@ -183,8 +183,9 @@ impl Tally {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// The counts and the examples. To find one socket of a process with many connections takes long, so a destination
-    /// has an example only if it uses enough ports to be reported. Counts that are not exact are upper bounds.
+    /// The counts and the examples. It takes long to find one socket of a process with many connections. So a
+    /// destination has an example only if it uses enough ports to be reported. Counts that are not exact are upper
+    /// bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         let extent = counting.extent();

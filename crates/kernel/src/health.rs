@@ -24,8 +24,8 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
     answers
 }
 
-/// The addresses on which a proxy of this host may listen: both loopback addresses, then the first address of each
-/// family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
+/// The addresses on which a proxy of this host may listen. Both loopback addresses come first, then the first address
+/// of each family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);

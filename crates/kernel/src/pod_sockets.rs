@@ -22,8 +22,8 @@ const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
 /// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its owner
-/// among `pids`. After them, for each peer of such a connection, one more connection to the same peer, if it comes from
-/// a port on which no process listens. Such a peer is a server, because a client has another port for each connection.
+/// among `pids`. After them, for each peer of such a connection, another connection to this peer, from a port on which
+/// no process listens. Such a peer is a server, because a client has another port for each connection.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such

@@ -210,7 +210,7 @@ fn network(process: &Path) -> io::Result<u64> {
 /// The control group of a process, if its path has a pod.
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
-    // Reads without asking for the length, into one buffer for all processes.
+    // Reads without a query of the length, into one buffer for all processes.
     open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
     Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
 }

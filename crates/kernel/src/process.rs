@@ -26,7 +26,7 @@ use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 const COMMAND: usize = 64;
 /// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
-/// The largest number of bytes that are read of a file with one line. Below: of a file with many lines.
+/// The largest number of bytes that are read of a file with one line. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
 /// The clock that counts from boot. The kubectl plugin compiles for macOS, whose clock has another name.
@@ -34,7 +34,7 @@ const ONE_FILE: u64 = 64 * 1024;
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
-/// The largest number of descriptors that one scan reads to find owners, and below the largest number for one process.
+/// The largest number of descriptors that one scan reads to find owners. The next number is for one process.
 /// readlink(2) takes about a microsecond, and a process may have a million descriptors that are no sockets.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
@@ -279,8 +279,8 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether a `/proc` shows every process that can have a socket of the node. This is so in three cases: the `/proc`
-/// shows the initial pid namespace; it shows a namespace outside this process's own namespace; or the node itself is a
+/// Whether a `/proc` shows every process that can have a socket of the node. There are three cases. The `/proc` shows
+/// the initial pid namespace. Or it shows a namespace outside this process's own namespace. Or the node itself is a
 /// container that runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
@@ -314,7 +314,7 @@ pub fn socket_inode(link: &str) -> Option<u64> {
 }
 
 /// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, including parentheses. `Stat` of
-/// `procfs_core` is not used, because it panics on a line with misplaced parentheses, and this line is read for every
+/// `procfs_core` is not used, because it panics on a line with misplaced parentheses. This line is read for every
 /// process of a node.
 pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
@@ -340,8 +340,9 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` is not used: it takes the end of a
-/// partial read for the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
+/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` is not used, for three reasons.
+/// After a partial read, it treats the end of the text as the end of the file. It needs all sixteen limits. It can
+/// overflow on a line with fewer words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, Source};
 
-/// The addresses of systemd-resolved, if it answers in place of the real nameservers (systemd-resolved.service(8)).
+/// The addresses of systemd-resolved, which forwards queries to the real nameservers (systemd-resolved.service(8)).
 const STUBS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 54))];
 
 const LONGEST: usize = 64 * 1024;

@@ -105,8 +105,9 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
     }
 }
 
-/// At most [`RANGES`] ranges that contain all these ports. The widest gaps between the ports are left out. If the
-/// kernel filters a socket, the socket is neither sent nor parsed, which would take longer than a few comparisons.
+/// At most [`RANGES`] ranges that contain all these ports. The widest ranges of other ports between them are left out.
+/// If the kernel filters a socket, the socket is neither sent nor parsed, which would take longer than a few
+/// comparisons.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;

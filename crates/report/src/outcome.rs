@@ -69,12 +69,14 @@ impl Open {
 
     /// Whether this input could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
-    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged makes the result unknown. The exceptions are: the profile lacks the
-    ///   right; the kernel does not report this about processes and pods; a pod holds all NodePorts, because
-    ///   OVN-Kubernetes programs Services so.
-    /// - A rule that could not judge at all makes the result unknown if its input failed. These are no failures: a right that the profile
-    ///   lacks, a feature that the kernel or proxy lacks, input that was not wanted, a kube-proxy that does not answer.
+    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a
+    ///   node.
+    /// - A port or an object that was not judged makes the result unknown. There are three exceptions. The profile
+    ///   lacks the right. The kernel does not report this about processes and pods. Or a pod listens on all NodePorts,
+    ///   as pods of OVN-Kubernetes do.
+    /// - A rule that could not judge at all makes the result unknown if its input failed. Four reasons are no
+    ///   failures: the profile lacks the right, the kernel or the proxy lacks the feature, the input was not requested,
+    ///   or kube-proxy does not answer.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -172,9 +174,9 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
     Some(format!("{are} not judged: {}{more}", named.in_words()))
 }
 
-/// Whether a missing input is no failure for a rule. Excused are: a right that the profile lacks, a feature that the
-/// kernel or proxy lacks, input that was not wanted, input that leaves a choice, a kube-proxy that does not answer. An API server
-/// always has Services, EndpointSlices, Pods and Nodes.
+/// Whether a missing input is no failure for a rule. Five reasons excuse the input: the profile lacks the right, the
+/// kernel or the proxy lacks the feature, the input was not requested, the input leaves a choice, or kube-proxy does
+/// not answer. Services, EndpointSlices, Pods and Nodes are no such input, because an API server always has them.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -202,11 +204,11 @@ pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
-/// Whether a check without this input is a failure. This is so for Services, endpoints, sockets, addresses and
-/// settings. An unread [indispensable](is_indispensable) source is always a failure, and so are refused Services:
-/// without them no port was compared. Other inputs may be missing if the profile lacks the right or the kernel lacks
-/// the feature. Input that was not wanted is no failure. A broken object that was left out is one, and so is a node
-/// that matches no Node, or more than one.
+/// Whether a check without this input is a failure. This is true for Services, endpoints, sockets, addresses and
+/// settings. An unread [indispensable](is_indispensable) source is always a failure. Refused Services are a failure
+/// too, because without them no port was compared. Other inputs may be missing if the profile lacks the right, or if
+/// the kernel lacks the feature. Input that was not requested is no failure. A broken object that was left out is a
+/// failure. If a node matches no Node object, or several, this is a failure too.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,

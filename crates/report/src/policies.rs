@@ -52,8 +52,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// The known parameters for a line of the file: for each name in the line, the name itself, and the names that begin
-/// with this name and a dot. The values are JSON, which is also valid in CEL.
+/// The known parameters for a line of the file. For each name in the line, these are the name itself, and the names
+/// that begin with this name and a dot. The values are JSON, which is also valid in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");

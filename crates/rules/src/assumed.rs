@@ -4,9 +4,8 @@ use crate::findings::{Evidence, Severity, Vantage, Verdict};
 use portreeve_dataplane::Stratum;
 use portreeve_facts::Gap;
 
-/// A verdict with its assumptions. If settings are assumed and the verdict is about some addresses only, it is at most
-/// a warning, because the real settings may not serve these addresses. A verdict about all addresses is true for every
-/// setting.
+/// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning,
+/// because the real settings may not serve these addresses. A verdict about all addresses is true for every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {

@@ -11,9 +11,9 @@ use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 /// A port that may be used by sockets, hostPorts and Services at once.
 type Port = (Protocol, u16);
 
-/// The names of the Services whose endpoints rules will need in this scan: Services whose NodePort a listener, a
-/// hostPort or a redirection also has; Services with a Node's address and a port in use; and the API server's Service,
-/// if the device of an ipvs proxy may have its address.
+/// The names of the Services whose endpoints rules will need in this scan. There are three kinds of such Services. A
+/// listener, a hostPort or a redirection has their NodePort. Or they have a Node's address and a port in use. Or it is
+/// the API server's Service, if the device of an ipvs proxy may have its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);

@@ -62,8 +62,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants a port for several pods on one node. This happens if it has more pods than nodes, or if a
-/// rollout starts the new pod before the old pod ends on the only possible node.
+/// A workload that wants a port for several pods on one node. Either it has more pods than nodes. Or only one node is
+/// possible, and a rollout starts the new pod before the old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);

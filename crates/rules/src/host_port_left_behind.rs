@@ -100,8 +100,8 @@ fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
 }
 
 impl Node<'_, '_> {
-    /// The problems of the redirections of one port, in the order in which the kernel checks the redirections, the
-    /// worst first; and the reason why there may be more problems.
+    /// The problems of the redirections of one port, and the reason why there may be more problems. The worst come
+    /// first; equal ones are in the order in which the kernel checks the redirections.
     fn judge<'b>(&self, of_port: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in of_port.iter().copied().enumerate() {

@@ -65,7 +65,7 @@ pub enum Arbiter {
     Scheduler,
     /// The API server decides which object has a number, over all protocols.
     Allocator,
-    /// The source port of a connection decides where its answers go.
+    /// The source port of a connection decides which program gets the answers.
     Replies,
     /// The routes of this node decide to which machine an address belongs, for all ports.
     Routes,

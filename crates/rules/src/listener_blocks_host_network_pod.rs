@@ -1,5 +1,5 @@
-//! A hostNetwork pod that is not ready, or does not exist yet, cannot listen: a process has the pod's port, or Cilium
-//! refuses `bind` on the port.
+//! A hostNetwork pod is not ready, or does not exist yet. The pod cannot listen, because a process has its port, or
+//! because Cilium refuses `bind` on the port.
 
 use std::{
     collections::BTreeSet,
@@ -275,7 +275,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port. So may two servers that are bound to different interfaces.
+        // Two UDP servers may share a port. Two servers that are bound to different interfaces may share a port too.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 

@@ -1,4 +1,4 @@
-//! A process listens on a port of the NodePort range that no Service has, or a pod in the host's network will listen on
+//! A process listens on a port of the NodePort range that no Service has. Or a pod in the host's network will listen on
 //! such a port.
 
 use super::{

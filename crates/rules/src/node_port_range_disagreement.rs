@@ -99,7 +99,7 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The finding if the kernel's reserved ports cover an older range: some NodePorts of the present range are not
+/// The finding if the kernel's reserved ports cover an older range. Some NodePorts of the present range are not
 /// reserved, and the kernel could choose them.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;

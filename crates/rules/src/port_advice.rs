@@ -1,6 +1,7 @@
 //! Advice about one port: its problems, how clients reach it, and how another Service gets its number.
 //!
-//! Each piece of advice begins with the case in which it applies, because Portreeve does not know why the user asks.
+//! Each piece of advice begins with the case in which it applies, because Portreeve does not know the reason for the
+//! user's query.
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 

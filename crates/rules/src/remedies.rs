@@ -130,8 +130,8 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// Units that no remedy stops, by the start of their names: units of the cluster, of access to the node, and of its
-/// names, time and disks.
+/// Units that no remedy stops, by the start of their names. These units belong to the cluster, to access to the node,
+/// or to its names, time and disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 

@@ -5,7 +5,7 @@ use crate::findings::{Effect, Remedy, Step};
 use portreeve_facts::{PortRange, PortSet, Reading, Unread};
 
 /// The smallest number of ports that outgoing connections must keep. If no port is left, each `connect` of the node
-/// fails (measured on Linux 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and the kubelet cannot connect to the API server.
+/// fails, and the kubelet cannot connect to the API server. Measured on Linux 6.18: EADDRNOTAVAIL, and for UDP EAGAIN.
 pub(super) const FEWEST_LEFT: u32 = 8192;
 /// The longest list for one write, in bytes: a memory page, minus one byte for the kernel (kernel/sysctl.c,
 /// `proc_do_large_bitmap`), minus one byte for the line end.

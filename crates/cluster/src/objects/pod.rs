@@ -561,8 +561,8 @@ fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// The controller. An owner may have any name, so a text that is not a valid name is left out: it could be an option of
-/// a command.
+/// The controller. An owner may have any name. A text that is not a valid name is left out, because it could be an
+/// option of a command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })

@@ -138,8 +138,8 @@ impl Workload {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// The facts. `None` if the pods want no port of a Linux node, or if the workload has no pods: it has no replicas,
-    /// or it is a DaemonSet for which the cluster found no node.
+    /// The facts. `None` if the pods want no port of a Linux node. Also `None` if the workload has no pods: it has no
+    /// replicas, or it is a DaemonSet and the cluster found no node for it.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);

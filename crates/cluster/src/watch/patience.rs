@@ -10,7 +10,7 @@ use crate::error::Error;
 ///
 /// After a successful read that lasted, the next failure is the first again. So if a server answers a little and then
 /// fails, it does not get constant requests. The count also begins again, once, if a server was unreachable and then
-/// answers with a refusal: such a server has just started, and will soon know the client and its versions.
+/// answers with a refusal. This server has just started, and will soon know the client and its versions.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,

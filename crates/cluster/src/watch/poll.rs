@@ -91,8 +91,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// The time between two polls of waiting Pods. If there are more agents, each agent polls less often, so that all
-/// agents together poll as often as the agents of a cluster of [`FEW_NODES`].
+/// The time between two polls of waiting Pods. If there are more agents, each agent polls less often. All agents
+/// together poll as often as the agents of a cluster with [`FEW_NODES`].
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

@@ -54,7 +54,7 @@ pub struct Beside {
 /// The largest number of users of one kind that are listed.
 const MOST: usize = 4;
 
-/// The users of this port number besides the claims: outgoing connections, sockets that may exist but were not listed,
+/// The users of this port number besides the claims: outgoing connections, sockets that may exist and were not listed,
 /// Services of another proxy, and cluster IPs. If the port has a listener, connections are left out, because the
 /// listener may have accepted them. Cluster IPs are left out if NodePorts cannot have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {

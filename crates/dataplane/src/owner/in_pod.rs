@@ -14,13 +14,12 @@ use super::{
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
 /// The owner of a port in the network of the pod `namespace/name`. The listeners are claimants. The servers that need
-/// the port are listed beside them; if there is no listener, so are the connections that use the port. The answer does
-/// not state who answers. `was_scanned_for` means that the scan was for this port. Otherwise the scan has only the
-/// declared and probed ports of a failing pod.
+/// the port are listed beside them. If there is no listener, the connections that use the port are listed too. The
+/// answer does not state who answers. `was_scanned_for` means that the scan was for this port. Otherwise the scan has
+/// only the declared and probed ports of a failing pod.
 ///
 /// # Errors
-/// When the owner is not known: the pod is not on this node, has no network of its own, or its sockets on the port were
-/// not read.
+/// When the pod is not on this node, when it has no network of its own, or when its sockets on the port were not read.
 pub fn owner_in_pod(
     round: &Round<'_>,
     pod: &str,

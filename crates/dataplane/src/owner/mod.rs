@@ -1,5 +1,6 @@
-//! Who would answer on a port of this node: every claimant, in the order in which the kernel checks claims for a new
-//! connection; who answers from each vantage point; and which listener loses connections.
+//! Who would answer on a port of this node. The answer has every claimant, in the order in which the kernel checks
+//! claims for a new connection. It also has the claimant that answers each vantage point, and the listener that loses
+//! connections.
 
 mod beside;
 mod claims;

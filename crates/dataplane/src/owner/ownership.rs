@@ -26,8 +26,8 @@ pub struct Ownership {
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and its source, in words.
     pub mode: String,
-    /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets of a
-    /// protocol that the kernel did not list.
+    /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets that
+    /// the kernel did not list.
     pub unread: Vec<Gap>,
     /// The reason why redirections of hostPorts were not read. The answers assume that there is no leftover
     /// redirection.
@@ -41,7 +41,7 @@ pub struct Claimant {
     pub claim: ClaimKind,
     /// The claimant: `Service default/web port http`, `pod default/web`, `process nginx`.
     pub name: String,
-    /// Where the claimant serves, and by which means: an address, a socket, endpoints.
+    /// The address, the socket or the endpoints with which the claimant serves.
     pub detail: String,
 }
 

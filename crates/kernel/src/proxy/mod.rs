@@ -114,8 +114,8 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
 }
 
 /// Requests `/proxyMode` from each place in turn. The first place that answers with a mode is queried for the other
-/// facts. If no place does, the first place with a listener is queried: the proxy may be too old to report its mode, or
-/// the listener is another program.
+/// facts. If no place does, the first place with a listener is queried. The proxy there may be too old to report its
+/// mode, or the listener is another program.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();

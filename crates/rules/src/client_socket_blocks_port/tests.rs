@@ -234,7 +234,7 @@ fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
 
 const CLIENT: &str = "198.51.100.7:51811";
 
-/// The node with the unready pod. The kernel may choose the pod's port, a container of the pod fails, and process `app`
+/// The node with the unready pod. The kernel may choose the pod's port, and a container of the pod fails. Process `app`
 /// of another pod has a connection from this port to a port of a client.
 fn undecided(uid: &str, container: Option<&str>) -> (Snapshot, Subject) {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |it| it.owner = of_pod(uid, container));

@@ -281,7 +281,7 @@ impl Held {
     }
 
     /// Whether the finding of this claim may still be true. If the rule could not judge an object as a whole, the
-    /// findings about all its ports may be true, except ports that the rule found `healthy`.
+    /// findings about all its ports may be true. Ports that the rule found `healthy` are an exception.
     fn holds(&self, claim: &Claim, healthy: bool) -> bool {
         let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
         self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))

@@ -100,7 +100,7 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
-/// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or the container runtime opened the
+/// Whether a socket closes when a pod is replaced. The socket belongs to the pod, or the container runtime opened the
 /// socket to keep the pod's port.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
