@@ -123,12 +123,14 @@ impl Assumption {
         self.plane.masquerades_own_link_local
     }
 
-    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if either claim is possible.
+    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
+    /// the order of the claims is not defined.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// The claim that gets the connection if a NodePort and a hostPort have the same port.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if the order of the
+    /// claims is not defined.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }

@@ -425,7 +425,7 @@ fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<De
             let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
             (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
         }
-        // kube-proxy does not start before its Node has a CIDR: a missing CIDR was not read.
+        // kube-proxy does not start before its Node has a CIDR. So if the CIDR is missing, it was not read.
         Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
             [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
             families => (vec![of(families)], None),

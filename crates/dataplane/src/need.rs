@@ -158,7 +158,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The needs of a round. Each kind of need has one line here.
+    /// The needs of a round. Each kind of need is one line in this function.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             of_pods(round),

@@ -34,7 +34,8 @@ pub(super) struct DataPlane {
     /// Whether the data plane serves an external IP or a load balancer's address on this node for a vantage point. The
     /// `Field` is the Service's field with the address. An error is the reason why this is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
-    /// Who answers a connection. [`super::Assumption`] handles link-local addresses, and [`Outcome::over`] protocols.
+    /// Who answers a connection. [`super::Assumption`] adds the result for link-local addresses, and [`Outcome::over`]
+    /// the result for each protocol.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
     /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
     /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined.

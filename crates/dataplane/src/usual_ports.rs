@@ -2,7 +2,7 @@
 
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
-/// A port and its usual user.
+/// A port, and the program that usually has this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualPort {
     /// The port.

@@ -138,7 +138,7 @@ impl Cgroups {
     }
 }
 
-/// A cgroup by its path, with the pod that the path names.
+/// A cgroup by its path, with the pod whose uid the path has.
 pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }

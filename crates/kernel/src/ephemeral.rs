@@ -23,7 +23,7 @@ pub struct Counting<'a> {
     /// The largest number of ports that one destination can use, according to sockstat and sockstat6, if they could be
     /// read.
     pub at_most: Option<u32>,
-    /// The table is walked only if `at_most` reaches this number.
+    /// The sockets are walked only if `at_most` is at least this number.
     pub worth_walking: u32,
     /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT; with 2,
     /// only on loopback. Such ports are not counted.

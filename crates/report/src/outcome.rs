@@ -176,7 +176,8 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 
 /// Whether a missing input is no failure for a rule. Five reasons excuse the input: the profile lacks the right, the
 /// kernel or the proxy lacks the feature, the input was not requested, the input leaves a choice, or kube-proxy does
-/// not answer. Services, EndpointSlices, Pods and Nodes are no such input, because an API server always has them.
+/// not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has
+/// them. Any reason excuses kube-proxy's metrics and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,

@@ -184,7 +184,7 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     Some(Gap::new(source, why, detail))
 }
 
-/// The severity if connections to one destination use this part of the ports.
+/// The severity if connections to one destination use `used` of `capacity` ports.
 fn reached(limits: &Limits, used: u32, capacity: u32) -> Option<Severity> {
     let is_at = |percent: u32| u64::from(used) * 100 >= u64::from(percent) * u64::from(capacity);
     let [critical, warning] = [limits.ephemeral_critical_percent, limits.ephemeral_warning_percent].map(is_at);
@@ -608,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // 700 connections to one destination, counted among 40000-49999; the node has `every` sockets.
+        // 700 connections to one destination, counted on the ports 40000-49999. The node has `every` sockets.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

@@ -130,7 +130,7 @@ fn common_addresses<'a>(
     common
 }
 
-/// Reports for each Service the other Services with the same port at this address.
+/// Reports, for each Service at this address, the other Services with the same port at this address.
 fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {

@@ -198,7 +198,7 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     ],
 };
 
-/// Masquerade uses a source port that a Service or server needs, or finds no free port.
+/// Masquerading uses a source port that a Service or server needs, or finds no free port.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
     title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
@@ -389,7 +389,7 @@ impl Rows {
 }
 
 impl fmt::Display for Rows {
-    /// `health-check-unserved/nobody,other,one-family`; only the id if these are all its variants.
+    /// `health-check-unserved/nobody,other,one-family`. If these are all variants of the id, only the id.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match find(self.rule.0) {
             Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),

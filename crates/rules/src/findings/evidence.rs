@@ -108,14 +108,15 @@ impl Evidence {
         self
     }
 
-    /// Adds the first values of a list that may be long, and counts the rest.
+    /// Adds the first values of a list that may be long, and the number of the other values.
     #[must_use]
     pub fn list(self, name: &'static str, values: impl ExactSizeIterator<Item = impl fmt::Display>) -> Self {
         let all = values.len();
         self.each(name, values.take(MOST_LISTED)).and_more(name, all, MOST_LISTED)
     }
 
-    /// Counts the rest of a shortened list: `and 3 more`. Adds nothing if the list is complete.
+    /// Adds the number of the values that a shortened list leaves out: `and 3 more`. Adds nothing if the list is
+    /// complete.
     #[must_use]
     pub fn and_more(self, name: &'static str, all: usize, listed: usize) -> Self {
         match all.saturating_sub(listed) {

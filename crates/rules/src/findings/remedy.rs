@@ -19,10 +19,10 @@ pub struct Step {
     pub kind: StepKind,
     /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// This advice in words that stay true after this scan, if the text holds a value that this scan chose.
+    /// The advice in words that stay true after this scan, if `text` contains a value that this scan chose.
     #[serde(skip)]
     lasting: Option<String>,
-    /// The change of the step. None if the step only shows something, or if only a person knows the result.
+    /// The change that the step makes. `None` if the step only shows something, or if only the user knows the result.
     #[serde(skip)]
     effect: Option<Box<Effect>>,
 }
@@ -48,7 +48,7 @@ impl Step {
         Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
-    /// Adds words that stay true from scan to scan.
+    /// Adds words that stay true after this scan.
     #[must_use]
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());

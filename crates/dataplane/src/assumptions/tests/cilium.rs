@@ -1,4 +1,4 @@
-//! The served addresses with Cilium, for each of its settings.
+//! The addresses that Cilium serves, for each of its settings.
 
 use super::*;
 use crate::ExternalAddress;
