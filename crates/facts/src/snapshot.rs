@@ -129,9 +129,9 @@ impl Snapshot {
         self.proxy_mode().is_ok_and(|known| known.value == mode)
     }
 
-    /// Whether this node's proxy serves a Service, according to the label `service.kubernetes.io/service-proxy-name`. The
-    /// proxy serves Services without the label. If Cilium's settings have a name, Cilium serves only Services with this
-    /// name.
+    /// Whether this node's proxy serves a Service, according to the label `service.kubernetes.io/service-proxy-name`.
+    /// The proxy serves Services without the label. If Cilium's settings have a name, Cilium serves only Services with
+    /// this name.
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();

@@ -49,9 +49,9 @@ impl PortArgument {
     }
 
     /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused the number to
-    /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user over
-    /// this protocol. If this leaves no protocol, the first is listed. If a protocol has no answer, the input for it is
-    /// listed as unread.
+    /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user
+    /// over this protocol. If this leaves no protocol, the first is listed. If a protocol has no answer, the input for
+    /// it is listed as unread.
     ///
     /// # Errors
     /// When no protocol has an answer, because a fact is missing.
