@@ -174,8 +174,8 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
     Some(format!("{are} not judged: {}{more}", named.in_words()))
 }
 
-/// Whether a missing input is no failure for a rule. Five reasons excuse the input: the profile lacks the right, the
-/// kernel or the proxy lacks the feature, the input was not requested, the input leaves a choice, or kube-proxy does
+/// Whether a missing input is no failure for a rule. Five reasons excuse the input. The profile lacks the right. The
+/// kernel or the proxy lacks the feature. The input was not requested. The input leaves a choice. Or kube-proxy does
 /// not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has
 /// them. Any reason excuses kube-proxy's metrics and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
