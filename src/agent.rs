@@ -16,8 +16,8 @@ use portreeve_agent::{
     settings::{self, Settings},
 };
 
-// Flags of the agent. The environment and the file of --config can set each flag too. A flag replaces the environment, and the environment
-// replaces the file.
+// Flags of the agent. The environment and the file of --config can set the same values. A flag overrides the
+// environment, and the environment overrides the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         agent::probe(&socket(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Values of the downward API are the same on every start, and a file replaces them.
+    // Values of the downward API are the same on every start, and the values of a file override them.
     let host_ip = of_environment("HOST_IP")?;
     let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
     let node_name = of_environment("NODE_NAME")?;
@@ -61,7 +61,7 @@ fn unusable(name: &str, value: &str, wanted: &str) -> UsageError {
     UsageError(format!("environment variable {name}={value:?}, wanted {wanted}"))
 }
 
-/// A variable that is set and not empty.
+/// The value of a variable, if it is set and not empty.
 fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     let value = env::var_os(name).filter(|value| !value.is_empty());
     let text =
@@ -69,8 +69,8 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// The socket file of an agent with these settings. The file of --config is read only if no flag or variable sets the socket. So a file
-/// that became invalid later does not make the probe fail.
+/// The socket file of an agent with these settings. The file of --config is read only if no flag or variable sets the
+/// socket. So if the file became invalid later, the probe still works.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());
@@ -79,7 +79,7 @@ fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     merged.socket().map(Path::to_owned).ok_or_else(|| "--probe needs the agent's --socket: set --socket".to_owned())
 }
 
-/// The settings from the command line and the environment, then from the current file.
+/// The settings from the command line and the environment, and then from the file as it is now.
 fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
     Ok(match file {
         Some(path) => given.clone().over(settings::read(path)?),

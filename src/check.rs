@@ -1,4 +1,4 @@
-//! `check`: one snapshot, judged and printed.
+//! `check`: judges one snapshot, and prints the result.
 
 use std::{mem, process::ExitCode};
 

@@ -72,8 +72,9 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Deferred: clap builds only the flags of the typed command. It would then use a doc comment of a struct of flags as the help of the
-// command, so these structs have plain comments. Both names of the program have the same verbs, in the same order.
+// Flags are deferred: clap builds only the flags of the typed command. If a struct of flags had a doc comment, clap
+// would use it as the help of the command. So these structs have plain comments. Both names of the program have the
+// same verbs, in the same order.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Action {
@@ -122,7 +123,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                 |ended| ended,
                 |Cli { action, console_flags }| {
                     let console = Console::new(typed, console_flags.color);
-                    // An agent and a guard start their own log, in the form that their settings have.
+                    // An agent and a guard start their own log, in the form of their settings.
                     if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
@@ -194,16 +195,16 @@ enum Name {
     Completion,
 }
 
-/// How the program was called.
+/// The name of the program, as the user called it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Called {
     name: Name,
-    /// The words that a user typed to start the program: the help shows them.
+    /// The words with which the user started the program. The help shows them.
     typed: &'static str,
 }
 
 impl Called {
-    /// The name of the program's file decides, unless there is a flag: `--agents`, or `--snapshot` with a file.
+    /// The name of the program's file decides, except with the flag `--agents`, or with `--snapshot` and a file.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -222,12 +223,12 @@ pub(super) fn command<C: CommandFactory>(typed: &'static str) -> Command {
     C::command().bin_name(typed)
 }
 
-/// The parsed command line, or the exit code of a wrong one.
+/// The parsed command line, or the exit code if it is wrong.
 fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };
-    // The message quotes the typed words, which the user may have copied from an unsafe source.
+    // The message quotes the typed words. The user may have copied them from an unsafe source.
     let printable = |word: &OsString| OsString::from(text::clean(&word.to_string_lossy(), usize::MAX));
     let cleaned: Vec<OsString> = words.iter().map(printable).collect();
     let unclean = cleaned != words;
@@ -241,7 +242,7 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     })
 }
 
-/// Help and version are success; everything else is usage.
+/// Prints help, a version or an error. Help and version are success; everything else is wrong usage.
 fn print_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(failed) if failed.kind() != ErrorKind::BrokenPipe => ExitCode::from(FAILED),
@@ -250,7 +251,8 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Libraries log only with --verbose: the report already lists their failures as unread input.
+/// Starts the log of libraries. They log only with --verbose, because the report already lists their failures as unread
+/// input.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {
@@ -263,11 +265,11 @@ fn log(verbose: u8, colour: bool) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
-/// The files that one scan, its event loop and a connection to the API server have open at once. The event loop of
-/// tokio panics if it cannot open its own.
+/// The number of files that one scan, its event loop and a connection to the API server have open at the same time. If
+/// the event loop of tokio cannot open its files, it panics.
 const NEEDED: usize = 16;
 
-/// Reports a limit that is too low in one line, before any work begins.
+/// Reports a limit of open files that is too low, in one line, before any work begins.
 fn require_descriptors() -> anyhow::Result<()> {
     let held: Result<Vec<OwnedFd>, Error> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     let errno = held.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
@@ -277,7 +279,7 @@ fn require_descriptors() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A command line that parses, but names something that does not exist.
+/// The error for a command line that can be parsed, and names something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);

@@ -63,12 +63,12 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// Writes to standard output. A reader that stops reading is no error.
+    /// Writes to standard output. If the program that reads the output has stopped, this is no error.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         self.write_while_read(write).map(|_| ())
     }
 
-    /// Writes like `write`, and returns whether the output is still read.
+    /// Writes like `write`, and returns whether a program still reads the output.
     pub(super) fn write_while_read(
         &self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -76,7 +76,7 @@ impl Console {
         let mut out = BufWriter::new(stdout().lock());
         match write(&mut out).and_then(|()| out.flush()) {
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                // No reader will read the buffered rest.
+                // No program will read the rest in the buffer.
                 let (_, _) = out.into_parts();
                 Ok(false)
             }
@@ -84,7 +84,8 @@ impl Console {
         }
     }
 
-    /// Whether standard output may still be read: a pipe reports that its reader has gone before anything is written.
+    /// Whether a program may still read standard output. A pipe reports that its reader has stopped before anything is
+    /// written.
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -93,12 +94,12 @@ impl Console {
         !answered || !polled[0].revents().is_some_and(|it| it.contains(PollFlags::POLLERR))
     }
 
-    /// Prints one line on standard error, for a user whose standard output is for scripts.
+    /// Prints a line on standard error, because standard output may be for scripts.
     pub(super) fn print_note(&self, text: &str) {
         drop(writeln!(stderr(), "{}", text::clean(text, LONGEST)));
     }
 
-    /// Prints in one line why a command failed.
+    /// Prints the reason why a command failed, in one line.
     pub(super) fn print_error(&self, error: &anyhow::Error) {
         let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };

@@ -1,4 +1,4 @@
-//! The generated documents below `docs/` are the text of the program. `make docs` writes them again.
+//! The generated documents below `docs/` have their text from the program. `make docs` writes them again.
 
 use std::{
     collections::BTreeSet,
@@ -31,7 +31,8 @@ fn generated_documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Every command and flag, in Markdown. A flag that both names or all verbs have is listed once.
+/// Every command and flag, in Markdown. If both names of the program, or all verbs, have a flag, the page lists it
+/// once.
 fn command_reference() -> String {
     let mut text = String::from(
         "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
@@ -47,7 +48,7 @@ fn command_reference() -> String {
         let shown = |it: &&Command| it.get_name() != "help";
         command.get_subcommands().filter(shown).cloned().collect()
     };
-    // Both names have the same verbs, which are listed once.
+    // Both names of the program have the same verbs. The page lists these verbs once.
     let nodes_alone = nodes.clone().mut_subcommands(|verb| verb.hide(true));
     for command in [&node, &nodes_alone] {
         text.push_str(&help(command.clone(), &[]));
@@ -78,7 +79,7 @@ fn command_reference() -> String {
     text
 }
 
-/// The help of a command, without the flags that are explained already.
+/// The help of a command, without the flags that the page has explained already.
 fn help(command: Command, explained: &[Arg]) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     let is_known = |arg: &Arg| {
@@ -93,7 +94,7 @@ fn help(command: Command, explained: &[Arg]) -> String {
     fenced(&name, command)
 }
 
-/// The text for a terminal, without the blanks that clap writes at line ends.
+/// The text for a terminal, without the spaces that clap writes at line ends.
 fn fenced(title: &str, mut command: Command) -> String {
     let help = command.render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
@@ -128,7 +129,7 @@ fn the_generated_documents_are_up_to_date() {
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             fs::write(&path, &wanted).expect("a document");
         }
-        // A page that is not there yet is old too.
+        // A page that does not exist yet counts as old.
         if !fs::read_to_string(&path).is_ok_and(|found| found == wanted) {
             old.push(format!("docs/{name}"));
         }

@@ -37,9 +37,10 @@ use portreeve_rules::lint::{
     without_accepted,
 };
 
-/// The word that means the cluster of the kubeconfig.
+/// The word for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// Why `lint` does not compare with the Pods of a live cluster: the reader reads only the Pods of one Node, and `lint` has no Node.
+/// The reason why `lint` does not compare with the Pods of a live cluster. The cluster reader reads only the Pods of
+/// one Node, and `lint` has no Node.
 const UNREAD_PODS: &str =
     "Pods of a live cluster are not read: to compare with Pods, use --against with a file that has them";
 
@@ -110,7 +111,7 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report()?;
-    // A runner reads both outputs. A name in a manifest must not become a command to the runner.
+    // A runner of GitHub reads both outputs. It must not treat a name in a manifest as a command.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {
@@ -120,7 +121,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         let rendered = format!("helm template {} | portreeve lint -", shell_word(chart));
         console.print_note(&in_log(format!("lint does not read the templates of the chart {chart}: {rendered}")));
     }
-    // Documents and tables report this themselves.
+    // Documents and tables report the notes themselves.
     if are_rows || matches!(output, Form::Github) {
         notes(&report).for_each(|note| console.print_note(&in_log(note)));
     }
@@ -138,13 +139,13 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(counting.end(report::lint_result(&report), !report::is_undecided(&report)))
 }
 
-/// The unjudged objects, and the accepted findings.
+/// Notes about the objects that were not judged, and about the accepted findings.
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
     report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
-/// The failures as errors: all of them if the output does not list them, otherwise only the first.
+/// The failures as errors. If the output lists the failures, only the first.
 fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
         [(first, _), others @ ..] if !each && !others.is_empty() => {
@@ -220,7 +221,8 @@ impl Args {
     }
 }
 
-/// Refuses a wrong combination: flags of a cluster with a file, or standard input, which would have to be read twice.
+/// Refuses a wrong combination: flags of a cluster together with a file, or standard input that would have to be read
+/// twice.
 fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
     if what.as_os_str() == "-" {
         return Err(UsageError("--against cannot read standard input: give a file, or the word `cluster`".to_owned()));
@@ -255,7 +257,7 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     Ok(Snapshot { cluster: facts, ..alone() })
 }
 
-/// Whether a file is a snapshot: one JSON object that names the schema. The file is read again afterwards.
+/// Whether a file is a snapshot: one JSON object with the schema of snapshots. The file is read again later.
 fn is_snapshot(input: &Input) -> std::io::Result<bool> {
     #[derive(Deserialize)]
     struct Header {
@@ -269,7 +271,7 @@ fn is_snapshot(input: &Input) -> std::io::Result<bool> {
     }
 }
 
-/// No objects, and no scan of a node.
+/// A snapshot without objects, and without a scan of a node.
 fn alone() -> Snapshot {
     let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
     Snapshot {
@@ -285,8 +287,8 @@ fn alone() -> Snapshot {
     }
 }
 
-/// A path from the root of the repository: code hosts need this form to show findings at lines. A path through a link is not changed if the
-/// changed path would name another file.
+/// A path from the root of the repository. Code hosts need such a path to show findings at lines. If the path leads
+/// through a link, and the new path would name another file, the path is not changed.
 fn relative(path: PathBuf, here: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in path.strip_prefix(here).unwrap_or(&path).components() {
@@ -301,11 +303,11 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if short.as_os_str().is_empty() {
         short.push(".");
     }
-    // The two outputs have equal paths and different words.
+    // The path has no unneeded part.
     if short.as_os_str() == path.as_os_str() {
         return path;
     }
-    // A single dash would be standard input.
+    // A single dash would mean standard input.
     if short.as_os_str() == "-" {
         return PathBuf::from("./-");
     }

@@ -1,4 +1,5 @@
-//! `policies`: admission policies against port conflicts, with the facts that the agents report. It applies nothing.
+//! `policies`: prints admission policies against port conflicts, with the facts that the agents report. It applies
+//! nothing.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -94,7 +95,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Ok(())
     })?;
     let is_blank = results.iter().all(|it| it.result.is_err());
-    // The printed policies would replace policies that have values.
+    // The printed policies have no values. If a user applied them, they would replace policies that have values.
     if is_blank && choices.parameters.is_empty() {
         bail!(
             "no policy is printed, because nothing is known about {scope}; without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
@@ -131,7 +132,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(partial);
     }
     console.print_note(&format!("scope: {scope}"));
-    // A wrong warning about a free number does no harm; a wrong refusal does.
+    // A wrong warning about a free number does no harm, but a wrong refusal does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let lacks =
         is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();

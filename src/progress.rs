@@ -1,4 +1,5 @@
-//! One line on a terminal: the current step, from two seconds after the start. The line is deleted after the last step.
+//! A line on a terminal with the current step. It appears two seconds after the start, and is deleted after the last
+//! step.
 
 use std::{
     fmt::Display,
@@ -9,12 +10,12 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How long nothing is printed.
+/// The time before the line appears.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the line is written again.
+/// The time after which the line is written again.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// The current step, for a person at a terminal; silent everywhere else.
+/// The current step, for a user at a terminal. Without a terminal, nothing is written.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {

@@ -18,7 +18,7 @@ use portreeve_rules::{
     ids::Named,
 };
 
-// How findings are printed.
+// Flags for the printed form of findings.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportFlags {
     /// The form of the output
@@ -33,7 +33,7 @@ pub(super) struct ReportFlags {
     rules: Vec<Named>,
 }
 
-// Which findings are printed and counted; the same for one node and for many.
+// Flags that choose the findings to print and to count. They are the same for one node and for many nodes.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct CountFlags {
     /// Report and count only findings of at least this severity
@@ -75,7 +75,7 @@ impl ReportFlags {
         RULES.iter().copied().filter(is_requested).collect()
     }
 
-    /// Whether a finding belongs to a wanted rule.
+    /// Whether a finding belongs to a requested rule.
     fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
@@ -105,14 +105,14 @@ impl ReportFlags {
             Form::Sarif => report::write_sarif(&report, out),
         })?;
         let end = counting.end(report.result(), report.failures().is_empty());
-        // Like the snapshot, not freed: the process ends.
+        // Neither the board nor the snapshot is freed, because the process ends.
         mem::forget(board);
         Ok(end)
     }
 }
 
 impl CountFlags {
-    /// The exit code of the command. A failure is never hidden.
+    /// The exit code of the command. An exit code for a failure always stays.
     pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
         let result = match result {
             CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,

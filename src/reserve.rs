@@ -1,5 +1,5 @@
-//! `reserve`: prints the ports to reserve on all nodes, so that outgoing connections do not use NodePorts, in the format of a platform. The
-//! verb applies nothing.
+//! `reserve`: prints the ports to reserve on all nodes, in the format of a platform. If these ports are reserved,
+//! outgoing connections do not use NodePorts. The verb applies nothing.
 
 use std::process::ExitCode;
 
@@ -65,7 +65,7 @@ fn platforms() -> Vec<PossibleValue> {
 }
 
 fn platform(typed: &str) -> Result<ReservationForm, String> {
-    // A user may type the name of the provider instead of the platform.
+    // A user may type the name of a provider instead of a platform.
     let near = match typed.to_ascii_lowercase().as_str() {
         "eks" | "aws" => "for EKS, use --for al2023 or --for bottlerocket",
         "gke" | "gcp" | "google" => "GKE has no format of its own: use --for sysctl",
@@ -85,7 +85,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if args.platform.is_some() && args.output == Form::Json {
         return Err(UsageError("--for prints its own format: remove --output json".to_owned()).into());
     }
-    // Only root on the node itself can read the lock of a guard: agents know nothing about guards.
+    // Only root on the node itself can read the lock of a guard. Agents know nothing about guards.
     let (guard, unknown_guard) = if args.scope.is_this_node() { guard::of_this_node() } else { (None, None) };
     let NodeResults { results, nodes, partial, oldest, scope } =
         args.scope.judge(&Wanted::default(), console, |snapshot| NodeReservation::of(snapshot, guard.clone()))?;
@@ -102,7 +102,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if fleet.nodes.is_empty() {
         bail!("nothing is known about {scope}");
     }
-    // A guard writes a long list in several writes. A file for a node is applied in one.
+    // A guard writes a long list in several writes. A node applies its file in one write.
     let list = if args.check { fleet.list() } else { fleet.writable_list() };
     let list = list.map_err(|why| anyhow!(why))?;
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
@@ -128,7 +128,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(result as u8))
 }
 
-/// Prints the nodes and their unread inputs on standard error: standard output has only the platform's format.
+/// Prints the nodes and their unread inputs on standard error, because standard output has only the platform's format.
 fn explain(report: &ReservationReport<'_>, console: &Console) -> anyhow::Result<()> {
     let mut text = Vec::new();
     write_reservation(report, &Style { colour: false, ..console.style.clone() }, &mut text)?;

@@ -1,4 +1,4 @@
-//! The nodes that a verb is about: this node, the nodes of snapshot files, or all nodes that have an agent.
+//! The nodes about which a verb reports: this node, the nodes of snapshot files, or all nodes that have an agent.
 
 use std::collections::BTreeSet;
 
@@ -6,9 +6,9 @@ use super::console::Console;
 use portreeve_facts::{Gap, Snapshot, Source};
 use portreeve_report::NodeScan;
 
-/// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for each choice.
+/// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for every choice.
 pub(super) trait Scope: clap::Args {
-    /// Whether the verb is about this node in its current state.
+    /// Whether the verb scans this node now.
     fn is_this_node(&self) -> bool {
         false
     }
@@ -25,16 +25,16 @@ pub(super) trait Scope: clap::Args {
     ) -> anyhow::Result<NodeResults<T>>;
 }
 
-/// The facts that a verb needs of each node.
+/// The facts of each node that a verb needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// The verb needs the endpoints of these ports, which an agent possibly did not read.
+    /// The ports whose endpoints the verb needs. An agent may not have read these endpoints.
     pub(super) behind: Behind,
-    /// The verb does not need these sources.
+    /// The sources that the verb does not need.
     pub(super) skipped: BTreeSet<Source>,
 }
 
-/// The ports whose endpoints a verb needs, and which an agent possibly did not read.
+/// The ports whose endpoints a verb needs. An agent may not have read these endpoints.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Behind {
     #[default]
@@ -45,15 +45,15 @@ pub(super) enum Behind {
 
 /// The results by node.
 pub(super) struct NodeResults<T> {
-    /// One result for each node, also for an agent that was not queried.
+    /// One result for each node, including nodes whose agents were not queried.
     pub(super) results: Vec<NodeResult<T>>,
     /// The nodes and their scans, by name.
     pub(super) nodes: Vec<NodeScan>,
-    /// If not every agent was queried, a text about the missing agents.
+    /// If not every agent was queried, a text about the agents that were not.
     pub(super) partial: Option<String>,
-    /// The age of the oldest scan of an agent, as text: `the oldest scan is 62 s old (n1)`.
+    /// The age of the oldest scan of an agent, in words: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
-    /// The nodes, as text: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
+    /// The nodes, in words: `the 2 agents listed in namespace portreeve; nodes without an agent are not included`.
     pub(super) scope: String,
 }
 

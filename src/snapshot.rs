@@ -1,4 +1,5 @@
-//! `snapshot`: everything that one scan reads, without command lines, because users send the document to others.
+//! `snapshot`: prints everything that one scan reads. Command lines are left out, because users send the document to
+//! other people.
 
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -19,7 +20,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         serde_json::to_writer_pretty(&mut *out, &snapshot)?;
         writeln!(out)
     })?;
-    // No rule ran, so this reports only the unread inputs.
+    // No rule ran, so the result depends only on unread inputs.
     let result = Report::of(&snapshot, &Board::default()).result();
     Ok(ExitCode::from(result as u8))
 }

@@ -26,7 +26,8 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_report::{NodeScan, unread_in_words};
 
-/// Prints first, in one line, the fault of the source: why Services were not read, for example a broken kubeconfig. If the cluster was read, the line names the part of the node that was not.
+/// Prints, in one line before the report, why the source failed: the reason why Services were not read, for example a
+/// broken kubeconfig. If the cluster was read, the line has the core input of the node that was not read.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {
@@ -58,7 +59,7 @@ fn mode(typed: &str) -> Result<Mode, String> {
     typed.parse().map_err(|error: NotAMode| wanted(&error.to_string(), typed, &modes()))
 }
 
-// The sources of the facts.
+// Flags for the sources of the facts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
     /// Read a file that `snapshot` wrote, instead of this node; `-` is standard input; may be given once for each node
@@ -101,17 +102,17 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Whether this node is scanned, and no file is read.
+    /// Whether this node is scanned, and no snapshot file is read.
     pub(super) fn is_live(&self) -> bool {
         self.snapshots.is_empty()
     }
 
-    /// The directory of the node's root.
+    /// The directory of the node's root file system.
     pub(super) fn host_root(&self) -> &Path {
         &self.host_root
     }
 
-    /// Reads a snapshot, without the skipped sources. Only a verb about this node keeps command lines.
+    /// Reads a snapshot, without the skipped sources. Command lines are kept only for a verb about this node.
     pub(super) fn one_snapshot(
         self,
         skipped: BTreeSet<Source>,
@@ -121,8 +122,8 @@ impl Sources {
         self.snapshot_of((None, None), skipped, command_lines, console)
     }
 
-    /// Reads a snapshot from all sources, with the owners of the sockets on this port. For a pod `namespace/name`, also reads the pod's
-    /// network.
+    /// Reads a snapshot from all sources, with the owners of the sockets on this port. If a pod `namespace/name` is
+    /// given, the pod's network is read too.
     pub(super) fn snapshot_with_port(
         self,
         port: u16,
@@ -155,7 +156,7 @@ impl Sources {
         Ok(snapshot)
     }
 
-    /// The sources of this node and of the cluster, which the flags choose.
+    /// The sources of this node and of the cluster, according to the flags.
     pub(super) fn gathering(
         self,
         (port, pod): (Option<u16>, Option<String>),
@@ -183,7 +184,7 @@ impl Sources {
         };
         SnapshotSources {
             cluster: ClusterSource::discover(choice, &environment()),
-            // An empty variable names no node.
+            // If the variable is empty, it names no node.
             node: node.filter(|node| !node.is_empty()),
             host: Host::at(host_root),
             overrides: Overrides {
@@ -237,7 +238,7 @@ impl Scope for Sources {
     }
 }
 
-/// Where to find a cluster, from the environment.
+/// The environment variables that choose the source of the cluster.
 pub(super) fn environment() -> Environment {
     Environment {
         kubeconfig: env::var_os("KUBECONFIG"),

@@ -58,7 +58,7 @@ enum Form {
     Json,
 }
 
-/// The known facts about the printed ports.
+/// The facts that are known about the printed ports, in words.
 fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
     let all = [
         (hidden.services, "no Service has these ports"),
@@ -71,13 +71,13 @@ fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
 }
 
 impl CountFlag {
-    /// The wanted ports, before the first scan.
+    /// The free ports before the first scan.
     fn none(&self) -> FreePorts {
         if self.host { FreePorts::of_hosts() } else { FreePorts::default() }
     }
 
-    /// Prints the first free ports. Prints on standard error the nodes that were read (`scope`), and the unread inputs. `judged`
-    /// is how many of the nodes were scanned.
+    /// Prints the first free ports. On standard error, prints the nodes that were read (`scope`), and the unread
+    /// inputs. `judged` is the number of nodes that were scanned.
     ///
     /// # Errors
     /// When there are not enough free ports, or no port is known to be free.

@@ -1,4 +1,4 @@
-//! `what-if`: judges every node with a changed setting, and shows the changes of the result.
+//! `what-if`: judges every node with a changed setting, and shows how the result changes.
 
 use std::{collections::BTreeMap, process::ExitCode, str::FromStr};
 
@@ -42,7 +42,7 @@ enum Form {
     Json,
 }
 
-/// A setting, and how it was typed.
+/// A setting, and the text that the user typed.
 #[derive(Clone, Debug)]
 struct Supposed {
     text: String,
@@ -57,7 +57,7 @@ impl FromStr for Supposed {
     }
 }
 
-/// Leftovers of another proxy mode.
+/// The rule about leftovers of another proxy mode.
 const LEFT_BEHIND: (RuleId, &str) = (RuleId("stale-redirection"), "proxy");
 
 pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<ExitCode> {
@@ -93,8 +93,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node with its current settings, and with the changed settings. `refused` gets the words of each kernel that
-/// refuses them.
+/// Judges a node with its current settings, and with the changed settings. If a kernel refuses the changed settings,
+/// its words are added to `refused`.
 fn compare(
     snapshot: &Snapshot,
     settings: &[Setting],
@@ -111,11 +111,11 @@ fn compare(
     if switches {
         end_held_ports(snapshot, &mut supposed);
     }
-    // The leftovers of a mode switch cannot be predicted.
+    // It is not possible to predict which objects remain after a switch of the mode.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);
-    // Without Services no port is judged, and the result would show no change.
+    // Without Services, no port is judged, and the result would show no change.
     snapshot.cluster.services.get()?;
     let worlds = [snapshot, &supposed];
     let [is, would_be] = worlds.map(|it| limits.round(it, None));
@@ -134,7 +134,7 @@ fn compare(
     Ok(())
 }
 
-/// Removes the proxy's sockets for NodePorts if a proxy of the new mode opens none: they end with the old process.
+/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens none. They end with the old process.
 fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
     if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {
@@ -152,8 +152,8 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// The changed node, with NodePorts served on every address. The comparison shows the answers that are lost only because of this setting.
-/// None if a person chose the addresses, or the mode is not known.
+/// The changed node, with NodePorts served on every address. The comparison shows the answers that are lost only
+/// because of this setting. `None` if a user chose the addresses, or if the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;

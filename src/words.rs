@@ -1,4 +1,4 @@
-//! Words that a flag accepts: shells complete them, and an error names the nearest one.
+//! The words that a flag accepts. Shells complete them, and an error names the nearest word.
 
 use std::ffi::OsStr;
 
@@ -19,7 +19,7 @@ pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> Stri
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,
-    /// The error names the accepted words ([`wanted`]).
+    /// The parser of a word. Its error lists the accepted words ([`wanted`]).
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 

@@ -1,4 +1,4 @@
-//! The cluster of a stage, in the words of `kubectl get -o yaml --show-managed-fields`.
+//! The objects of a stage's cluster, as `kubectl get -o yaml --show-managed-fields` prints them.
 
 use std::net::Ipv4Addr;
 
@@ -87,7 +87,7 @@ pub(super) fn service(name: &str, kind: &str, ports: &[Port]) -> Value {
     })
 }
 
-/// The one EndpointSlice of a Service, with ready pods at these addresses.
+/// The only EndpointSlice of a Service, with ready pods at these addresses.
 pub(super) fn endpoint_slice(service: &str, ports: &[Port], pods: &[&str]) -> Value {
     let ports: Vec<_> =
         ports.iter().map(|port| json!({ "name": port.name, "port": 8080, "protocol": "TCP" })).collect();
@@ -115,7 +115,7 @@ pub(super) fn endpoint_slice(service: &str, ports: &[Port], pods: &[&str]) -> Va
     })
 }
 
-/// The static pod of a kube-apiserver, on a control plane that is another machine.
+/// The static pod of a kube-apiserver, on another machine.
 pub(super) fn api_server(node_port_range: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -144,13 +144,13 @@ pub(super) fn api_server(node_port_range: &str) -> Value {
 /// Objects as the List that kubectl prints.
 ///
 /// # Errors
-/// When an object has no YAML form.
+/// When an object cannot be written as YAML.
 pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
     let list = json!({ "apiVersion": "v1", "items": objects, "kind": "List", "metadata": { "resourceVersion": "" } });
     Ok(serde_saphyr::to_string(&list)?)
 }
 
-/// Which fields of the ports their creator wrote.
+/// The fields of the ports that a client wrote, as managedFields.
 fn owned(ports: &[Port]) -> Map<String, Value> {
     ports
         .iter()
@@ -164,13 +164,13 @@ fn owned(ports: &[Port]) -> Map<String, Value> {
         .collect()
 }
 
-/// A uid that is the same in every run.
+/// A uid that is the same in each run.
 fn uid(kind: &str, name: &str) -> String {
     let print = fingerprint(kind) ^ fingerprint(name);
     format!("{:08x}-0000-4000-8000-{:012x}", print >> 32, print & 0xffff_ffff_ffff)
 }
 
-/// FNV-1a.
+/// A hash of a text (FNV-1a).
 fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

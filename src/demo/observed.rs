@@ -1,11 +1,11 @@
-//! What an observer saw, read from the document it printed, and whether that is what was expected.
+//! The result of an observer, from the document that it printed, and the comparison with the expected findings.
 
 use serde::Deserialize;
 
 use super::incident::Expected;
 use portreeve_report::{Problem, Unknown};
 
-/// The part of a `portreeve.findings/v1` document that matters here.
+/// The fields of a `portreeve.findings/v1` document that the demo uses.
 #[derive(Debug, Deserialize)]
 pub(super) struct ObservedReport {
     /// The findings, worst first.
@@ -14,12 +14,12 @@ pub(super) struct ObservedReport {
 }
 
 impl ObservedReport {
-    /// The finding that was expected.
+    /// The expected finding, if it is in the document.
     pub(super) fn find(&self, expected: &Expected) -> Option<&Problem> {
         self.findings.iter().find(|found| is(found, expected))
     }
 
-    /// Why a rule has no answer.
+    /// The reason why a rule has no answer.
     pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
         let (id, variant) = rule.split_once('/')?;
         let is_it = |gap: &&Unknown| gap.rule.as_deref() == Some(id) && gap.variants.iter().any(|it| it == variant);

@@ -1,4 +1,4 @@
-//! The processes of a stage. Each is this program, and holds the given sockets until its standard input ends.
+//! The processes of a stage. Each process is this program. It has the given sockets until its standard input ends.
 
 use std::{
     ffi::CString,
@@ -33,7 +33,7 @@ use portreeve_facts::Mode;
 pub(super) const CURRENT: &str = "v1.36.3";
 /// The address at which kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
-/// The time limit for the first retransmission: the kernel sends it after a second.
+/// The time limit for the first retransmission. The kernel sends it after a second.
 const RETRANSMISSION_PATIENCE: u32 = 50;
 const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 
@@ -44,15 +44,15 @@ pub(super) struct Part {
     pub(super) name: String,
     /// The part's soft limit of open files.
     pub(super) descriptor_limit: Option<u64>,
-    /// The address at which the process listens. The process never accepts.
+    /// The address at which the process listens. The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
     /// The two ends of the process's connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// The part's answer as a kube-proxy.
+    /// The part's answers, if it acts as a kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
-/// The answers of a kube-proxy about itself; the number of its open files is measured.
+/// The answers of a kube-proxy about itself. The number of its open files is measured.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answers {
     mode: Mode,
@@ -60,18 +60,18 @@ pub(super) struct Answers {
 }
 
 impl Part {
-    /// A process that does nothing yet.
+    /// A process without sockets.
     pub(super) fn named(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// A kube-proxy of a version.
+    /// A kube-proxy with this mode and version.
     pub(super) fn proxy(mode: Mode, version: &str) -> Self {
         Self { answers: Some(Answers { mode, version: version.to_owned() }), ..Self::named("kube-proxy") }
     }
 }
 
-/// A process that plays its part until this value is dropped.
+/// A process that has its sockets until this value is dropped.
 pub(super) struct Player {
     child: Child,
 }
@@ -100,7 +100,7 @@ impl Player {
 }
 
 impl Drop for Player {
-    /// Closes the process's input, which ends the process, and reaps the process.
+    /// Closes the input of the process, which ends the process, and waits for its end.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
@@ -111,7 +111,7 @@ impl Drop for Player {
 
 const READY: &str = "ready\n";
 
-/// Reads a part from standard input, and plays it until standard input ends.
+/// Reads a part from standard input, and keeps its sockets until standard input ends.
 pub(super) fn play() -> anyhow::Result<()> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).context("reading a part")?;
@@ -140,7 +140,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     TcpListener::bind(address).with_context(|| format!("listening on {address}"))
 }
 
-/// A connection attempt without an answer, after the kernel has tried again.
+/// Tries to connect, gets no answer, and returns after the kernel has tried again.
 fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<OwnedFd> {
     let connecting = || -> Result<OwnedFd, Errno> {
         let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_NONBLOCK, None)?;
@@ -162,14 +162,14 @@ fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<Owned
     bail!("no retransmission from {from} to {to}: a program answered or refused the connection")
 }
 
-/// Whether a line of `/proc/net/tcp` is a socket in SYN-SENT (02) on a local port that has retransmitted.
+/// Whether a line of `/proc/net/tcp` is a socket in SYN-SENT (02) on this local port, and the kernel has retransmitted.
 fn retransmits(line: &str, port: u16) -> bool {
     let fields: Vec<_> = line.split_ascii_whitespace().collect();
     let [_, local, _, "02", _, _, retransmits, ..] = fields[..] else { return false };
     local.ends_with(&format!(":{port:04X}")) && retransmits.bytes().any(|digit| digit != b'0')
 }
 
-/// Answers as a kube-proxy, one question after the other, until standard input ends.
+/// Answers as a kube-proxy, one request after another, until standard input ends.
 fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result<()> {
     let input = stdin();
     loop {
@@ -226,7 +226,7 @@ fn configuration(mode: Mode) -> String {
     .to_string()
 }
 
-/// The metrics of kube-proxy that rules use, counted on this process.
+/// The metrics of kube-proxy that rules use, with values of this process.
 fn metrics(version: &str) -> anyhow::Result<String> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let open = fs::read_dir("/proc/self/fd")?.count();

@@ -1,4 +1,4 @@
-//! The setup and the findings, side by side, for people.
+//! Prints the setup and the findings, for people.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use super::{
 use portreeve_report::{Ink, Problem, Style, tidy, wrap};
 use portreeve_rules::findings::Severity;
 
-/// Prints the planned incidents.
+/// Prints the incidents that the demo will make.
 pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Each incident has its own network namespaces, which are deleted afterwards. Portreeve reads only")?;
     writeln!(out, "the node in these namespaces and a manifest: portreeve check --services cluster.yaml\n")
@@ -21,7 +21,7 @@ pub(super) struct IncidentReport<'a> {
     pub(super) incident: &'a Incident,
     /// The steps that were set up.
     pub(super) steps: &'a Steps,
-    /// The observation, or the reason why there is none.
+    /// The result of the observer, or the reason why there is none.
     pub(super) look: &'a Result<ObservedReport, String>,
     /// The layout of lines.
     pub(super) style: &'a Style,
@@ -33,7 +33,7 @@ impl IncidentReport<'_> {
         self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }
 
-    /// Prints the setup, the findings, and whether they were expected.
+    /// Prints the setup, the findings, and whether these findings were expected.
     pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
         let Self { incident, steps, look, style } = self;
         writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;

@@ -1,5 +1,5 @@
-//! A stage: its own network, mount, host name and cgroup namespaces, an incident in them, and an observer that gets only a manifest. The
-//! kernel deletes all this when the stage's processes end.
+//! A stage: its own network, mount, host name and cgroup namespaces, an incident in these namespaces, and an observer
+//! that gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
 
 use std::{
     env, fs,
@@ -46,7 +46,7 @@ pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The observer: the command that a person types, without anything of this process' surroundings.
+/// Runs the observer: the command that a user types, without the environment of this process.
 fn observe(manifest: &Path) -> anyhow::Result<()> {
     let status = Command::new("/proc/self/exe")
         .args(["check", "-o", "json", "--services"])
@@ -62,8 +62,8 @@ fn observe(manifest: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Moves this process into new namespaces, as root of its own user namespace if it is not root. Makes a private
-/// directory.
+/// Moves this process into new namespaces. If the process is not root, it becomes root of its own user namespace. Then
+/// makes a private directory.
 fn enter() -> anyhow::Result<PathBuf> {
     let namespaces =
         CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
@@ -83,12 +83,12 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // The demo may be started in a cgroup other than the root, with all processes of the stage. From their own cgroup
-    // namespace, all these processes seem to be in the root cgroup. The root cgroup does not show which processes
+    // A user may start the demo in a cgroup other than the root, with all processes of the stage. Seen from their own
+    // cgroup namespace, all these processes would be in the root cgroup. The root cgroup does not show which processes
     // belong together.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
-        // A directory cannot be mounted on itself, so another mount is between the two.
+        // A directory cannot be mounted on itself, so another mount comes between.
         mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), unchanged)
             .and_then(|()| mount(Some("cgroup2"), place, Some("cgroup2"), MsFlags::empty(), unchanged))
             .with_context(|| format!("mounting cgroup2 on {place}"))?;
@@ -113,14 +113,15 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }
 
-/// The node's uplink, and the far end of its wire.
+/// The node's uplink, and the other end of its wire.
 const UPLINK: (&str, &str) = ("eth0", "wire");
-/// A locally administered address that no link has: a frame to it is dropped at the far end of the wire.
+/// A locally administered address that no link has. The other end of the wire drops a frame to this address.
 const NOBODY: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
 const LOOPBACK: u32 = 1;
 const IPVS_LINK: &str = "kube-ipvs0";
 
-/// Brings up loopback and an uplink with the node's address and a silent peer, and binds addresses to kube-ipvs0.
+/// Sets up loopback, and an uplink with the node's address and a peer that does not answer. Adds addresses to
+/// kube-ipvs0.
 fn build_network(ipvs_addresses: &[IpAddr]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -145,7 +146,7 @@ async fn uplink(netlink: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A dummy link as kube-proxy makes it, or a bridge if the kernel has no dummy links. The link stays down.
+/// A dummy link, as kube-proxy makes it. If the kernel has no dummy links, a bridge. The link stays down.
 async fn kube_ipvs(netlink: &Handle, addresses: &[IpAddr]) -> anyhow::Result<()> {
     if netlink.link().add(LinkDummy::new(IPVS_LINK).down().build()).execute().await.is_err() {
         netlink.link().add(LinkBridge::new(IPVS_LINK).down().build()).execute().await?;

@@ -10,7 +10,7 @@ use portreeve_agent::{events::AGENT_NAMESPACE, settings::duration};
 use portreeve_cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions};
 use portreeve_facts::Gap;
 
-// How to reach the agents.
+// Flags for the connection to the agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AgentFlags {
     /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
@@ -58,14 +58,14 @@ impl AgentFlags {
         self.time_limit
     }
 
-    /// Makes a client for the agents.
+    /// Makes a client for the requests to agents.
     pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
         let impersonation = Impersonation { user: self.user.clone(), groups: self.groups.clone() };
         let place = AgentPlace { namespace: self.agent_namespace.clone(), reader: self.reader.clone() };
         Agents::connect(&self.access()?, &impersonation, place).await.map_err(failed)
     }
 
-    /// The agents of these nodes, or of all.
+    /// The agents of these nodes; if no node is named, all agents.
     ///
     /// # Errors
     /// When the agents cannot be listed, or a named node has no agent.

@@ -1,4 +1,4 @@
-//! `check`: the findings of every node that has an agent.
+//! `check`: the findings of all nodes that have an agent.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
             match interrupts.unless(next).await {
                 None => break,
                 Some(_) if !console.is_read() => break,
-                // The printed result stays, because no newer result is known.
+                // The printed result stays on the terminal, because no newer result is known.
                 Some(Err(error)) => console.print_error(&error),
                 Some(Ok(listed)) => {
                     let now = query(&args.scope, args.wanted(), &agents, &listed, &mut interrupts).await;
@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The agents in scope.
+/// The agents of the chosen nodes.
 pub(super) async fn list(scope: &AgentScope, agents: &Agents) -> anyhow::Result<Vec<Agent>> {
     scope.agent_flags.list(agents, &scope.node).await
 }
@@ -133,7 +133,7 @@ impl Args {
         }
     }
 
-    /// Prints the report, perhaps after earlier output, and returns whether the output is still read.
+    /// Prints the report. With `again`, it follows earlier output. Returns whether a program still reads the output.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
         let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;

@@ -1,7 +1,7 @@
-//! Shell completion for kubectl: one completion a line, and last a directive for the shell.
+//! Shell completion for kubectl: one completion on each line, and on the last line a directive for the shell.
 //!
-//! kubectl runs `kubectl_complete-portreeve` with the typed words; the last word is not finished
-//! (k8s.io/kubectl/pkg/cmd/plugin_completion.go), and reads what cobra prints for shells.
+//! kubectl runs `kubectl_complete-portreeve` with the typed words, of which the last may be unfinished
+//! (k8s.io/kubectl/pkg/cmd/plugin_completion.go). kubectl reads the form of output that cobra prints for shells.
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
@@ -14,24 +14,24 @@ use portreeve_facts::text;
 use portreeve_report::KEYS;
 use portreeve_rules::ids::IDS;
 
-/// The shell completes names of files (cobra `ShellCompDirectiveDefault`).
+/// The shell completes file names (cobra `ShellCompDirectiveDefault`).
 const FILES: u8 = 0;
-/// The shell completes no names of files (cobra `ShellCompDirectiveNoFileComp`).
+/// The shell completes no file names (cobra `ShellCompDirectiveNoFileComp`).
 const NO_FILES: u8 = 4;
-/// The shell completes no names of files, and adds no blank after the unfinished word.
+/// The shell completes no file names, and adds no space after the unfinished word.
 const GOES_ON: u8 = 6;
-/// How long a user who pressed a key waits for the names of nodes.
+/// The longest time for the names of nodes, after a user pressed the key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The kind of the next word.
 enum Next<'a> {
-    /// The value of this flag or in this place.
+    /// The value of this flag, or of the argument at this position.
     Value(&'a Arg),
     /// A flag.
     Flag,
     /// A command.
     Command,
-    /// No known kind.
+    /// The kind is not known.
     Nothing,
 }
 
@@ -79,7 +79,7 @@ fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a C
     (command, next)
 }
 
-/// The flag of a word, if its value is the next word.
+/// The flag in this word, if the flag's value is the next word.
 fn flag<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     let named = |arg: &&Arg| match word.strip_prefix("--") {
         Some(long) => arg.get_long() == Some(long),
@@ -102,7 +102,7 @@ fn about(text: Option<&clap::builder::StyledStr>) -> String {
     text.map(ToString::to_string).unwrap_or_default()
 }
 
-/// The values that an argument can have, and whether it can be a file.
+/// The possible values of an argument, and whether it can be a file.
 fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, String)>, u8) {
     let possible = arg.get_possible_values();
     let listed = possible.iter().map(|it| (it.get_name().to_owned(), about(it.get_help())));
@@ -115,10 +115,10 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// The nodes that have an agent, in the cluster that the words so far select. If the cluster does not answer, there
-/// are no completions, and no error.
+/// The nodes that have an agent, in the cluster that the typed words select. If the cluster does not answer, there are
+/// no completions, and no error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
-    // The parser refuses a flag whose value the user is still typing.
+    // While the user is still typing the value of a flag, the parser would refuse the flag.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };

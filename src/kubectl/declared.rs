@@ -11,12 +11,12 @@ use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
-/// The image with its registry. Without the registry, each node would choose one.
+/// The file with the image's registry. Without a registry, each node would choose one.
 const NAMES: &str = include_str!("../../deploy/names");
-/// Replaces the name of a node that is not known.
+/// The text that replaces the name of a node, if it is not known.
 const NODE: &str = "NODE";
 
-// How a node without an agent is scanned.
+// Flags for nodes without an agent.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct NoAgentFlags {
     /// Query no agent: print the objects that claim the port, and a command that scans one node once
@@ -31,7 +31,7 @@ pub(super) struct NoAgentFlags {
 }
 
 impl NoAgentFlags {
-    /// Prints the objects that claim a port on these nodes, or on all nodes.
+    /// Prints the objects that claim a port, on these nodes or on all nodes.
     pub(super) fn print(
         &self,
         port: PortArgument,
@@ -64,7 +64,7 @@ impl NoAgentFlags {
         Ok(ExitCode::from(report.result() as u8))
     }
 
-    /// Prints the conditions under which the command works.
+    /// Prints the conditions that the command needs.
     fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
         if !has_node {
             console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));

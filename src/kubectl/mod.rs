@@ -103,7 +103,7 @@ pub(super) enum Action {
     Man(man::Args),
 }
 
-// A verb that only `portreeve` has.
+// A verb that exists only in `portreeve`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Elsewhere {
     #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -118,7 +118,7 @@ impl Elsewhere {
 }
 
 impl Action {
-    /// Runs the verb; `command` has all verbs, for a manual page.
+    /// Runs the verb. `command` makes the command with all verbs, for a manual page.
     pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => check::run(&args, console),

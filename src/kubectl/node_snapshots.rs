@@ -1,4 +1,4 @@
-//! Snapshots of agents. The plugin judges them with the same rules as a snapshot of this node.
+//! Snapshots from agents. The plugin judges them with the same rules as `portreeve` judges the snapshot of its node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,10 +45,10 @@ impl Scope for AgentScope {
     }
 }
 
-/// Requests the snapshot of this node's agent, or of the only agent.
+/// Requests the snapshot of this node's agent. If no node is named, of the only agent.
 ///
 /// # Errors
-/// When there is no agent, or no node is named and there are several agents. Then no agent is queried.
+/// When there is no agent, or when no node is named and there are several agents. Then no agent is queried.
 pub(super) fn judge_one_snapshot<T>(
     agent_flags: &AgentFlags,
     node: Option<&String>,
@@ -66,8 +66,8 @@ pub(super) fn judge_one_snapshot<T>(
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
 
-/// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot as soon as it
-/// arrives. Then it is dropped: all snapshots together can be too large for the memory.
+/// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot when it arrives.
+/// Then the snapshot is dropped, because all snapshots together may be too large for the memory.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -77,7 +77,7 @@ pub(super) fn judge_node_snapshots<T>(
     judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
 }
 
-/// Queries like `each`, but only if `accepts` accepts the listed agents.
+/// Like [`judge_node_snapshots`], but only if `accepts` accepts the list of agents.
 fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -104,7 +104,7 @@ fn judge_those<T>(
                 (Ok(snapshot), Behind::EveryNodePort) => endpoints.fill_in_all(&mut snapshot.cluster).await,
                 (Err(_), _) | (_, Behind::NoPort) => {}
             }
-            // A compromised agent can send impossible facts.
+            // An attacker who controls an agent can send impossible facts.
             let judged = snapshot.and_then(|snapshot| {
                 let judged = catch_unwind(AssertUnwindSafe(|| judge(&snapshot)));
                 judged.unwrap_or_else(|_| wrong("the agent's snapshot cannot be judged"))
@@ -134,7 +134,8 @@ fn judge_those<T>(
     })
 }
 
-/// The snapshot of the agent on `node`, which answered `now`. A snapshot about another node or another time is refused.
+/// The snapshot in the answer of the agent on `node`, at the time `now`. If the snapshot is about another node or
+/// another time, it is refused.
 fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
     let snapshot = Snapshot::from_json(answer)
         .or_else(|error| wrong(&format!("the agent's answer is not a snapshot: {error}")))?;
@@ -150,14 +151,14 @@ fn wrong<T>(what: &str) -> Result<T, Gap> {
     Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)))
 }
 
-/// The Services of one request.
+/// The number of Services in one request.
 const AT_ONCE: usize = 50;
 
-/// The slices of these Services. None if the request was refused.
+/// The EndpointSlices of these Services; `None` if the request was refused.
 type Slices = Option<Vec<Arc<EndpointSlice>>>;
 
-/// Endpoints that an agent's snapshot lacks: an agent reads only the endpoints that rules need on its node, but a user may query any port.
-/// The missing endpoints are read with the user's rights, once for all nodes.
+/// Endpoints that an agent's snapshot lacks. An agent reads only the endpoints that rules need on its node, but a user
+/// may ask about any port. The missing endpoints are read with the user's rights, once for all nodes.
 struct MissingEndpoints<'a> {
     agents: &'a Agents,
     known: BTreeMap<BTreeSet<String>, Slices>,
@@ -168,7 +169,7 @@ impl<'a> MissingEndpoints<'a> {
         Self { agents, known: BTreeMap::new() }
     }
 
-    /// Reads the missing endpoints of every Service with NodePorts, a group of Services in each request.
+    /// Adds the missing endpoints of every Service with NodePorts. Each request is for a group of Services.
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
@@ -179,8 +180,8 @@ impl<'a> MissingEndpoints<'a> {
         }
     }
 
-    /// Adds the endpoints behind a port to the facts of an agent. If they cannot be read, the facts still say that
-    /// these endpoints are missing.
+    /// Adds the endpoints of Services with a port to the facts of an agent. If they cannot be read, they stay missing
+    /// in the facts.
     async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
         self.fill_in_those(facts, wanted).await;

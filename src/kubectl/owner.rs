@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let json = args.output == Form::Json;
         return args.no_agent_flags.print(args.port, node, agent_flags, json, console);
     }
-    // The endpoints of the port's Services do not matter to a pod.
+    // A pod does not depend on the endpoints of the port's Services.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
     let NodeResults { results, partial, oldest, .. } =
         judge_node_snapshots(agent_flags, node, behind, |snapshot| match &args.pod {

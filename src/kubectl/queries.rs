@@ -1,4 +1,4 @@
-//! Queries many agents: shows its progress, and ends early on Ctrl-C or when the time is over.
+//! Queries many agents, and shows the progress. Ends early if the user presses Ctrl-C, or when the time limit is over.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for QueryProgress {
     }
 }
 
-/// The person's Ctrl-C. While this value exists, Ctrl-C does not end the program by itself.
+/// Waits for Ctrl-C. While this value exists, Ctrl-C does not end the program by itself.
 pub(super) struct Interrupts(Signal);
 
 impl Interrupts {
@@ -40,7 +40,7 @@ impl Interrupts {
         Ok(Self(signal(SignalKind::interrupt())?))
     }
 
-    /// Runs a future, unless the person stops it.
+    /// Runs a future, unless the user presses Ctrl-C.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         select! {
             biased;
@@ -49,7 +49,8 @@ impl Interrupts {
         }
     }
 
-    /// Queries agents. `take` gets each answer as soon as it arrives. Returns why some agents were not queried.
+    /// Queries agents. `take` gets each answer when it arrives. Returns the reason why some agents were not queried, if
+    /// there are any.
     pub(super) async fn query(
         &mut self,
         agents: &Agents,

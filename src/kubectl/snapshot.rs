@@ -1,4 +1,4 @@
-//! `snapshot`: the last scan of a node's agent, for `check --snapshot` and for bug reports.
+//! `snapshot`: prints the last scan of a node's agent, for `check --snapshot` and for bug reports.
 
 use std::process::ExitCode;
 
@@ -43,7 +43,8 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The snapshot of this node as the agent sent it, with fields of newer agents. Characters that can control a terminal are escaped.
+/// The snapshot of this node as the agent sent it, including fields that only newer agents have. Characters that can
+/// control a terminal are escaped.
 fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     #[derive(Deserialize)]
     struct Head {
@@ -71,7 +72,8 @@ fn checked(answer: &[u8], node: &str) -> anyhow::Result<String> {
     Ok(escaped(document))
 }
 
-/// JSON with every invisible character as an escape. Such characters are only in strings, and the values of the strings stay the same.
+/// JSON in which every invisible character is escaped. Such characters are only in strings, and the strings keep their
+/// values.
 fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for character in json.chars() {

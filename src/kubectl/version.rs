@@ -1,4 +1,4 @@
-//! `version`: the version of this program, and how many agents have which version.
+//! `version`: the version of this program, and the number of agents with each version.
 
 use std::{collections::BTreeMap, process::ExitCode};
 

@@ -1,8 +1,8 @@
-//! The agents of a cluster, each read through the API server's pod proxy with the rights of the caller.
+//! The agents of a cluster. Each agent is read through the API server's pod proxy, with the rights of the user.
 //!
-//! Needed rights, in the agents' namespace: `list` of pods, `get` of `pods/proxy`, and `create` of
-//! `serviceaccounts/token` for the reader's ServiceAccount. No other right is needed. The answer of an agent is passed
-//! on unchanged and not trusted: an attacker may control its node.
+//! The user needs three rights in the agents' namespace: `list` of pods, `get` of `pods/proxy`, and `create` of
+//! `serviceaccounts/token` for the reader's ServiceAccount. An agent's answer is passed on unchanged, and is not
+//! trusted, because an attacker may control the agent's node.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,23 +24,23 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
 /// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
-/// The greatest number of Services whose endpoints are read: their names are in the request.
+/// The largest number of Services whose endpoints are read. Their names are in the request.
 const NAMES: usize = 50;
-/// The longest time for a login: a credential plug-in may wait for a person.
+/// The longest time for a login. A credential plug-in may wait for the user.
 const LOGIN: Duration = Duration::from_secs(300);
 
-/// A request to agents. It needs at most `at_once` times `usual` bytes of memory. Requests for longer answers come
-/// later, within the same memory.
+/// A request to agents. It needs at most `at_once` times `usual` bytes of memory. If an answer is longer, it is
+/// requested again later, within the same memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentRequest {
     /// The path, for example `/findings`.
     pub path: &'static str,
-    /// The number of requests that run at one time.
+    /// The number of requests at the same time.
     pub at_once: usize,
-    /// The longest answer of these requests, in bytes. Agents with longer answers get a second request after all
-    /// others, a few at a time.
+    /// The longest answer of these requests, in bytes. An agent whose answer is longer gets a second request after all
+    /// other requests, only a few at a time.
     pub usual: usize,
-    /// The longest answer of a repeated request, in bytes.
+    /// The longest answer of a second request, in bytes.
     pub longest: usize,
 }
 
@@ -50,10 +50,10 @@ impl AgentRequest {
     /// All facts of a scan, with all Services of the cluster.
     pub const SNAPSHOT: Self = Self { path: "/snapshot", at_once: 2, usual: 128 << 20, longest: 128 << 20 };
 
-    /// The first requests, and the requests for longer answers.
+    /// The first requests, and the second requests for longer answers.
     fn rounds(self) -> [Round; 2] {
         let Self { path, at_once, usual, longest } = self;
-        // A connection is an open file, and other files are open too.
+        // A connection is an open file, and the process has other open files too.
         let files =
             getrlimit(Resource::RLIMIT_NOFILE).map_or(usize::MAX, |(now, _)| now.try_into().unwrap_or(usize::MAX));
         let at_once = at_once.min(files / 2).max(1);
@@ -62,7 +62,7 @@ impl AgentRequest {
     }
 }
 
-/// Requests that run at the same time.
+/// Requests at the same time.
 #[derive(Clone, Copy)]
 struct Round {
     path: &'static str,
@@ -73,19 +73,19 @@ struct Round {
 /// The reason why an agent gave no answer.
 struct Silent {
     gap: Gap,
-    /// The answer was longer than allowed.
+    /// Whether the answer was longer than allowed.
     too_long: bool,
 }
 
-/// One agent, as the API server lists its pod.
+/// An agent, as the API server lists its pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     /// The name of the pod.
     pub pod: String,
-    /// The node of the agent, as the scheduler wrote it: the agent's own report decides nothing. Empty if the pod has
-    /// no node.
+    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. Empty if the pod
+    /// has no node.
     pub node: String,
-    /// The port of the agent, or the reason why no request is made.
+    /// The port of the agent, or the reason why it gets no request.
     port: Result<u16, Gap>,
 }
 
@@ -120,10 +120,10 @@ impl Agents {
         Ok(Self { server, token, namespace })
     }
 
-    /// Every listed agent, by node. `selector` is a further label selector for the pods.
+    /// Every agent in the API server's list of pods, by node. `selector` is one more label selector for the pods.
     ///
     /// # Errors
-    /// If the API server does not list them.
+    /// If the API server does not list the pods.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
         let listed =
@@ -132,13 +132,13 @@ impl Agents {
         let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
         let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
         agents.sort_by_cached_key(order);
-        // A pod that is ending is not reported if another pod on the node replaces it.
+        // If a pod is ending and another pod on the node replaces it, the ending pod is not reported.
         agents.dedup_by(|next, kept| next.node == kept.node && next.port.is_err() && kept.port.is_ok());
         Ok(agents)
     }
 
-    /// Sends a request to agents, many at a time. `take` gets each answer as soon as it arrives: the index of the
-    /// agent, and the answer or the reason why there is none. If the caller drops the future, running requests end.
+    /// Sends a request to agents, many at the same time. `take` gets each answer when it arrives: the index of the
+    /// agent, and the answer or the reason why there is none. If the caller drops the future, the requests end.
     pub async fn fetch(
         &self,
         agents: &[Agent],
@@ -174,14 +174,14 @@ impl Agents {
             }
             match running.join_next().await {
                 Some(Ok((number, answer))) => take(number, answer).await,
-                // A panic is a bug. It must not look like a healthy agent.
+                // A panic is a bug. The agent must not look healthy because of it.
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
                 None => return,
             }
         }
     }
 
-    /// The EndpointSlices of all Services with these names. The caller may lack the right to list them.
+    /// The EndpointSlices of all Services with these names. The user may lack the right to list them.
     ///
     /// # Errors
     /// If the API server does not list them, or a name is wrong, or there are too many names.
@@ -201,7 +201,7 @@ impl Agents {
         listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
     }
 
-    /// The claims on ports of nodes in the whole cluster, as far as the caller may list them. No agent is queried.
+    /// The claims to ports of nodes in the whole cluster, as far as the user may list them. No agent is queried.
     pub async fn declared(&self) -> Declared {
         declared::read(&self.server).await
     }
@@ -209,12 +209,12 @@ impl Agents {
     async fn fetch_one(&self, agent: &Agent, Round { path, longest, .. }: Round) -> Result<Vec<u8>, Silent> {
         let port = agent.port.clone().map_err(|gap| Silent { gap, too_long: false })?;
         let path = self.pods().object(&format!("{}:{port}/proxy{path}", encoded(&agent.pod)));
-        // Without a token the agent is queried anyway: its answer has the reason for the refusal.
+        // If there is no token, the agent is queried anyway, because its answer has the reason for the refusal.
         let token = self.token.of(&agent.node).await;
         self.server.bytes(&path, token.as_ref().ok(), longest).await.map_err(|error| Silent {
             too_long: matches!(error, Error::TooLong { .. }),
             gap: match (&token, &error) {
-                // The agent's answer names the missing token; this is the reason why no token was sent.
+                // The agent's answer reports the missing token. This `Gap` adds the reason why no token was sent.
                 (Err(gap), Error::Status { code: 401, .. }) => {
                     let detail = format!("no token for agents: {}; without a token: {error}", gap.detail);
                     Gap::new(Source::Agent, Why::NotPermitted, text::clean(&detail, 2 * text::NAME))

@@ -28,22 +28,22 @@ use super::{
 };
 use portreeve_facts::{Why, text};
 
-/// The greatest number of objects in a list. An agent has no memory for more.
+/// The largest number of objects in a list. An agent has no memory for more objects.
 pub(crate) const OBJECTS: usize = 200_000;
-/// The longest object, in bytes. etcd takes requests of at most 1.5 MiB (server/embed/config.go, `DefaultMaxRequestBytes`), and
-/// JSON has at most six bytes for one byte of text.
+/// The longest object, in bytes. etcd accepts requests of at most 1.5 MiB (server/embed/config.go,
+/// `DefaultMaxRequestBytes`), and JSON needs at most six bytes for one byte of text.
 pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
-/// The greatest number of frames of a body that wait for the parser.
+/// The largest number of frames of a body that wait for the parser.
 const FRAMES: usize = 8;
-/// The greatest number of bytes that are read of a text, such as a refusal or `/flagz`.
+/// The largest number of bytes that are read of a text, such as a refusal or `/flagz`.
 const TEXT: usize = 256 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
-/// Receives objects as they are parsed, so that no list of Kubernetes objects is kept.
+/// Receives objects as they are parsed. So no list of Kubernetes objects is kept.
 pub trait ObjectSink: Default + Send + 'static {
-    /// Adds one object; `place` is the place of its source.
+    /// Adds one object. `place` is the source of the object.
     fn add<K: Object>(&mut self, place: &str, object: &RawValue);
 }
 
@@ -62,7 +62,7 @@ pub enum Stopped {
     TooMuch(String),
 }
 
-/// The longest wait for a body of any length.
+/// The time limits for the body of an answer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The longest time without a byte.
@@ -82,7 +82,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer to `request`. Errors name the request.
+    /// The answer to `request`. Errors have the name of the request.
     pub fn new(request: String, response: Response<Body>, limits: Option<Limits>) -> Self {
         let value = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let content = value.map_or_else(|| "without a content type".to_owned(), |value| text::clean(value, 64));
@@ -104,7 +104,7 @@ impl Answer {
         };
         match frame {
             None => Ok(None),
-            // A trailer has no data.
+            // A trailer frame has no data.
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
             Some(Err(error)) => Err(Error::Unreachable { request: self.request.clone(), what: causes(&error) }),
         }
@@ -135,8 +135,8 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Adds the items of the body, a List, to `into` while they arrive. A blocking thread parses them. `place` is the
-    /// place of the source. `into` also has the number of objects that were read before.
+    /// Adds the items of the body, which is a List, to `into` while they arrive. A blocking thread parses them. `place`
+    /// is the source. `into` also has the number of objects that were read before.
     pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
@@ -147,7 +147,7 @@ impl Answer {
         let sent = async {
             while let Some(frame) = self.frame().await? {
                 if frames.send(frame).await.is_err() {
-                    // The parser has stopped; its result has the reason.
+                    // The parser has stopped. Its result has the reason.
                     break;
                 }
             }
@@ -165,7 +165,7 @@ impl Answer {
         }
     }
 
-    /// The lines of the body, until one side ends the body.
+    /// The lines of the body, until the server or the reader ends the body.
     pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
         EventLines::new(StreamReader::new(body))
@@ -185,7 +185,7 @@ impl Answer {
         let status = self.response.status();
         let reason = status.canonical_reason().unwrap_or("an error");
         let retry_after = retry_after(&self.response);
-        // A refusal without a message is a refusal too.
+        // A refusal without a message is still a refusal.
         let body = self.text().await.unwrap_or_default();
         let message = message_of(&body);
         let message = text::clean(message.as_deref().unwrap_or(reason), MESSAGE);
@@ -193,7 +193,7 @@ impl Answer {
     }
 }
 
-/// The `message` of a refusal. Proxies before an API server have other formats, so nothing else is expected.
+/// The `message` of a refusal. Proxies before an API server have other formats, so other forms are allowed.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())
@@ -204,21 +204,21 @@ pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
-/// The wait before a second request to a busy server, if the server names a time that is short compared with the time
-/// limit of a request.
+/// The time to wait before a second request to a busy server. `None` unless the server names a time, and this time is
+/// short compared with the time limit of a request.
 pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)
 }
 
-/// How long the server wants no request: `Retry-After`, in seconds.
+/// The time for which the server wants no request: `Retry-After`, in seconds.
 pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
     let value = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?;
     value.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Reads one JSON document to its end. It must be a List or a Table of the kind. `count` objects of it were read
-/// before.
+/// Parses one JSON document to its end. It must be a List of the kind, or a Table. Before it, `count` objects were
+/// read.
 pub fn parse<K: Object, S: ObjectSink>(
     place: &str,
     body: impl Read,
@@ -265,7 +265,7 @@ pub(crate) fn too_many() -> String {
     format!("it holds more than {OBJECTS} objects")
 }
 
-/// The frames of a body as a blocking reader, for a parser that requests bytes.
+/// The frames of a body as a blocking reader, for a parser that reads bytes.
 struct Frames {
     receiver: mpsc::Receiver<Bytes>,
     rest: Bytes,

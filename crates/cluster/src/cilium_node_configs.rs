@@ -1,9 +1,9 @@
-//! Cilium's settings of this node that CiliumNodeConfigs set in place of the ConfigMap's (cilium
+//! Cilium's settings of this node from CiliumNodeConfigs, which override the ConfigMap (cilium
 //! `pkg/option/resolver/resolver.go`).
 //!
-//! Two inputs are not read: annotations and labels `config.cilium.io/KEY` of the Node, which the chart's
-//! `daemon.configSources` must name; and lists of keys that may not be overridden (`daemon.allowedConfigOverrides`,
-//! `daemon.blockedConfigOverrides`).
+//! Two inputs are not read. Cilium uses annotations and labels `config.cilium.io/KEY` of the Node only if the chart's
+//! `daemon.configSources` names them. Lists of keys restrict the settings that nodes may override
+//! (`daemon.allowedConfigOverrides`, `daemon.blockedConfigOverrides`).
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use super::{
 };
 use portreeve_facts::Why;
 
-/// The paths of these objects, in the namespace of the ConfigMap. Cilium 1.16 and newer serve `v2`; 1.13 to 1.15 serve
-/// only `v2alpha1`.
+/// The paths of CiliumNodeConfigs, in the namespace of the ConfigMap. Cilium 1.16 and newer serve `v2`. Cilium 1.13 to
+/// 1.15 serve only `v2alpha1`.
 const PATHS: [&str; 2] = [
     "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs",
     "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs",
 ];
 
-/// The settings that apply to `node`; none if the cluster has no such objects.
+/// The settings that apply to `node`. Empty if the cluster has no CiliumNodeConfigs.
 ///
 /// # Errors
 /// If the settings cannot be known. `Ok(Err(why))` if the reason is that this node's name is not known.
@@ -49,11 +49,11 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> Result<Result<N
     Ok(Ok(NodeSettings { names, values: configs.into_iter().flat_map(|config| config.values).collect() }))
 }
 
-/// All objects; `None` if the cluster does not know the kind.
+/// All CiliumNodeConfigs; `None` if the cluster does not have the kind.
 async fn list(server: &Server) -> Result<Option<Vec<CiliumNodeConfig>>, Error> {
     for path in PATHS {
         match server.only::<CiliumNodeConfigs>(path).await {
-            // A list of another kind would read as a list without settings.
+            // A list of another kind would look like a list without settings.
             Ok(list) if list.kind.strip_suffix("List") != Some(CILIUM_NODE_CONFIG) => {
                 return Err(server.not_a_list(path, &format!("the answer is a {}", short(&list.kind))));
             }
@@ -73,7 +73,7 @@ async fn labels(server: &Server, node: &str) -> Result<BTreeMap<String, String>,
     let path = format!("{}?resourceVersion=0&fieldSelector={named}", Collection::of::<Node>().path);
     let nodes: LabelledNodes = server.only(&path).await?;
     let labels = nodes.items.into_iter().next().and_then(|node| node.metadata.labels);
-    // Without its Node, an agent of Cilium does not start there.
+    // If the Node does not exist, Cilium's agent does not start on this node.
     Ok(labels.unwrap_or_default())
 }
 
@@ -85,7 +85,7 @@ struct CiliumNodeConfigs {
     items: Vec<CiliumNodeConfig>,
 }
 
-/// Nodes with all their labels, because a selector may name any label.
+/// Nodes with all their labels, because a selector may use any label.
 #[derive(Deserialize)]
 struct LabelledNodes {
     items: Vec<LabelledNode>,
@@ -109,7 +109,8 @@ struct Selected {
 }
 
 impl Selected {
-    /// An object without a selector applies to no node. An object without settings changes none.
+    /// The object, if it changes anything. Without a selector, it applies to no node. Without settings, it changes
+    /// none.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;
@@ -118,8 +119,8 @@ impl Selected {
     }
 }
 
-/// Whether a selector matches these labels. An empty selector matches all. With an operator that Kubernetes does not know, an agent of
-/// Cilium does not start.
+/// Whether a selector matches these labels. An empty selector matches every node. If a selector has an operator that
+/// Kubernetes does not know, Cilium's agent does not start.
 fn selects(selector: LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
 }

@@ -1,5 +1,5 @@
-//! Cilium's behaviour on a node, from the settings of its ConfigMap. An absent key or an unknown word means the
-//! default.
+//! Cilium's behaviour on a node, according to the settings in its ConfigMap. If a key is absent, or has an unknown
+//! word, it has its default.
 
 use ipnet::IpNet;
 
@@ -9,10 +9,10 @@ use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 /// The greatest number of entries of `nodeport-addresses` and `devices` that are kept.
 const MOST_ADDRESSES: usize = 256;
 
-/// Whether Cilium replaces kube-proxy. None if the settings do not show it: up to 1.18, single parts of the replacement
-/// could be enabled without the rest (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
+/// Whether Cilium replaces kube-proxy. `None` if the settings do not show this: up to 1.18, a user could enable single
+/// parts of the replacement (`pkg/option/config.go`, `daemon/cmd/kube_proxy_replacement.go`).
 pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
-    // A ConfigMap from a file ends the value with a newline. Cilium ignores the newline too.
+    // The value in a ConfigMap from a file may end with a newline. Cilium ignores it.
     let word = value("kube-proxy-replacement")?.trim();
     let parts = ["enable-node-port", "enable-host-port", "enable-external-ips"];
     match (truth(Some(word)), word) {
@@ -24,8 +24,8 @@ pub(super) fn replaces_kube_proxy<'a>(value: impl Fn(&str) -> Option<&'a str>) -
     }
 }
 
-/// Its settings as the replacement of kube-proxy, and the first malformed entry of `nodeport-addresses`. With such an
-/// entry, Cilium does not start.
+/// Cilium's settings as the replacement of kube-proxy, and the first malformed entry of `nodeport-addresses`. With such
+/// an entry, Cilium does not start.
 pub(super) fn proxy_config<'a>(
     place: String,
     value: impl Fn(&str) -> Option<&'a str> + Copy,
@@ -43,7 +43,7 @@ pub(super) fn proxy_config<'a>(
     (config, malformed)
 }
 
-/// Whether Cilium leaves masquerading to iptables, by its ConfigMap. None if the ConfigMap has no value: the default is
+/// Whether iptables masquerades for Cilium, according to the ConfigMap. If the ConfigMap has no value, the default is
 /// iptables (cilium `daemon/cmd/daemon_main.go`, 1.15 to 1.20).
 fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bool> {
     match truth(value("enable-bpf-masquerade")) {
@@ -52,7 +52,7 @@ fn iptables_masquerade<'a>(value: impl Fn(&str) -> Option<&'a str>) -> Option<bo
     }
 }
 
-/// Whether connections of pods are masqueraded, in either family and by any means.
+/// Whether connections of pods are masqueraded, in at least one family, by iptables or by eBPF.
 fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     let is_off = |key: &str| truth(value(key)) == Some(false);
     let families = [("enable-ipv4", "enable-ipv4-masquerade"), ("enable-ipv6", "enable-ipv6-masquerade")];
@@ -90,7 +90,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        // The chart writes the second key since 1.20.
+        // Since 1.20, the chart writes the key `enable-datapath-plugins`.
         wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),

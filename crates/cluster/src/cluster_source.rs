@@ -1,4 +1,4 @@
-//! The source of the cluster's facts: the first source that applies.
+//! The source of the cluster's facts: the first of several sources that is configured.
 
 use std::{env, ffi::OsString, path::PathBuf, time::Duration};
 
@@ -14,14 +14,14 @@ pub enum ClusterSource {
     Files(Vec<Input>),
     /// An API server.
     Api(Access),
-    /// No source was given. Rules that need only the node still run.
+    /// No source was given. Rules that need only the node still judge.
     None,
 }
 
 /// The options that choose the source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceOptions {
-    /// `--services`, each value that was given.
+    /// The values of `--services`.
     pub services: Vec<Input>,
     /// `--kubeconfig`.
     pub kubeconfig: Option<PathBuf>,
@@ -40,20 +40,20 @@ pub struct Environment {
     pub kubeconfig: Option<OsString>,
     /// `$HOME`.
     pub home: Option<PathBuf>,
-    /// `$KUBERNETES_SERVICE_HOST` is set: this runs in a pod.
+    /// Whether `$KUBERNETES_SERVICE_HOST` is set. Then this process runs in a pod.
     pub in_cluster: bool,
 }
 
 impl ClusterSource {
-    /// The first source that applies: `--services`, `--kubeconfig` or `--context`, the pod's service account,
-    /// `$KUBECONFIG`, `~/.kube/config`, none.
+    /// The first source in this order that is configured: `--services`, `--kubeconfig` or `--context`, the pod's
+    /// service account, `$KUBECONFIG`, `~/.kube/config`, none.
     pub fn discover(chosen: SourceOptions, environment: &Environment) -> Self {
         let SourceOptions { services, kubeconfig, context, api_server, request_timeout } = chosen;
         if !services.is_empty() {
             return Self::Files(services);
         }
         let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
-        // The caller named this file: if it is missing, that is an error.
+        // The user named this file. If it is missing, this is an error.
         let named = context.is_some() || api_server.is_some();
         let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
         let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });
@@ -67,7 +67,7 @@ impl ClusterSource {
         let mut listed: Vec<_> = listed.into_iter().filter(|path| !path.as_os_str().is_empty()).collect();
         let own = environment.home.as_ref().map(|home| home.join(".kube/config"));
         if listed.is_empty() {
-            // A home directory that this process may not read configures nothing.
+            // If this process may not read the home directory, the directory counts as absent.
             listed.extend(own.filter(|path| named || path.try_exists().unwrap_or(false)));
         }
         if listed.is_empty() && !named { Self::None } else { from_files(listed, context) }

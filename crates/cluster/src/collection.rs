@@ -2,7 +2,7 @@
 
 use super::objects::Object;
 
-/// The field selector of Services that a proxy serves. ExternalName and headless Services have no NodePorts.
+/// The field selector for Services that a proxy serves. ExternalName and headless Services have no NodePorts.
 pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 
 /// The objects of one kind, in all namespaces or in one.

@@ -1,5 +1,5 @@
-//! Component configuration in ConfigMaps, of kube-proxy and of kubeadm. `k8s_openapi` does not have these types. Only
-//! the used keys are read.
+//! The configuration of kube-proxy and of kubeadm in ConfigMaps. `k8s_openapi` does not have these types. Only the keys
+//! that rules use are read.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use portreeve_facts::ProxyConfig;
 
-/// `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, as text.
+/// The settings in a `kubeproxy.config.k8s.io/v1alpha1` KubeProxyConfiguration, from its text.
 pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Option<ProxyConfig> {
     let written: ProxyDocument = embedded(yaml, "data[config.conf]", notes)?;
     let text = |text: Option<Text>| text.map(|Text(text)| text);
@@ -25,7 +25,7 @@ pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Opti
         bind_address: written.bind_address.as_deref().and_then(lenient_ip),
         detect_local_mode: text(written.detect_local_mode),
         cluster_cidr: text(written.cluster_cidr),
-        // kube-proxy reads an empty value in its file as the default.
+        // kube-proxy treats an empty value in its file as the default.
         healthz_bind_address: text(written.healthz_bind_address).filter(|address| !address.is_empty()),
         nftables_localhost: written.feature_gates.and_then(|gates| gates.nftables_localhost),
         iptables_masquerade: None,
@@ -33,12 +33,13 @@ pub fn proxy_configuration(place: String, yaml: &str, notes: &mut Notes) -> Opti
     })
 }
 
-/// `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping up to v1beta3, a list since v1beta4.
+/// The NodePort range in `apiServer.extraArgs` of a kubeadm ClusterConfiguration: a mapping up to v1beta3, a list since
+/// v1beta4.
 pub fn range_argument(yaml: &str, notes: &mut Notes) -> Option<String> {
     let written: ClusterDocument = embedded(yaml, "data[ClusterConfiguration]", notes)?;
     let NumberOrText(range) = match written.api_server?.extra_args? {
         ExtraArguments::Mapping(mut arguments) => arguments.remove(RANGE_FLAG),
-        // As in kubeadm, the last value wins.
+        // If a flag occurs several times, kubeadm uses the last value.
         ExtraArguments::List(list) => list.into_iter().rfind(|it| it.name == RANGE_FLAG).map(|it| it.value),
     }?;
     Some(range)

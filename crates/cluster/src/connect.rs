@@ -1,6 +1,6 @@
-//! Makes a client from a kubeconfig or a service account. The client library renews the tokens and certificate
-//! authorities of service accounts itself. This file adds limits that the library does not have, and the behaviour of
-//! kubectl where the library differs.
+//! Makes a client from a kubeconfig or a service account. The client library itself renews the tokens and the
+//! certificate authorities of service accounts. This file adds limits that the library does not have. If the library
+//! and kubectl differ, it does the same as kubectl.
 
 use std::{env, fmt, fs, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -34,11 +34,12 @@ const FRESH: SignedDuration = SignedDuration::from_secs(60);
 pub struct Access {
     /// The credentials and the server.
     pub credentials: Credentials,
-    /// Another address of the server. The server is still verified with the same certificate authority and name: the
-    /// name of the kubeconfig's server, or in a pod the name of the Service `kubernetes`.
+    /// Another address of the server. The certificate authority and the name with which the server's certificate is
+    /// verified do not change. The name is the name of the kubeconfig's server, or in a pod the name of the Service
+    /// `kubernetes`.
     pub api_server: Option<ApiServer>,
-    /// The time limit of each phase of a request: to connect and get the head of the answer, and each wait for more of
-    /// the answer.
+    /// The time limit of each phase of a request. The first phase is to connect and to get the head of the answer. Each
+    /// wait for more of the answer is another phase.
     pub request_timeout: Duration,
 }
 
@@ -58,12 +59,12 @@ impl Access {
     pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 }
 
-/// The user to act as: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
+/// The user whose rights are used: `kubectl --as` and `--as-group`. The credentials need the right to impersonate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Impersonation {
-    /// The user; if not given, the user of the credentials.
+    /// The user. `None` means the user of the credentials.
     pub user: Option<String>,
-    /// The groups of that user. They are ignored if no user is given.
+    /// The groups of this user. Ignored if there is no user.
     pub groups: Vec<String>,
 }
 
@@ -72,7 +73,7 @@ pub struct Impersonation {
 pub enum Credentials {
     /// A context of the merged files: the named context, or else the current one.
     Kubeconfig {
-        /// The files. As in `$KUBECONFIG`, the first file that sets a value wins.
+        /// The files. If several files set a value, the first counts, as in `$KUBECONFIG`.
         paths: Vec<PathBuf>,
         /// `--context`.
         context: Option<String>,
@@ -81,7 +82,7 @@ pub enum Credentials {
     InCluster,
 }
 
-/// `--apiserver`: an URL like `https://192.0.2.10:6443`. Plain HTTP is refused, so that a typing error cannot send a
+/// `--apiserver`: a URL such as `https://192.0.2.10:6443`. Plain HTTP is refused, so that a typing error cannot send a
 /// token unencrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiServer(Uri);
@@ -107,12 +108,12 @@ impl fmt::Display for ApiServer {
     }
 }
 
-/// A client, and the address of its server. Credentials that end are renewed.
+/// A client, and the address of its server. Credentials are renewed before they end.
 pub async fn connect(access: &Access) -> Result<(Client, String), Error> {
     connect_as(access, &Impersonation::default()).await
 }
 
-/// A client that acts as another user, and the address of its server. Credentials that end are renewed.
+/// A client that acts as another user, and the address of its server. Credentials are renewed before they end.
 pub async fn connect_as(access: &Access, impersonation: &Impersonation) -> Result<(Client, String), Error> {
     let (client, address) = log_in(access, impersonation).await?;
     Ok((Reconnecting::from(access, impersonation, client), address))
@@ -132,7 +133,7 @@ pub(super) async fn log_in(access: &Access, impersonation: &Impersonation) -> Re
 
 async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client, String), String> {
     let (credentials, within) = (access.credentials.clone(), access.request_timeout);
-    // A file may be a pipe, or on a file server that hangs.
+    // A file may be a pipe, or may be on a file server that hangs.
     let read = timeout(within, task::spawn_blocking(move || read(&credentials))).await;
     let read = read.map_err(|_| format!("{NO_ANSWER} within {} s", within.as_secs_f32()))?;
     let (mut config, of_file) = read.map_err(|panicked| panicked.to_string())??;
@@ -155,16 +156,16 @@ async fn client(access: &Access, impersonation: Impersonation) -> Result<(Client
         config.proxy_url = proxy_of(&config, |name| env::var(name).ok())?;
     }
     let address = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    // The limit of a request must end first. A server that accepts and does not answer is then reported as timed out,
-    // not as unreachable.
+    // The limit of a request must end first. If a server accepts the connection and does not answer, the error is then
+    // *timed out*, not *unreachable*.
     config.connect_timeout = Some(within.saturating_mul(2));
-    // The reader of the answer decides about a second request.
+    // The reader of the answer decides whether there is a second request.
     config.default_retry = false;
     let client = ClientBuilder::try_from(config).map_err(|error| causes(&error))?;
     Ok((client.with_valid_until(of_plugin.or(of_file)).build(), address))
 }
 
-/// The content of the credential files, and the time for which it is valid.
+/// The content of the credential files, and how long it is valid.
 fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String> {
     match credentials {
         Credentials::InCluster => Config::incluster().map(|config| (config, None)).map_err(|error| causes(&error)),
@@ -181,21 +182,21 @@ fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String
     }
 }
 
-/// The settings of a context in the merged files; the current context if none is named. Its proxy is the proxy in the
-/// files.
+/// The settings of a context in the merged files. If no context is named, of the current context. The proxy is the
+/// proxy in the files.
 ///
 /// # Errors
-/// If there is no such context, a file in it cannot be read, or the server is no URL.
+/// If there is no such context, if a file in the context cannot be read, or if the server is no URL.
 pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     merged.current_context = context.or(merged.current_context);
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
-    // kubectl would read it as plain HTTP.
+    // kubectl would use plain HTTP for this server.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library also uses the proxy of the environment, and compares NO_PROXY with the proxy and not with the
+    // The library would also use the proxy of the environment, and would compare NO_PROXY with the proxy instead of the
     // server.
     config.proxy_url =
         named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is not a URL".to_owned())?;
@@ -210,8 +211,8 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy between this process and a server: the named proxy, or else the proxy that kubectl would take from the
-/// environment.
+/// The proxy between this process and a server. If the kubeconfig names none, the proxy that kubectl would take from
+/// the environment.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
@@ -223,7 +224,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Re
     }
 }
 
-/// No proxy for a server on this machine, as in kubectl.
+/// The proxy of the environment. None for a server on this machine, as in kubectl.
 fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
@@ -237,15 +238,15 @@ fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<Strin
     proxy.parse().ok()
 }
 
-/// The reason why a kubeconfig cannot be used. The parser's message quotes lines, and a line may have a token or a key.
-/// So only the position is shown.
+/// The reason why a kubeconfig cannot be used. The parser's message quotes lines, and a line may contain a token or a
+/// key. So the reason has only the position.
 pub fn of_kubeconfig(error: KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return causes(&error) };
     let place = error.location().map(|at| format!(", line {}, column {}", at.line(), at.column()));
     format!("it is not a kubeconfig{}", place.unwrap_or_default())
 }
 
-/// An URL without its user and password. They are not used for a login, and must not be shown.
+/// A URL without its user and password. These are not used for a login, and must not be shown.
 fn without_user(url: Uri) -> Uri {
     let place = url.authority().and_then(|it| it.as_str().rsplit_once('@')).map(|(_, place)| place.to_owned());
     let Some(place) = place else { return url };
@@ -254,11 +255,11 @@ fn without_user(url: Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or(url)
 }
 
-/// Chooses the tokens of a kubeconfig's user, in the order of kubectl and without the white space that editors add.
-/// Returns the time for which the result is valid. A plug-in stays only if it must be run.
+/// Chooses the tokens of a kubeconfig's user, in the order of kubectl, and removes the white space that editors add.
+/// Returns how long the result is valid. A plug-in remains in `user` only if it must be run.
 ///
 /// # Errors
-/// If a token cannot be sent; the client library would panic.
+/// If a token cannot be sent in a header; the client library would panic.
 pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     if let Some(provider) = user.auth_provider.take() {
         let token = provider.config.get("id-token").filter(|_| provider.name == "oidc");
@@ -278,7 +279,7 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
             (Err(_), Some(token)) if !token.expose_secret().is_empty() => trimmed(token.expose_secret())?,
             (of_file, _) => of_file?,
         });
-        // The file is read again, even if it did not exist.
+        // The file is read again later, even if it does not exist now.
         ends = Some(Timestamp::now() + FRESH);
     } else if let Some(token) = &user.token {
         user.token = Some(trimmed(token.expose_secret())?);
@@ -289,7 +290,7 @@ pub fn take_token(user: &mut AuthInfo) -> Result<Option<Timestamp>, String> {
     Ok(ends)
 }
 
-/// A token without surrounding white space, as in kubectl. The error does not show the token.
+/// A token without surrounding white space, as in kubectl. The error does not contain the token.
 pub(super) fn trimmed(token: &str) -> Result<SecretString, String> {
     let token = token.trim();
     if token.is_empty() {
@@ -336,7 +337,7 @@ mod tests {
         }
     }
 
-    /// The parser's own message shows the lines around an error, and values of a wrong type.
+    /// The parser's own message contains the lines around an error, and values of a wrong type.
     #[test]
     fn the_error_of_a_broken_kubeconfig_shows_no_part_of_it() {
         for broken in [
@@ -350,7 +351,7 @@ mod tests {
         }
     }
 
-    /// A kubeconfig with a server, and more settings of its cluster.
+    /// The settings of a kubeconfig with this server, and more settings of its cluster.
     fn at(server: &str, more: &str) -> Result<Config, String> {
         let text = format!(
             "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}{more}}}}}], \
@@ -376,7 +377,7 @@ mod tests {
         {
             assert_eq!(proxy(direct, ""), Ok(None), "{direct}");
         }
-        // NO_PROXY does not apply to a proxy that a person named.
+        // If a user named the proxy, NO_PROXY has no effect.
         let named = ", proxy-url: \"socks5://near.corp.example:1080\"";
         assert_eq!(proxy("https://10.1.2.3:6443", named), Ok(Some("near.corp.example".to_owned())));
         let server = Uri::from_static("https://192.0.2.10");

@@ -1,8 +1,8 @@
-//! Credential plug-ins: the program that a kubeconfig names (`exec`). It prints a token or a certificate. Portreeve
-//! starts no other program.
+//! Credential plug-ins: the program in a kubeconfig (`exec`), which prints a token or a certificate. Portreeve starts
+//! no other program.
 //!
-//! A plug-in is run here and not by the client library. The library runs it several times for one client, and limits
-//! neither its time nor its output.
+//! This file runs the plug-in, and not the client library. The library would run it several times for one client, and
+//! limits neither its time nor its output.
 
 use std::{process::Stdio, time::Duration};
 
@@ -16,17 +16,17 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// Credentials are replaced this long before they end, so that none ends during a request.
+/// Credentials are renewed this long before they end, so that they do not end during a request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
 /// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;
 
-/// Replaces the plug-in of a user, if there is one, with its output. Returns the time of its next run, if the output
-/// has an end time. A plug-in that takes longer than `within` is killed. It is also killed if the caller no longer
-/// waits.
+/// Replaces the plug-in of a user, if there is one, with the output of the plug-in. Returns the time of the next run,
+/// if the output has an end time. If the plug-in takes longer than `within`, or if the caller no longer waits, it is
+/// killed.
 ///
 /// # Errors
-/// If the plug-in gives nothing usable. The error names the plug-in, and shows no token.
+/// If the output is not usable. The error names the plug-in, and contains no token.
 pub(super) async fn run(user: &mut AuthInfo, within: Duration) -> Result<Option<Timestamp>, String> {
     let Some(exec) = user.exec.take() else { return Ok(None) };
     let late = |_| Err(format!("returned {NO_ANSWER} within {} s", within.as_secs_f32()));
@@ -66,14 +66,14 @@ fn command(exec: &ExecConfig) -> Result<Command, String> {
     }
     let info = json!({"apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec});
     command.env("KUBERNETES_EXEC_INFO", info.to_string()).stdout(Stdio::piped()).kill_on_drop(true);
-    // A plug-in talks to a person at the terminal. Its messages for a person go to stderr, as in kubectl.
+    // A plug-in may have a dialogue with the user at the terminal. It writes its text to stderr, as in kubectl.
     command.stdin(if interactive { Stdio::inherit() } else { Stdio::null() });
     Ok(command)
 }
 
 /// Reads the output of a plug-in: an `ExecCredential` (client-go `pkg/apis/clientauthentication/v1`), in JSON or YAML.
 fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String> {
-    // The parser's own message would show the output.
+    // The parser's own message would contain the output.
     let credential: ExecCredential =
         serde_saphyr::from_slice(printed).map_err(|_| "printed no ExecCredential".to_owned())?;
     let status = credential.status.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The claims on ports of nodes, on all nodes: read once, by a person whose cluster has no agents.
+//! The claims to ports of all nodes, read once, for a user whose cluster has no agents.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use portreeve_facts::{Gap, Pod, Reading, Service, Source};
 /// The field selector of pods that may run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
-/// The claims on ports of nodes.
+/// The claims to ports of nodes.
 #[derive(Debug)]
 pub struct Declared {
     /// Services that a proxy serves.
@@ -28,7 +28,7 @@ pub struct Declared {
     pub rejected: Vec<Gap>,
 }
 
-/// Reads the claims, each list with its own limit.
+/// Reads the claims. Each list has its own limit.
 pub(super) async fn read(server: &Server) -> Declared {
     let mut rejected = Vec::new();
     let services = server
@@ -53,7 +53,7 @@ pub(super) async fn read(server: &Server) -> Declared {
     }
 }
 
-/// Keeps only pods that want ports of their nodes: these are few in any cluster.
+/// Keeps only pods that want ports of their nodes. Any cluster has few such pods.
 #[derive(Debug, Default)]
 struct OfNodes(FactsBuilder);
 

@@ -6,14 +6,14 @@ use portreeve_facts::{Gap, Source, Why, text};
 
 /// The `what` of most requests that time out.
 pub const NO_ANSWER: &str = "no answer";
-/// The wanted content of files.
+/// The expected content of files.
 const WANTED: &str = "the output of kubectl get -o yaml or -o json";
 /// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
-/// The wait after an answer that was too large.
+/// The time to wait after an answer that was too large.
 const TOO_MUCH: Duration = Duration::from_secs(120);
 
-/// A source that could not be read, or not completely. The text of each variant explains its fields.
+/// A source that could not be read, or could be read only in part. The text of each variant explains its fields.
 #[allow(missing_docs, reason = "the texts explain the fields")]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,24 +23,24 @@ pub enum Error {
     /// A file without objects.
     #[error("{place}: is empty, wanted {WANTED}")]
     Empty { place: String },
-    /// A file from the redirection of a Windows shell.
+    /// A file in UTF-16, as the shell of Windows writes redirected output.
     #[error("{place}: is UTF-16, wanted UTF-8")]
     Utf16 { place: String },
     /// A document that is malformed from this position on.
     #[error("{place}:{line}:{column}: {what}; wanted {WANTED}")]
     Malformed { place: String, line: u64, column: u64, what: String },
-    /// A document that stops early.
+    /// A document that ends too early.
     #[error(
         "{place}: ends before the kind of its List: the file was cut, and its last item is not used; wanted {WANTED}"
     )]
     Cut { place: String },
-    /// A List whose metadata name a next page.
+    /// A List with a reference to a next page.
     #[error("{place}: has a page of a longer List, without the other pages; wanted {WANTED}")]
     Page { place: String },
     /// A List without items, or without a kind.
     #[error("{place}: has a List without items or without a kind, like a file that was cut; wanted {WANTED}")]
     Hollow { place: String },
-    /// A file of which the rest is not read: it exceeds a limit, or a read failed.
+    /// A file whose rest is not read, because it exceeds a limit, or because a read failed.
     #[error("{place}: line {line}: {what}")]
     Beyond { place: String, line: u64, why: Why, what: String },
     /// A kubeconfig, or the files of a service account, that cannot be used.
@@ -49,7 +49,7 @@ pub enum Error {
     /// An answer other than 200.
     #[error("{request}: {code}: {message}")]
     Status { request: String, code: u16, message: String, retry_after: Option<Duration> },
-    /// An answer without the wanted object.
+    /// An answer without the expected object.
     #[error("{request}: the answer ({content}) does not match the request: {what}")]
     Answer { request: String, content: String, what: String },
     /// An answer with more bytes than the limit.
@@ -58,10 +58,10 @@ pub enum Error {
     /// An answer that is larger than the memory for it.
     #[error("{request}: {what}")]
     TooMuch { request: String, what: String },
-    /// No answer in time, or only a part: `what` did not arrive within `limit`.
+    /// An answer that did not arrive in time, or only in part: `what` did not arrive within `limit`.
     #[error("{request}: {what} within {} s", .limit.as_secs_f32())]
     TimedOut { request: String, what: &'static str, limit: Duration },
-    /// No connection, or a broken connection.
+    /// A connection that could not be made, or that broke.
     #[error("{request}: {what}")]
     Unreachable { request: String, what: String },
 }
@@ -92,7 +92,7 @@ impl Error {
         }
     }
 
-    /// The failure as one word of a closed list, for counters: the status, or the event that replaced it.
+    /// The failure as a word of a closed list, for counters: the status code, or another word if there is no status.
     pub fn code(&self) -> String {
         match self {
             Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
@@ -105,8 +105,8 @@ impl Error {
         }
     }
 
-    /// The time for which the server wants no requests. An answer that is too large now is too large in a minute, and a
-    /// second try costs the server a list.
+    /// The time for which the server wants no requests. If an answer is too large now, it is still too large in a
+    /// minute, and a second request would cost the server another list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,
@@ -115,13 +115,13 @@ impl Error {
         }
     }
 
-    /// The failure as the `Gap` of a fact. Its text may quote the server or a file, so it is cleaned here.
+    /// The failure as the `Gap` of a fact. The text may quote a server or a file, so it is cleaned here.
     pub fn gap(&self, source: Source) -> Gap {
         Gap::new(source, self.why(), text::clean(&self.to_string(), DETAIL))
     }
 }
 
-/// An error with its causes, each named once.
+/// An error with its causes. Each text is listed once.
 pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -132,6 +132,6 @@ pub fn causes(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    // The client library's name for the failed operation does not help a person.
+    // The prefix is the client library's name of the operation, which does not help users.
     text.strip_prefix("ServiceError: ").map(str::to_owned).unwrap_or(text)
 }

@@ -15,46 +15,47 @@ use portreeve_facts::{
     WorkloadKind, text,
 };
 
-/// The greatest number of rejected items that are named: a thousand broken Services must not hide the other items.
+/// The largest number of rejected items that are listed. Otherwise a thousand broken Services would hide the other
+/// items.
 const MAX_REJECTED: usize = 64;
-/// The greatest number of CiliumNodeConfigs that a text about one node names.
+/// The largest number of CiliumNodeConfigs in a text about one node.
 const MOST_CONFIGS: usize = 4;
 /// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
-/// Facts under construction.
+/// Facts to which objects can still be added.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FactsBuilder {
     pub(crate) services: Vec<Arc<Service>>,
     pub(crate) endpoint_slices: Vec<Arc<EndpointSlice>>,
     pub(crate) pods: Vec<Arc<Pod>>,
-    /// Pods without a Node because no Node has free ports.
+    /// Pods without a Node, because no Node has free ports.
     pub waiting_pods: Vec<Arc<WaitingPod>>,
     pub(crate) nodes: Vec<Arc<Node>>,
     pub(crate) workloads: Vec<Arc<Workload>>,
     /// The settings in the objects.
     pub settings: Settings,
-    /// A Service was found. So the absence of other Services is known.
+    /// Whether a Service was found. Then it is known that other Services are absent.
     pub services_known: bool,
-    /// The first kind that no rule uses.
+    /// The first kind in the input that no rule uses.
     pub unused: Option<String>,
-    /// Lower-case host names and Node names.
+    /// Host names in lower case, and Node names.
     pub(crate) hostnames: Vec<(String, String)>,
     gaps: BTreeMap<Source, Gap>,
     rejected: Vec<Gap>,
-    /// Services with a rejected part, by namespace and name.
+    /// Services of which a part was rejected, by namespace and name.
     unread_services: Vec<(String, String)>,
-    /// The number of rejected items that are not named.
+    /// The number of rejected items that are not listed.
     rejected_beyond: usize,
 }
 
 impl FactsBuilder {
-    /// The named objects that could not be used.
+    /// The rejected items that are listed.
     pub fn rejected(&self) -> &[Gap] {
         &self.rejected
     }
 
-    /// Adds one object; `place` is the place of its source. An object that the API server would refuse is rejected.
+    /// Adds one object. `place` is the source of the object. If the API server would refuse the object, it is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         let mut notes = Notes::default();
         let (identity, refused) = match decode::<K>(document) {
@@ -94,7 +95,8 @@ impl FactsBuilder {
         self.unread_services.push(service_called(title));
     }
 
-    /// Adds one object of a file. Its kind may be the kind of its List. Kinds that no rule uses are skipped.
+    /// Adds one object of a file. If the object has no kind, its kind is the kind of its List. Kinds that no rule uses
+    /// are skipped.
     pub(crate) fn add_document(&mut self, place: &str, inherited: Option<&str>, document: &Document) {
         let kind = match document.field("kind").map(|kind| &kind.value) {
             None | Some(Value::Null) => inherited.unwrap_or_default(),
@@ -115,11 +117,11 @@ impl FactsBuilder {
                 self.unused.get_or_insert_with(|| kind.to_owned());
                 return self.add_workload(place, workload, document);
             }
-            // An error in any other ConfigMap matters to no rule.
+            // An error in another ConfigMap has no effect on any rule.
             ("", "ConfigMap") if Settings::reads(&title()) => {
                 return drop(self.add::<objects::ConfigMap>(place, document));
             }
-            // A file does not show the labels of a node.
+            // Whether the object applies to this node is not known, because a file does not show the labels of a node.
             ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
                 let detail = format!("{place}: {kind} {} may change Cilium's settings on this node", title());
                 let gap = Gap::new(Source::ConfigMaps, Why::NotSupported, detail);
@@ -159,7 +161,7 @@ impl FactsBuilder {
         self.reject_object(Source::ConfigMaps, place, &object, None, notes);
     }
 
-    /// Whether the builder has only facts of objects: no settings and no rejected items.
+    /// Whether the builder has only objects: no settings, and no rejected items.
     pub fn holds_objects_only(&self) -> bool {
         self.settings == Settings::default()
             && self.hostnames.is_empty()
@@ -179,17 +181,17 @@ impl FactsBuilder {
         }
     }
 
-    /// Sets the reason why a whole fact is missing. The first reason stays.
+    /// Sets the reason why a whole fact is missing. If there is a reason already, it stays.
     pub fn mark_missing(&mut self, gap: Gap) {
         self.gaps.entry(gap.source).or_insert(gap);
     }
 
-    /// Sets the reason why a whole fact is missing, from another `Gap`.
+    /// Sets the reason why a whole fact is missing, with the text of another `Gap`.
     pub fn mark_missing_with(&mut self, source: Source, gap: Gap) {
         self.gaps.entry(source).or_insert(gap);
     }
 
-    /// Sets one reason for several missing facts.
+    /// Sets the same reason for several missing facts.
     pub fn mark_all_missing(&mut self, sources: &[Source], error: &Error) {
         for source in sources {
             self.mark_missing(error.gap(*source));
@@ -214,7 +216,7 @@ impl FactsBuilder {
         self.rejected_beyond += other.rejected_beyond;
     }
 
-    /// This node's name: the configured name, or the name of the Node whose name or Hostname address is `hostname`.
+    /// This node's name: the configured name, or the name of the Node that has `hostname` as name or Hostname address.
     pub fn node_name(&self, configured: Option<&str>, hostname: &str) -> Option<String> {
         if let Some(name) = configured {
             return Some(name.to_owned());
@@ -224,7 +226,7 @@ impl FactsBuilder {
         own.map(|node| node.name.clone()).or_else(|| by_hostname().map(|(_, name)| name.clone()))
     }
 
-    /// The facts. If `node` is known, only its Pods are kept.
+    /// The facts. If `node` is known, only its Pods are included.
     pub fn finish(mut self, origin: String, configured: bool, node: Option<String>) -> ClusterFacts {
         if let Some(node) = &node {
             self.pods.retain(|pod| pod.may_be_on(node));
@@ -273,13 +275,13 @@ impl FactsBuilder {
     }
 }
 
-/// Namespace and name of the Service with this title.
+/// The namespace and the name in this title of a Service.
 fn service_called(title: &str) -> (String, String) {
     let (namespace, name) = title.split_once('/').unwrap_or(("default", title));
     (namespace.to_owned(), name.to_owned())
 }
 
-/// The known kind that differs only in upper and lower case.
+/// The kind that differs from this text only in upper and lower case.
 fn meant(kind: &str) -> Option<&'static str> {
     let read = ["Service", "EndpointSlice", "Pod", "Node", "ConfigMap"];
     read.into_iter().find(|read| read.eq_ignore_ascii_case(kind) && *read != kind)

@@ -1,4 +1,5 @@
-//! Command-line flags in the forms of other programs: `--name=value`, `--name value`, and a flag inside another flag.
+//! Command-line flags in the forms that other programs accept: `--name=value`, `--name value`, and a flag inside
+//! another flag.
 
 /// kube-apiserver's flag for the NodePort range.
 pub(super) const RANGE_FLAG: &str = "service-node-port-range";
@@ -15,12 +16,12 @@ impl Flags {
         Self { words: arguments.to_vec() }
     }
 
-    /// Flags of a container's command: an argument may be a whole shell line.
+    /// Flags of a container's command. An argument may be a whole shell line.
     pub(super) fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Self {
         Self { words: arguments.flat_map(str::split_whitespace).map(str::to_owned).collect() }
     }
 
-    /// The flags for another program: `--kube-proxy-arg=proxy-mode=ipvs`.
+    /// The flags that are passed to another program: `--kube-proxy-arg=proxy-mode=ipvs`.
     pub(super) fn passed_on(&self, name: &str) -> Self {
         Self { words: self.values(name).map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect() }
     }
@@ -30,17 +31,17 @@ impl Flags {
         self.words.is_empty()
     }
 
-    /// Whether a program with this name is started.
+    /// Whether the command starts a program with this name.
     pub(super) fn runs(&self, program: &str) -> bool {
         self.words.iter().any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// The value of a flag. The last one wins, as in Go's flag sets.
+    /// The value of a flag. If the flag occurs several times, the last value, as in Go's flag sets.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag. A program does not start with other spellings.
+    /// The value of a boolean flag. With another spelling, a program does not start.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         self.last(name).and_then(go_bool)
     }
@@ -57,7 +58,7 @@ impl Flags {
     }
 }
 
-/// A boolean word, as Go's `strconv.ParseBool` reads it.
+/// A boolean word, parsed as Go's `strconv.ParseBool` does.
 pub(super) fn go_bool(word: &str) -> Option<bool> {
     match word {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),

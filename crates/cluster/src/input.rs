@@ -1,4 +1,4 @@
-//! An input that a person named: opened without a wait for another program, and read within limits.
+//! An input that a user named. It is opened without waiting for another program, and read within limits.
 
 use std::{
     fmt,
@@ -16,13 +16,13 @@ use nix::{
 
 use portreeve_facts::text;
 
-/// The longest silence of a pipe. Its writer may have to log in first.
+/// The longest time in which a pipe sends nothing. The program that writes may have to log in first.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The place of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A file. Its content decides its format, not its name.
+    /// A file. Its content determines its format, and its name does not.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,
@@ -39,7 +39,7 @@ impl fmt::Display for Input {
         match self {
             Self::File(path) => {
                 let name = text::clean(&path.to_string_lossy(), text::NAME);
-                // GitHub executes a line of a log that begins with `::` as a command.
+                // GitHub treats a line of a log as a command if the line begins with `::`.
                 f.write_str(if name.starts_with("::") { "./" } else { "" })?;
                 f.write_str(&name)
             }
@@ -53,15 +53,15 @@ impl fmt::Display for Input {
 pub enum Accepted {
     /// Files, pipes and standard input, for a command that reads once.
     Anything,
-    /// Files that can be read again and never block their reader, for an agent.
+    /// Files that can be read again and never block. For an agent.
     RegularFiles,
 }
 
 impl Input {
-    /// Opens the input. It never waits for a program to open the other end of a pipe.
+    /// Opens the input. If the input is a pipe, this never waits until a program opens the other end.
     ///
     /// # Errors
-    /// If it cannot be opened, is a directory, or is not accepted.
+    /// If the input cannot be opened, is a directory, or is not accepted.
     pub fn open(&self, accepted: Accepted) -> io::Result<OpenInput> {
         let file = match self {
             Self::Stdin => File::from(io::stdin().as_fd().try_clone_to_owned()?),
@@ -84,10 +84,10 @@ impl Input {
         Ok(OpenInput { file, length, silence: SILENCE })
     }
 
-    /// Reads all of the input.
+    /// Reads the whole input.
     ///
     /// # Errors
-    /// As [`Self::open`], and if the input is longer than `most` bytes, silent for too long, or fails.
+    /// As [`Self::open`], and if the input is longer than `most` bytes, sends nothing for too long, or fails.
     pub fn read(&self, accepted: Accepted, most: u64) -> io::Result<Vec<u8>> {
         let opened = self.open(accepted)?;
         let mut bytes = Vec::with_capacity(usize::try_from(opened.length.min(most)).unwrap_or(0));

@@ -1,4 +1,4 @@
-//! Bounds of an input that is read object by object.
+//! Limits of an input that is read object by object.
 
 use std::{
     cell::{Cell, RefCell},
@@ -12,7 +12,8 @@ pub(crate) const WHOLE: usize = 1 << 30;
 /// The greatest number of objects in an input.
 const OBJECTS: u64 = 500_000;
 
-/// Counts the bytes and objects of one input. Objects are read one at a time, so each object has a bound. An input may be long.
+/// Counts the bytes and objects of one input. Objects are read one at a time, so each object has a limit. The whole
+/// input may be long.
 #[derive(Debug)]
 pub(crate) struct InputMeter {
     /// The longest object, in bytes.
@@ -25,7 +26,7 @@ pub(crate) struct InputMeter {
 }
 
 impl InputMeter {
-    /// The meter of an input with objects of at most `longest` bytes.
+    /// The meter for an input with objects of at most `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
         Self {
             longest,
@@ -43,7 +44,7 @@ impl InputMeter {
         self.objects.get() <= OBJECTS
     }
 
-    /// Why the input was not read further: a bound, or an error of the reader.
+    /// The reason why the input was not read further: a limit, or an error of the reader.
     pub(crate) fn fault(&self) -> Option<(Why, String)> {
         self.fault.borrow().clone()
     }
@@ -64,7 +65,7 @@ impl InputMeter {
     }
 }
 
-/// A reader that stops at the bounds of its meter.
+/// A reader that stops at the limits of its meter.
 pub(crate) struct MeteredInput<'a, R> {
     pub(crate) reader: R,
     pub(crate) meter: &'a InputMeter,

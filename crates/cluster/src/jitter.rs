@@ -5,13 +5,13 @@ use std::{
     time::Duration,
 };
 
-/// A number from 0 to 1 that differs between agents and between calls: std seeds each of its hashers anew.
+/// A number from 0 to 1. It differs between agents and between calls, because std gives each hasher a new seed.
 pub fn jitter() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 11;
     bits as f64 / (1_u64 << 53) as f64
 }
 
-/// The wait before the next request to a server that wants no requests for `wanted`. It is not shorter, and by chance
+/// The time to wait before the next request to a server that wants no requests for `wanted`. A random factor makes it
 /// up to twice as long, because the server names the same time to all clients.
 pub(super) fn spread(wanted: Duration, jitter: f64) -> Duration {
     wanted.saturating_add(wanted.mul_f64(jitter.clamp(0.0, 1.0)))

@@ -1,13 +1,14 @@
 //! The cluster: reads Services, EndpointSlices, Pods, Nodes and settings, and converts them to `facts`. The sources are
 //! files or an API server, which is read once or watched.
 //!
-//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. An object that the API server would
-//! refuse is rejected by name, and the others are kept. Input that could not be read is marked as unread.
+//! All sources add their objects to a `FactsBuilder`, which makes [`ClusterFacts`]. If the API server would refuse an
+//! object, the object is rejected by name, and the other objects are kept. Input that could not be read is marked as
+//! unread.
 //!
-//! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a time,
-//! so that memory stays small (`docs/performance.md`).
+//! Each kind of object is one derived struct (`objects`) with the fields that `facts` need. Objects are read one at a
+//! time, so that memory stays small (`docs/performance.md`).
 //!
-//! Never: keeps an object of Kubernetes after its conversion, judges, or reads the node.
+//! The crate never keeps an object of Kubernetes after its conversion, never judges, and never reads the node.
 
 #![allow(clippy::disallowed_methods, reason = "reads the files that a person named")]
 
@@ -71,9 +72,9 @@ use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
-/// Reads everything from `source`; files only if they can be read again. `node` is this node's name, if it is
-/// configured or comes from the downward API; otherwise `hostname` finds it among the Nodes. The function never fails
-/// as a whole: each fact has its own reason if it is unread.
+/// Reads everything from `source`; a file only if it can be read again. `node` is this node's name, from the
+/// configuration or the downward API. Without it, `hostname` finds this node among the Nodes. The function never fails
+/// as a whole: each fact that was not read has its own reason.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -81,16 +82,16 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
             let reader =
                 task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
-            // A panic in the reader is a bug. It must not look like an empty cluster.
+            // A panic in the reader is a bug. The cluster must not look empty because of it.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        // On the heap: this future has 80 KiB, and each future that contains it would have as much.
+        // This future has 80 KiB. It is on the heap, because otherwise each future that contains it would be as large.
         ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
     }
 }
 
-/// Reads everything from `source` as [`read`] does, but blocking and once, so that pipes are read too. Do not call this function on an
-/// async runtime.
+/// Reads everything from `source` as [`read`] does, but once, and blocks meanwhile. So pipes can be read too. Do not
+/// call this function on an async runtime.
 ///
 /// # Errors
 /// If the operating system has no resources left to wait for an API server.
@@ -101,7 +102,7 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let facts = runtime.block_on(of_api(access, node, hostname));
-            // The end of the program does not wait for a file that hangs.
+            // The program does not wait for a file that hangs before it ends.
             runtime.shutdown_background();
             facts
         }
@@ -124,12 +125,12 @@ async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterF
     facts.finish(origin, true, node)
 }
 
-/// No cluster was given.
+/// The facts if no cluster was given.
 fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }
 
-/// Facts of which none was read, for this reason. Only if no cluster was requested, the range is assumed.
+/// Facts that were all not read, for this reason. The range is assumed only if no cluster was requested.
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();

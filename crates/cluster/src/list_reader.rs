@@ -1,5 +1,5 @@
-//! Reads the answer to a LIST. Each item is read by itself and passed on: no list is kept, and a wrong item does not
-//! affect the others.
+//! Reads the answer to a LIST. Each item is read by itself and passed on. So no list is kept, and a wrong item does not
+//! affect the other items.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ use serde_json::{
 /// The text of an empty column.
 const NOTHING: &str = "<none>";
 
-/// Reads a List of one kind, or a Table of Nodes. The rows of the Table are read as Nodes.
+/// Reads a List of one kind, or a Table of Nodes. The rows of the Table become Nodes.
 ///
-/// A Node is 10 KB or more, most of it images; its row has a few hundred bytes. If a Node has several addresses of one
-/// kind, its row has the first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
+/// A Node has 10 KB or more, most of it images. A row has a few hundred bytes. If a Node has several addresses of one
+/// kind, its row has only the first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 pub(super) struct ListReader<'a> {
-    /// Receives each item of any form, or the reason why no more items are read.
+    /// Receives each item, of any form. Returns an error if no more items should be read.
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
-/// The form of an answer that was read to its end.
+/// The form of an answer, after it was read to its end.
 #[derive(Debug, Default)]
 pub struct ListSummary {
-    /// The answer had `items` or rows.
+    /// Whether the answer had `items` or rows.
     pub(super) list: bool,
     /// The kind of the list.
     pub(super) kind: Option<String>,
@@ -73,7 +73,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
                     map.next_value_seed(Items { each: &mut *self.sink })?;
                 }
                 "columnDefinitions" => columns = map.next_value::<Option<_>>()?.unwrap_or_default(),
-                // A server writes the kind and the columns first.
+                // A server writes the kind and the columns before the rows.
                 "rows" if summary.kind.as_deref() == Some("Table") => {
                     summary.list = true;
                     let each = |row: &RawValue| (self.sink)(&node_of_row(&columns, row)?);
@@ -86,7 +86,7 @@ impl<'de> Visitor<'de> for ListReader<'_> {
     }
 }
 
-/// The items of a List; null if there are none.
+/// The items of a List. They may be null.
 struct Items<F> {
     each: F,
 }
@@ -167,7 +167,7 @@ mod tests {
             columns.iter().map(|name| json!({"name": name, "type": "string", "priority": 1})).collect();
         let rows: Vec<_> = rows.iter().map(|cells| json!({"cells": cells, "object": null})).collect();
         let metadata = json!({"resourceVersion": "71"});
-        // A map would not keep this order.
+        // A map of JSON would not keep this order.
         format!(
             r#"{{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{metadata},"columnDefinitions":{},"rows":{}}}"#,
             serde_json::Value::from(columns),

@@ -1,7 +1,9 @@
-//! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests written by hand.
+//! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests that a person
+//! wrote.
 //!
-//! Documents are streamed. Beside the facts, memory holds one object and one megabyte, for a file of any length. The
-//! first megabyte is read at once: if JSON ends in it, the parser gets the whole text and is several times as fast.
+//! Documents are streamed. Beside the facts, memory has only one object and one megabyte, however long a file is. The
+//! first megabyte is read at once. If a JSON document ends in this megabyte, the parser gets the whole text, and is
+//! several times as fast.
 
 use std::{
     io::{BufReader, Cursor, ErrorKind, Read},
@@ -27,20 +29,20 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// Bytes read from a file at a time.
+/// The number of bytes that are read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// Bytes that are read at once and kept.
+/// The number of bytes of a file that are read at once and kept.
 pub const SHORT: usize = 1 << 20;
-/// The greatest number of errors of an input; then the rest is not read.
+/// The largest number of errors of an input. After them, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The error of the reader of objects, in place of a parser's error.
+/// The error if a reader of objects stops a parser. It replaces the parser's error.
 const EXPECTED: &str = "expected a Kubernetes object";
 /// The longest message of a parser that is passed on, in bytes.
 const MESSAGE: usize = 200;
 
-/// Reads every input. An input that fails is named, and does not affect the others.
+/// Reads every input. If an input fails, the error names the input, and the other inputs are still read.
 pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     let mut facts = FactsBuilder::default();
     let mut errors = Vec::new();
@@ -58,7 +60,7 @@ pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Adds the errors, and the facts that are missing because of them or anyway.
+/// Adds the errors, and the reasons for facts that are missing because of the errors, or that the files do not have.
 pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     name_what_is_missing(inputs, facts, errors.first());
@@ -74,7 +76,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // Bytes before an error are used. The next read has the same error again.
+        // The bytes before an error are used. The next read fails with the same error.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {
@@ -102,7 +104,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
         },
         _ => read_yaml(place, Cursor::new(bytes).chain(reader), first_strange_byte(bytes), &meter, &mut sink),
     };
-    // An empty List is no error of the file. A file without a List and without objects is one.
+    // A file with an empty List is no error. A file without a List and without objects is an error.
     if found == 0 && read.errors.is_empty() {
         let place = place.to_owned();
         match (read.lists, read.empty.is_empty()) {
@@ -111,7 +113,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // kubectl prints an empty List for every kind.
+    // An empty List of kubectl has the same form for every kind.
     for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
@@ -128,7 +130,7 @@ pub fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((line, column))
 }
 
-/// The results of the documents of one input.
+/// The results of reading the documents of one input.
 #[derive(Default)]
 struct Documented {
     lists: usize,
@@ -164,7 +166,7 @@ fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sin
                 return documented;
             }
         }
-        // More data after a document is an error with a line and a column, which must be counted.
+        // More data after a document is an error with a line and a column. The parser must count these.
         if parser.end().is_ok() {
             return documented;
         }
@@ -178,13 +180,13 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json ends every message with the position, which is named already.
+    // serde_json adds the position to every message, and the position is reported already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
     Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// One YAML document after another. A broken document loses only its own rest.
+/// Reads one YAML document after another. If a document is broken, only the rest of this document is lost.
 fn read_yaml(
     place: &str,
     reader: impl Read,
@@ -225,7 +227,7 @@ fn read_yaml(
                 documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
             }
         }
-        // Endless broken documents: the first ones are enough.
+        // An input may have any number of broken documents. The first of them are enough.
         if documented.errors.len() > MOST_ERRORS {
             return documented;
         }
@@ -249,8 +251,8 @@ pub struct Fault {
     pub(crate) what: String,
 }
 
-/// The place and the error of a document on these lines that the parser refused. `strange` is the place at which the input is not
-/// UTF-8.
+/// The place and the error of a document on these lines, after the parser refused it. `strange` is the place at which
+/// the input is not UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
@@ -267,11 +269,12 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
     Fault { line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// A fact that no object in the files has is unknown. This is so for Services too: every cluster has `default/kubernetes`.
+/// Marks facts as unknown if no object in the files has them. This includes Services, because every cluster has the
+/// Service `default/kubernetes`.
 fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
-        // One unread file makes all facts incomplete, because it may have contained any of them: also the endpoints of
-        // a Service.
+        // If one file was not read, all facts are incomplete, because this file may contain any of them, such as the
+        // endpoints of a Service.
         let gap = || error.gap(Source::Services);
         facts.mark_missing_with(Source::EndpointSlices, gap());
         let empty = [
@@ -285,7 +288,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         }
         return;
     }
-    // A list of the cluster's Pods is complete: it shows the waiting Pods, also if there are none.
+    // A list of the cluster's Pods is complete. So it also shows that no Pod waits.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
@@ -295,7 +298,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // The cluster may have an object that the API server would now refuse.
+        // The cluster may have this object, even if the API server would refuse it now.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused
@@ -307,7 +310,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
                 places.join(", "),
                 instead.unwrap_or_default()
             );
-            // A person who names a file expects Services in it.
+            // A user who names a file expects Services in it.
             Gap::new(source, Why::Malformed, detail)
         } else {
             Gap::new(source, Why::NotRequested, format!("the input has no {kind}"))

@@ -1,4 +1,4 @@
-//! Reads Nodes: this node's own Node completely, all others in the smallest form.
+//! Reads Nodes: this node's own Node in full, and all other Nodes in the smallest form.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +12,16 @@ use super::{
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
-/// The label of Nodes that run the control plane, also of servers of k3s.
+/// The label of Nodes with the control plane. Servers of k3s have it too.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Every Node; complete if `own` is not configured.
+/// Every Node; in full if `own` is not configured.
 ///
-/// If `own` is configured, the own Node is read completely, and the others are not. Every agent reads them every ten
-/// minutes, a Node is 10 KB or more, and a cluster has thousands. As rows of a Table, with a few hundred bytes each,
-/// 5,000 Nodes are 2 MB (`docs/performance.md`). Two kinds of other Nodes are read completely, one at a time: Nodes of
-/// the control plane, which may have arguments of k3s or RKE2; and all Nodes if they have addresses of both families,
-/// because a row has only the first.
+/// If `own` is configured, this Node is read in full, and most other Nodes are read as rows of a Table. Every agent
+/// reads them every ten minutes, a Node has 10 KB or more, and a cluster may have thousands of Nodes. A row has a few
+/// hundred bytes, so 5,000 Nodes are 2 MB (`docs/performance.md`). Two kinds of other Nodes are read in full, one at a
+/// time. Nodes of the control plane may have arguments of k3s or RKE2. If Nodes have addresses of both families, all
+/// Nodes are read in full, because a row has only the first address.
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list::<Node>(&collection, "").await };

@@ -1,4 +1,5 @@
-//! Reads a document of a file: an object, a List, or a bare list. Each object is passed on when it is complete.
+//! Reads a document of a file: an object, a List, or a list without a kind. Each object is passed on when it is
+//! complete.
 
 use std::fmt;
 
@@ -9,28 +10,30 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Receives each object with the kind of its List, or the reason why there is no object.
+/// Receives each object, with the kind of its List if there is one; or the reason why an item is no object.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
-/// Reads one document: an object, a List of them (or of Lists), or a bare list. Every object that is not a List goes to
-/// `sink` when it is complete, so a document of any length needs memory for one object.
+/// Reads one document: an object, a List of objects or of Lists, or a list without a kind. Every object that is no List
+/// goes to `sink` when it is complete. So a document of any length needs memory for only one object.
 pub(super) struct ObjectReader<'a> {
-    /// Whether the format marks the end of a document, as JSON does. A List that ends is then complete.
+    /// Whether the format marks the end of a document, as JSON does. If so, a List that ends is complete.
     pub(super) closed: bool,
     /// The receiver of the objects.
     pub(super) sink: &'a mut Sink<'a>,
 }
 
-/// The form of a document that was read to its end.
+/// The form of a document, after it was read to its end.
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
-    /// The answer had `items`.
+    /// Whether the document had `items`.
     pub(super) list: bool,
-    /// The answer, or a List in it, may be a part of a longer List: `metadata` names a next page, or items that remain.
+    /// Whether the document, or a List in it, may be a part of a longer List: `metadata` has a next page, or a number
+    /// of remaining items.
     pub(super) part: bool,
-    /// The answer, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the rest is missing.
+    /// Whether the document, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the
+    /// end is missing.
     pub(super) cut: bool,
-    /// The kind of a List that is complete and empty, and not the end of a cut file.
+    /// The kind of a List that is complete and empty. A List at the end of a cut file is not included.
     pub(super) empty: Option<String>,
 }
 
@@ -102,7 +105,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         let kind = object.field("kind").and_then(Node::text);
         let cut = !closed && kind.is_none();
         let empty = kind.filter(|_| read.count == 0 && !read.null).map(str::to_owned);
-        // The last item of a cut List may be cut too: half of a port number is worse than no number.
+        // The last item of a cut List may also be cut. Half of a port number is worse than no number.
         if !cut {
             read.take_last(closed, sink);
         }
@@ -110,13 +113,13 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// A `ServiceList` has Services, which then have no kind of their own.
+/// The kind of the items of a List. The items of a `ServiceList` are Services, and have no kind of their own.
 fn kind_of_items(list: &Node, inherited: Option<&str>) -> Option<String> {
     let own = list.field("kind").and_then(Node::text).and_then(|kind| kind.strip_suffix("List"));
     own.filter(|kind| !kind.is_empty()).or(inherited).map(str::to_owned)
 }
 
-/// Whether the `metadata` of a List show that more pages follow, or are not readable.
+/// Whether the `metadata` of a List show that more pages follow, or cannot be read.
 fn goes_on(list: &Node) -> bool {
     let Some(metadata) = list.field("metadata") else { return false };
     let is_mapping = matches!(metadata.value, Value::Null | Value::Mapping(_));
@@ -130,29 +133,30 @@ fn goes_on(list: &Node) -> bool {
     !(is_mapping && is_last && is_all)
 }
 
-/// The `items` of a List. The last item is kept back: only the List shows whether it is complete.
+/// Reads the `items` of a List. The last item is passed on later, because only the rest of the List shows whether this
+/// item is complete.
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
     sink: &'a mut Sink<'a>,
 }
 
-/// The results of the items.
+/// The results of reading the items.
 #[derive(Default)]
 struct ItemsRead {
     last: Option<Node>,
     kind: Option<String>,
     count: usize,
-    /// The items are null. A List that was cut looks like this if nothing follows.
+    /// Whether the items are null. If nothing follows, a List that was cut looks like this.
     null: bool,
-    /// A List among them is, or may be, a part of a longer List.
+    /// Whether a List among the items is a part of a longer List, or may be.
     part: bool,
-    /// A List among them was cut.
+    /// Whether a List among the items was cut.
     cut: bool,
 }
 
 impl ItemsRead {
-    /// Gives `sink` the item that was kept back.
+    /// Passes the last item to `sink`.
     fn take_last(&mut self, closed: bool, sink: &mut Sink<'_>) {
         let Some(item) = self.last.take() else { return };
         let kind = self.kind.take();
@@ -160,7 +164,7 @@ impl ItemsRead {
         self.kind = kind;
     }
 
-    /// Gives `sink` a complete item, or its items if it is a List.
+    /// Passes a complete item to `sink`. If it is a List, passes its items.
     fn take(&mut self, item: Node, index: usize, kind: Option<&str>, closed: bool, sink: &mut Sink<'_>) {
         let is_list = item.field("items").is_some_and(|items| matches!(items.value, Value::List(_)));
         match item.value {
@@ -178,7 +182,7 @@ impl ItemsRead {
                 }
             }
             Value::Mapping(_) => sink(kind, Ok(item)),
-            // Only this item is refused: a wrong item does not affect the others.
+            // Only this item is refused. The other items are still read.
             other => sink(kind, Err(format!("items[{index}] is {}, wanted a Kubernetes object", other.in_words()))),
         }
     }
@@ -207,7 +211,8 @@ impl<'de> Visitor<'de> for Items<'_> {
         let Self { kind, closed, sink } = self;
         let mut read = ItemsRead { kind: kind.map(str::to_owned), ..ItemsRead::default() };
         loop {
-            // Earlier items are complete: either another item follows, or the document broke inside this item.
+            // If another item follows, the earlier item is complete. It is also complete if the document breaks inside
+            // this item.
             let next = list.next_element::<Node>();
             if !matches!(next, Ok(None)) {
                 read.take_last(closed, sink);

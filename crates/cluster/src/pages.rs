@@ -14,19 +14,19 @@ use super::{
     requests::{JSON, Server, encoded},
 };
 
-/// The `limit` of a page.
+/// The `limit` of a page: the number of objects.
 const PAGE: usize = 500;
-/// The longest time for a list with all its pages, while pages keep arriving.
+/// The longest time for a list with all its pages, as long as pages arrive.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
-/// The allowed age of a list.
+/// How old a list may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recency {
     /// The present state. The server reads it from etcd, in pages.
     Now,
-    /// Any state in the server's cache. The server answers it in one piece, whatever the limit is.
+    /// Any state in the server's cache. The server sends it in one piece, whatever the limit is.
     Any,
-    /// Any state in the server's cache that is not older than a version.
+    /// Any state in the server's cache that is at least as new as this version.
     NotOlderThan(String),
 }
 
@@ -51,8 +51,8 @@ impl Server {
         pages.map(|(facts, _)| facts)
     }
 
-    /// Adds every object of a collection to the value that `empty` makes. Returns it with the resource version of the
-    /// list. A list that expired between two pages is read once more from its start, in its present state.
+    /// Adds every object of a collection to the value that `empty` makes. Returns this value and the resource version
+    /// of the list. If the list expired between two pages, it is read once more from its start, in its present state.
     pub(super) async fn pages<K: Object, S: ObjectSink>(
         &self,
         accept: &'static str,
@@ -73,7 +73,7 @@ impl Server {
                     (page, restarted) = (1, true);
                     continue;
                 }
-                // If a page is refused after others arrived, the resource is not absent or forbidden: the list is
+                // If other pages arrived before, the resource is neither absent nor forbidden, so the list is
                 // incomplete.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
                     return Err(wrong(&format!("page {page} of the list is refused: {message}")));

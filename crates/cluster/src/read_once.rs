@@ -1,4 +1,4 @@
-//! A live API server, read once: one LIST for each resource, and the settings.
+//! A live API server that is read once: one LIST for each resource, and the settings.
 
 use super::{
     EVERYTHING,
@@ -30,7 +30,8 @@ pub(super) async fn read(
         }
     };
     let server = Server::new(client, address, access.request_timeout);
-    // Nodes come first. They show this node's name, which selects its Pods, and whether the server answers.
+    // Nodes are read first. They contain this node's name, which selects its Pods, and they show whether the server
+    // answers.
     match nodes::read(&server, configured).await {
         Ok(nodes) => facts.merge(nodes),
         Err(error @ (Error::TimedOut { .. } | Error::Unreachable { .. })) => {
@@ -64,7 +65,7 @@ pub(super) async fn read(
     (server.address().to_owned(), node, facts)
 }
 
-/// Servers before 1.22 know fewer field selectors, and answer 400.
+/// Services. Servers before 1.22 do not have all field selectors, and answer 400.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
     match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {

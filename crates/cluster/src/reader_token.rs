@@ -1,6 +1,6 @@
-//! Tokens with which agents allow a person to read. They are requested from the API server with the person's own
-//! rights. Each token is valid for one agent only, so another program in the place of one agent can read no other
-//! agent.
+//! Tokens with which agents allow a user to read. Portreeve requests them from the API server with the user's own
+//! rights. Each token is valid for one agent only. So if another program replaces an agent, it cannot use the token to
+//! read other agents.
 
 use std::{
     collections::BTreeMap,
@@ -26,13 +26,13 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why};
 
-/// The lifetime of a token, in seconds: the shortest that an API server grants.
+/// The lifetime of a token, in seconds: the shortest lifetime that an API server grants.
 const VALID: i64 = 600;
-/// The time for which a token is used. Some of its lifetime must be left for the last request.
+/// How long a token is used. Some of its lifetime must remain for the last request.
 const USED: Duration = Duration::from_secs(300);
-/// The time for which a refusal is used again: the refusal is the same for every agent.
+/// How long a refusal is used again. The refusal is the same for every agent.
 const REFUSED: Duration = Duration::from_secs(5);
-/// The wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
+/// The time to wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
 const BUSY: Duration = Duration::from_secs(1);
 
 /// Tokens of the ServiceAccount whose tokens agents accept.
@@ -56,10 +56,11 @@ impl ReaderToken {
         Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
-    /// A token for a request to the agent of this node that begins now: the last token, or a new one.
+    /// A token for a request that begins now, to the agent of this node: the last token, or a new one.
     ///
     /// # Errors
-    /// If the API server issues no token: the person may not request one, or there is no such ServiceAccount.
+    /// If the API server issues no token: the user may have no right to request one, or the ServiceAccount does not
+    /// exist.
     pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
         {
             let known = self.known();

@@ -1,4 +1,4 @@
-//! A client that stays valid after its credentials end.
+//! A client that stays valid when its credentials end.
 
 use std::{
     pin::Pin,
@@ -17,20 +17,20 @@ use tower::{BoxError, Service};
 
 use super::connect::{Access, Impersonation, log_in};
 
-/// A client for writes to the cluster. Credentials are read at the first use, and again in two cases: when they end,
-/// and after a request that failed, was dropped or got the status 401. So the next request uses a rotated token or
+/// A client for writes to the cluster. It reads credentials when it is used first. It reads them again when they end,
+/// and after a request that failed, was dropped or got the status 401. So the next request uses a new token or
 /// certificate authority. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
 }
 
-/// Passes requests to a client of the library, and replaces that client.
+/// Passes requests to a client of the library, and replaces this client.
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
     /// The client of the last request. Only one request at a time logs in.
     kept: Arc<Mutex<Option<KeptClient>>>,
-    /// The credentials may no longer be valid after a failure.
+    /// Whether the credentials may no longer be valid after a failure.
     doubts: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Reconnecting {
 #[derive(Clone)]
 struct KeptClient {
     client: Client,
-    /// A request with this client failed: the next request logs in.
+    /// Whether a request with this client failed. Then the next request logs in.
     failed: Arc<AtomicBool>,
 }
 
@@ -53,8 +53,8 @@ impl KeptClient {
     }
 }
 
-/// A request without a good answer yet. If a caller drops the request, none of its later lines run: a request that is
-/// dropped here without an answer has failed.
+/// A request that has no good answer yet. If a caller drops the request, none of its later lines run. So if this value
+/// is dropped before an answer, the request has failed.
 struct Unanswered(Option<Arc<AtomicBool>>);
 
 impl Drop for Unanswered {
@@ -68,15 +68,15 @@ impl Drop for Unanswered {
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 impl Reconnecting {
-    /// Begins with a client, and replaces it only when its credentials end: its requests may be refused for other
-    /// reasons.
+    /// Begins with a client, and replaces it only when its credentials end, because its requests may be refused for
+    /// other reasons.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
         Self { who, kept: Arc::new(Mutex::new(Some(KeptClient::new(client)))), doubts: false }.client()
     }
 
     fn client(self) -> Client {
-        // The paths contain the namespace.
+        // The paths already contain the namespace.
         Client::new(self, "default")
     }
 

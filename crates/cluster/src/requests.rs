@@ -1,4 +1,4 @@
-//! Requests to the API server: their time limits and their retry.
+//! Requests to the API server, with their time limits and their second attempt.
 
 use std::time::Duration;
 
@@ -23,7 +23,8 @@ use super::{
 const HELD: usize = 8 << 20;
 /// `Accept` for whole objects.
 pub(super) const JSON: &str = "application/json, */*;q=0.8";
-/// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that does not know Tables sends whole objects.
+/// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that does not have Tables sends whole
+/// objects.
 pub(super) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
 /// An API server.
@@ -36,12 +37,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server, and the time limit of each phase of a request. A busy server gets a second request.
+    /// A server, and the time limit of each phase of a request. If the server is busy, it gets a second request.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }
 
-    /// This server without a second request: the caller tries again later, and gets the error of a busy server.
+    /// This server, without second requests. The caller tries again later, and gets the error of a busy server.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }
@@ -68,7 +69,7 @@ impl Server {
         answer.objects::<K, S>(self.address.clone(), into).await
     }
 
-    /// The error of an answer that is not a list of the objects at this path.
+    /// The error if an answer is no list of the objects at this path.
     pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {
         wrong(self.request(path), "json".to_owned(), what)
     }
@@ -93,7 +94,7 @@ impl Server {
         .await
     }
 
-    /// A small answer, unchanged.
+    /// A small answer, as JSON.
     async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
         let mut answer = self.answer(JSON, None, path, None).await?;
         let body = answer.bytes(HELD).await?;
@@ -101,7 +102,7 @@ impl Server {
         Ok((answer, object))
     }
 
-    /// The body of an answer of at most `most` bytes to a request with a token for an agent.
+    /// The body of an answer, of at most `most` bytes. `token` is a token for an agent.
     pub(super) async fn bytes(&self, path: &str, token: Option<&HeaderValue>, most: usize) -> Result<Vec<u8>, Error> {
         self.in_time(path, async { self.answer(JSON, token, path, None).await?.bytes(most).await }).await
     }
@@ -121,7 +122,8 @@ impl Server {
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// A successful answer whose head arrives in time. A busy server that names a time gets one more request after it.
+    /// A successful answer whose head arrived in time. If a busy server names a time, it gets one more request after
+    /// this time.
     async fn answer(
         &self,
         accept: &'static str,
@@ -154,7 +156,7 @@ impl Server {
         }
     }
 
-    /// The request for messages: without its long query.
+    /// The request in messages, without its long query.
     pub(super) fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }

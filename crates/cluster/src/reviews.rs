@@ -1,5 +1,5 @@
-//! Requests TokenReviews and SubjectAccessReviews from the API server: the user of a token, and whether that user may
-//! read a path.
+//! Requests TokenReviews and SubjectAccessReviews from the API server. The answers are the user of a token, and whether
+//! this user may read a path.
 
 use std::{fmt::Debug, time::Duration};
 
@@ -18,10 +18,10 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The greatest number of bytes of a refusal that are shown.
+/// The largest number of bytes of a refusal that are shown.
 const MESSAGE: usize = 256;
 
-/// The audience of tokens for the agent of a node. An API server, all other services, and the agents of other nodes
+/// The audience of tokens for the agent of a node. API servers, all other services, and the agents of other nodes
 /// refuse such a token.
 pub(super) fn audience(node: &str) -> String {
     format!("portreeve/{node}")
@@ -35,7 +35,7 @@ pub const TOKEN_HEADER: &str = "portreeve-token";
 pub enum Review {
     /// The user of the token may read the path.
     Allowed,
-    /// The token is invalid, or not meant for this agent.
+    /// The token is invalid, or is for another service.
     Unauthenticated,
     /// The user of the token may not read the path.
     Forbidden {
@@ -57,14 +57,14 @@ pub struct Reviewer {
 }
 
 impl Reviewer {
-    /// Credentials are read before the first review, and again after every failure.
+    /// A reviewer. It reads credentials before the first review, and again after every failure.
     pub fn new(access: Access) -> Self {
-        // A client waits for the answer.
+        // A client of the agent waits for the answer.
         let within = access.request_timeout.min(Duration::from_secs(10));
         Self { client: client(access), within }
     }
 
-    /// Whether this token is for the agent of `node`, and its user may `get` the path, which is not a resource.
+    /// Whether this token is for the agent of `node`, and whether its user may `get` the path, which is no resource.
     ///
     /// # Errors
     /// If the API server does not answer, or refuses the review.
@@ -73,7 +73,7 @@ impl Reviewer {
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = self.create(&review).await?.status.unwrap_or_default();
-        // A server that does not know audiences omits them: the token was then meant for the server itself.
+        // If a server does not have audiences, it omits them. Then the token was for the server itself.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
             return Ok(Review::Unauthenticated);
@@ -109,7 +109,7 @@ impl Reviewer {
     }
 }
 
-/// The answer to a request of the client library, within one time limit. Errors name it as `request`.
+/// The answer to a request of the client library, within one time limit. Errors contain the name `request`.
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,

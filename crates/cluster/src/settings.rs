@@ -17,7 +17,7 @@ use portreeve_facts::{
 
 /// The object with Cilium's settings.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
-/// The kind that overrides these settings on some nodes.
+/// The kind of object that overrides these settings on some nodes.
 pub const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
 /// The object with Calico's settings.
 const FELIX: &str = "FelixConfiguration default";
@@ -25,13 +25,13 @@ const FELIX: &str = "FelixConfiguration default";
 /// The settings of CiliumNodeConfigs for one node.
 #[derive(Debug, Default, PartialEq)]
 pub struct NodeSettings {
-    /// The names of the objects that apply, in the order in which they apply.
+    /// The names of the objects that apply to the node, in the order in which they apply.
     pub names: Vec<String>,
     /// The settings in these objects.
     pub values: BTreeMap<String, String>,
 }
 
-/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose among
+/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose one of
 /// them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
@@ -41,7 +41,7 @@ pub struct Settings {
     /// Whether Cilium replaces kube-proxy, if its settings show it.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
-    /// Node name, and the kube-proxy arguments of k3s or RKE2 there.
+    /// The arguments of kube-proxy on nodes of k3s or RKE2, by the name of the node.
     by_node: Vec<(String, ProxyConfig)>,
 }
 
@@ -64,7 +64,7 @@ impl Settings {
     }
 
     /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, the default. A `Gap` if
-    /// equally good places disagree, or if all places with a range are malformed.
+    /// equally good places disagree, or if the range is malformed in all places that have one.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         let readable = |reported: &&ReportedRange| reported.range.is_ok();
@@ -91,11 +91,11 @@ impl Settings {
         gap(Why::Ambiguous, ranges.join(", "))
     }
 
-    /// The proxy's settings on `node`: Cilium's if it replaces kube-proxy, else the node's own arguments, else the
-    /// cluster's ConfigMap.
+    /// The proxy's settings on `node`. Cilium's settings if it replaces kube-proxy, else the node's own arguments, else
+    /// the cluster's ConfigMap.
     ///
     /// # Errors
-    /// If Cilium's settings could not be read: the other settings may be left over from a time before Cilium.
+    /// If Cilium's settings could not be read. The other settings may be older than Cilium.
     pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
@@ -105,7 +105,7 @@ impl Settings {
         Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
     }
 
-    /// A Pod of kube-system: kube-apiserver's arguments name the range, or leave it at its default.
+    /// Reads a Pod of kube-system. The arguments of kube-apiserver contain the range, or the range is the default.
     pub(crate) fn api_server_pod(&mut self, pod: &Pod) {
         let Some(metadata) = &pod.metadata else { return };
         let title = metadata.title();
@@ -123,7 +123,7 @@ impl Settings {
         }
     }
 
-    /// The arguments of k3s or RKE2 in the annotations of the Node with this name.
+    /// Reads the arguments of k3s or RKE2 in the annotations of the Node with this name.
     pub(crate) fn node_arguments(&mut self, name: &str, annotations: Option<&Annotations>, notes: &mut Notes) {
         let Some(annotations) = annotations else { return };
         for (key, text) in [("k3s.io/node-args", &annotations.k3s_args), ("rke2.io/node-args", &annotations.rke2_args)]
@@ -161,12 +161,13 @@ impl Settings {
         }
     }
 
-    /// Whether settings are read from a ConfigMap, `namespace/name`. An error in another ConfigMap is ignored.
+    /// Whether settings are read from the ConfigMap with this name (`namespace/name`). Errors in other ConfigMaps are
+    /// ignored.
     pub fn reads(config_map: &str) -> bool {
         matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
     }
 
-    /// A ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
+    /// Reads a ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
     pub(crate) fn config_map(&mut self, title: &str, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let place = format!("ConfigMap {title}");
         match title {
@@ -185,7 +186,7 @@ impl Settings {
         }
     }
 
-    /// Cilium's settings, in the form of its ConfigMap.
+    /// Reads Cilium's settings, in the form of its ConfigMap.
     pub fn cilium_settings(&mut self, place: String, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let value = |key: &str| data.get(key).map(String::as_str);
         self.cilium_replaces = cilium_settings::replaces_kube_proxy(value);
@@ -203,20 +204,20 @@ impl Settings {
         }
     }
 
-    /// The `default` FelixConfiguration of Calico.
+    /// Reads the FelixConfiguration `default` of Calico.
     pub(crate) fn felix(&mut self, ranges: Vec<String>, notes: &mut Notes) {
         if !ranges.is_empty() {
             self.claim(Claimant::Calico, FELIX.to_owned(), ranges, "spec.kubeNodePortRanges", notes);
         }
     }
 
-    /// OpenShift's `network.config.openshift.io/cluster`.
+    /// Reads `network.config.openshift.io/cluster` of OpenShift.
     pub(crate) fn openshift(&mut self, range: Option<&str>) {
         self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }
 
-    /// The answer of kube-apiserver's `/flagz`: JSON, or a text. The text separates a name from its value by one of
-    /// `:`, `: `, `=` and a space. The server chooses it at random, so that programs do not parse it
+    /// Reads the answer of kube-apiserver's `/flagz`: JSON, or text. In text, a name and its value are separated by
+    /// `:`, `: `, `=` or a space. The server chooses the separator at random, so that programs do not parse the text
     /// (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
     pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
@@ -240,7 +241,7 @@ impl Settings {
         value.is_some()
     }
 
-    /// A place for the range. If it has no range, the API server uses its default.
+    /// Adds a place of the range. If the place has no range, the API server uses its default.
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),
@@ -268,7 +269,7 @@ impl Settings {
         self.claims.push(RangeClaim { by, ranges: Reading::Seen(ranges), place });
     }
 
-    /// A place with a component's own range could not be read.
+    /// Notes that the place of a component's own range could not be read.
     pub fn mark_claim_missing(&mut self, by: Claimant, gap: Gap) {
         let place = match by {
             Claimant::Cilium => CILIUM,
@@ -278,7 +279,7 @@ impl Settings {
     }
 }
 
-/// Whether a list of gates, `A=true,B=false`, has the gate for NodePorts on loopback in nftables mode.
+/// Whether a list of feature gates, `A=true,B=false`, enables the gate for NodePorts on loopback in nftables mode.
 fn nftables_localhost(gates: &str) -> Option<bool> {
     let gates = gates.split(',').filter_map(|gate| gate.trim().split_once('='));
     gates.rev().find(|(gate, _)| *gate == NFTABLES_LOCALHOST_GATE).map(|(_, value)| value == "true")

@@ -1,4 +1,4 @@
-//! Reads the settings of the cluster from all places of an API server that may have them.
+//! Reads the settings of the cluster from all places of an API server that may contain settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,7 +50,7 @@ impl SettingsRead {
                 if source == Source::ConfigMaps {
                     self.facts.mark_all_missing(&[source], &error);
                 }
-                // An absent place has no range. The range of a forbidden place is unknown.
+                // An absent place has no range. If a place is forbidden, its range is unknown.
                 if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
                     self.facts.settings.mark_claim_missing(by, error.gap(source));
                 }
@@ -64,7 +64,7 @@ impl SettingsRead {
     }
 }
 
-/// The component with its own setting of the NodePort range at a place.
+/// The component whose own setting of the NodePort range is at this place.
 fn claimant(place: SettingsPlace) -> Option<Claimant> {
     match place {
         CILIUM => Some(Claimant::Cilium),
@@ -73,8 +73,8 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// Reads every place. Each may be absent or forbidden. `node` is this node's name: CiliumNodeConfigs apply to some
-/// nodes only.
+/// Reads every place. A place may be absent or forbidden. `node` is this node's name, because CiliumNodeConfigs apply
+/// to some nodes only.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
@@ -90,7 +90,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // Only their arguments are used here: this node's own Pods come from another list.
+    // Only the arguments of these Pods are used here. This node's own Pods come from another list.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;
@@ -113,7 +113,8 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
     server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
-/// The CiliumNodeConfigs are read if there is a ConfigMap of Cilium, because then the cluster has Cilium.
+/// Cilium's settings. CiliumNodeConfigs are read only if there is a ConfigMap of Cilium, because then the cluster has
+/// Cilium.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
     let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
     let mut facts = FactsBuilder::default();

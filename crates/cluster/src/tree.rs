@@ -1,5 +1,6 @@
-//! A part of a document as a tree. Every value in it has its place. In a file an object may come before its kind, and a
-//! refused object must not end its document: so each object is kept until it is complete. Places in JSON are not known.
+//! A part of a document as a tree. Every value has its place. In a file, an object may come before its kind, and if an
+//! object is refused, the rest of its document must still be read. So each object is kept until it is complete. The
+//! places of values in JSON are not known.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -28,7 +29,7 @@ const MERGE: &str = "<<";
 pub(crate) struct Node {
     /// Line and column within the document, from 1.
     pub(crate) at: (u64, u64),
-    /// The number of characters if the value is on one line; else 1.
+    /// The number of characters, if the value is on one line; otherwise 1.
     pub(crate) width: u64,
     pub(crate) value: Value,
 }
@@ -74,7 +75,7 @@ impl Node {
         }
     }
 
-    /// Whether a key is there twice.
+    /// Whether a key occurs twice.
     pub(crate) fn has_twice(&self, key: &str) -> bool {
         let Value::Mapping(fields) = &self.value else { return false };
         fields.iter().filter(|(name, _)| name == key).count() > 1
@@ -87,8 +88,9 @@ impl Node {
         }
     }
 
-    /// The fields that the key `<<` with this value adds at its place. As in kubectl (sigs.k8s.io/yaml/goyaml.v2 `decode.go`), they replace
-    /// earlier fields, later fields replace them, and the first of several mappings replaces the others.
+    /// The fields that the key `<<` with this value adds at its place. As in kubectl (sigs.k8s.io/yaml/goyaml.v2
+    /// `decode.go`), these fields replace earlier fields, and later fields replace them. If there are several mappings,
+    /// the first replaces the others.
     ///
     /// # Errors
     /// When the value is no mapping, and no list of mappings.
@@ -122,7 +124,7 @@ impl Node {
         fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    /// The value at the end of a path as in errors, `spec.ports[0].nodePort`. If it is absent, the last value on the
+    /// The value at the end of a path such as `spec.ports[0].nodePort`. If this value is absent, the last value on the
     /// path that is present.
     pub(crate) fn at_field(&self, way: &str) -> &Self {
         let mut node = self;
@@ -193,7 +195,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
-        // A value that cannot be a port is kept for the message about it.
+        // A number that cannot be a port is kept, for the message about it.
         Ok(i64::try_from(number).map_or(Value::Fraction(number as f64), Value::Number))
     }
 
@@ -249,9 +251,9 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 
 /// A key of a mapping.
 pub(crate) enum Key {
-    /// The key as text. YAML has other keys, but no field of Kubernetes has them.
+    /// The key as text. YAML allows other keys, but no field of Kubernetes has such a key.
     Name(String),
-    /// `<<` without quotes in YAML: the fields of other mappings are added.
+    /// `<<` without quotes in YAML. It adds the fields of other mappings.
     Merge,
 }
 
@@ -261,7 +263,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Keys of YAML have a place. `Spanned` gives the first key of a mapping in JSON as a text.
+/// Reads a key. Keys of YAML have a place. If a mapping is JSON, `Spanned` gives its first key as a text.
 struct KeyVisitor;
 
 impl<'de> Visitor<'de> for KeyVisitor {
@@ -278,8 +280,8 @@ impl<'de> Visitor<'de> for KeyVisitor {
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
         let Spanned { value, defined, .. } = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Key::Name(match value {
-            // With quotes, the key has four characters where the mapping is written: an alias of the mapping has any width. In JSON, the
-            // place is not known.
+            // With quotes, the key has four characters at the place of the mapping. An alias of the mapping may have
+            // any width. In JSON, the place is not known.
             Value::Text(text) if text == MERGE && defined.span().len() == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
@@ -300,7 +302,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Node {
     }
 }
 
-/// Reads the tree again, with the readers for objects of other sources.
+/// Reads the tree again, with the readers that other sources of objects use.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Error;
 
@@ -326,7 +328,7 @@ impl<'de> Deserializer<'de> for &'de Node {
         visitor.visit_newtype_struct(self)
     }
 
-    /// A list is not a struct, though serde would accept a list for a struct.
+    /// Refuses a list for a struct, which serde would accept.
     fn deserialize_struct<V: Visitor<'de>>(
         self,
         _: &'static str,

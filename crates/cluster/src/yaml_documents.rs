@@ -1,32 +1,32 @@
-//! Splits a YAML stream into its documents, so that each is parsed on its own.
+//! Splits a YAML stream into its documents, so that each document is parsed by itself.
 //!
 //! A line that begins with `---` or `...` ends a document anywhere, even inside a block scalar (YAML 1.2.2, 9.1.2). So
-//! lines are enough to find the documents.
+//! the lines show where documents end.
 
 use std::{
     io::{self, BufRead, Read},
     mem,
 };
 
-/// The greatest number of bytes of a line that are kept at one time.
+/// The largest number of bytes of a line that are kept at one time.
 const CHUNK: u64 = 8 << 10;
 /// The byte order mark of UTF-8, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The documents of a stream. Reading gives the current document.
+/// The documents of a stream. A read gives bytes of the current document.
 pub(super) struct Documents<R> {
     reader: R,
     chunk: Vec<u8>,
     served: usize,
-    /// The next chunk begins a line.
+    /// Whether the next chunk begins a line.
     fresh: bool,
     /// The number of lines that have begun.
     lines: u64,
-    /// The current document has begun: another `---` ends it.
+    /// Whether the current document has begun. If so, another `---` ends it.
     begun: bool,
-    /// The present chunk belongs to the next document.
+    /// Whether the present chunk belongs to the next document.
     ended: bool,
-    /// The line before was `---`.
+    /// Whether the line before was `---`.
     marked: bool,
 }
 
@@ -36,7 +36,7 @@ impl<R: BufRead> Documents<R> {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Skips the rest of the current document and goes to the next one; false if there is none.
+    /// Skips the rest of the current document, and goes to the next document. Returns false if there is none.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -54,7 +54,7 @@ impl<R: BufRead> Documents<R> {
         self.lines
     }
 
-    /// Makes sure that bytes of the current document are available; false at its end.
+    /// Makes sure that bytes of the current document are available. Returns false at its end.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -72,13 +72,14 @@ impl<R: BufRead> Documents<R> {
         self.fresh = self.chunk.ends_with(b"\n");
         if begins {
             self.lines += 1;
-            // Files with a byte order mark may have been joined with `---`. kubectl accepts the mark there, and nowhere else.
+            // Files with a byte order mark may have been joined with `---`. kubectl accepts the mark after `---`, and
+            // in no other place.
             if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
                 self.chunk.drain(..BYTE_ORDER_MARK.len());
             }
             self.marked = is_marker(&self.chunk, b"---");
             if is_marker(&self.chunk, b"...") {
-                // The text after the marker is a document; the marker itself is not.
+                // The text after the marker belongs to a document, and the marker itself does not.
                 self.chunk.clear();
                 self.chunk.push(b'\n');
                 self.ended = self.begun;
@@ -130,7 +131,7 @@ mod tests {
         all
     }
 
-    /// kubectl 1.32 reads a byte order mark behind `---`, and refuses a mark on any other line but the first.
+    /// kubectl 1.32 accepts a byte order mark after `---`. It refuses a mark on any other line except the first.
     #[test]
     fn a_byte_order_mark_is_skipped_at_the_beginning_of_a_document_only() {
         let joined = documents("a: 1\n---\n\u{feff}b: 2\n--- # c\n\u{feff}---\nc: 3\n");

@@ -1,4 +1,4 @@
-//! The settings of the YAML parser: streamed, with limits on the size that a few lines can grow to.
+//! The settings of the YAML parser. Documents are streamed, and the size to which a few lines can grow is limited.
 
 use serde_saphyr::{
     NonFiniteFloatPolicy, Options,
@@ -7,16 +7,16 @@ use serde_saphyr::{
 
 /// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
-/// The greatest number of bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it
-/// limits the size of all aliases.
+/// The largest number of bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it limits
+/// the size of all aliases.
 const ANCHORED: usize = 64 << 10;
 
-/// Options for documents of any length, which are streamed.
+/// Options for documents of any length. They are streamed.
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
 
-/// For a document that is kept as a tree: a List of ten thousand objects is smaller.
+/// Options for a document that is kept as a tree. A List of ten thousand objects is smaller than the limit.
 pub(super) fn tree() -> Options {
     options(2_000_000)
 }
@@ -40,12 +40,12 @@ fn options(most: usize) -> Options {
     serde_saphyr::options! {
         budget: bounds,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
-        // kubectl reads YAML 1.1: 017620 is 8080.
+        // kubectl reads YAML 1.1, in which 017620 is 8080.
         legacy_octal_numbers: true,
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // The tree keeps the last value of a repeated key, and merges `<<` at its place.
+        // The tree itself keeps the last value of a repeated key, and merges `<<` at its place.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         merge_keys: MergeKeyPolicy::AsOrdinary,
     }

@@ -36,22 +36,22 @@ impl Assumption {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
-    /// Whether a NodePort is served on an address for connections from outside. A list of addresses that was written for other clients does
-    /// not cover loopback.
+    /// Whether a NodePort is served on an address for connections from outside. Loopback addresses get no connections
+    /// from outside.
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
         !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
 
-    /// Whether no family is turned off.
+    /// Whether the data plane serves IPv4 and IPv6: no setting turns a family off.
     pub(super) fn serves_both_families(&self) -> bool {
         self.settings.families_off.is_empty()
     }
 
-    /// Whether a hostPort of a pod is served on an address of this node, from one vantage point: in the pod's families, by the
-    /// plugin `portmap` on every address.
+    /// Whether a pod's hostPort is served on an address of this node for one vantage point. A pod serves only the
+    /// families that it has. The plugin `portmap` serves the port's `hostIP`, or every address if there is no `hostIP`.
     ///
     /// # Errors
-    /// When the answer is not known.
+    /// When the data plane's answer is not known.
     pub fn serves_host_port(
         &self,
         (pod, port): (&Pod, &ContainerPort),
@@ -65,22 +65,23 @@ impl Assumption {
         }
     }
 
-    /// Whether the data plane refuses NodePorts on loopback, also of Services with endpoints.
+    /// Whether the data plane refuses connections to NodePorts on loopback, even if the Service has endpoints.
     pub fn refuses_on_loopback(&self) -> bool {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether some Service, whatever endpoints the Service has, would get the new connections to an address.
+    /// Whether a Service would get the new connections to an address, with some endpoints.
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }
 
-    /// Whether some Service would get the new connections from one vantage point.
+    /// Whether a Service would get the new connections from one vantage point, with some endpoints.
     pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
-    /// Who answers a client at `from` that connects to `to` and a NodePort. [`Outcome::over`] translates the outcome for a protocol.
+    /// Who answers a client at `from` that connects to the address `to` and a NodePort. [`Outcome::over`] translates
+    /// the outcome for a protocol.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = (self.plane.captures)(&self.settings, to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -92,7 +93,8 @@ impl Assumption {
         }
     }
 
-    /// Who answers a client on an external address of a Service, regardless of `nodePortAddresses`, if the data plane serves the address.
+    /// Who answers a client on an external address of a Service, if the data plane serves the address.
+    /// `nodePortAddresses` has no effect on external addresses.
     pub fn outcome_of_external_ip(
         &self,
         (to, protocol): (LocalAddress, Protocol),
@@ -110,7 +112,8 @@ impl Assumption {
         (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
     }
 
-    /// Whether packets from outside to a load balancer's address may be dropped at every port that its Service does not have.
+    /// Whether the data plane may drop packets from outside to a load balancer's address, at ports that the Service
+    /// does not have.
     pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
         self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
     }
@@ -120,12 +123,14 @@ impl Assumption {
         self.plane.masquerades_own_link_local
     }
 
-    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if either claim is possible.
+    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. `None` if
+    /// the order of the claims is not defined.
     pub fn external_ip_or_node_port(&self, external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
-    /// The claim that gets the connection if a NodePort and a hostPort have the same port.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if the order of the
+    /// claims is not defined.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {
         (self.plane.node_port_or_host_port)(node_port)
     }

@@ -1,4 +1,5 @@
-//! Every assumption about this node's data plane that its inputs allow: one for every possible value of an unread input.
+//! Every assumption about this node's data plane that its inputs allow. Each possible value of an unread input makes an
+//! assumption.
 
 use std::net::IpAddr;
 
@@ -14,28 +15,30 @@ use super::{
 };
 use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, ProxyConfig, Snapshot, Source, Why};
 
-/// All possible assumptions about the data plane. A verdict is certain if it is true in all of them.
+/// All possible assumptions about the data plane. A verdict is certain if it is true in all these assumptions.
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
-    /// The possible assumptions if the settings are not assumed to be the defaults.
+    /// The possible assumptions without the assumed defaults, if the user named only the mode.
     unassumed: Option<Possible>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
-    /// The source of the settings, or the note that they were not read.
+    /// The source of the settings, or a note that the settings were not read.
     settings: String,
     /// `nodePortAddresses` as configured, if the settings were read.
     node_port_addresses: Option<Vec<String>>,
-    /// The input to name if the assumptions disagree.
+    /// The unread input that a verdict names if the assumptions disagree.
     missing: Option<Gap>,
-    /// Whether the proxy has not applied its queued changes for some time: verdicts describe the result after the changes.
+    /// Whether kube-proxy has queued changes that it did not apply for some time. Verdicts describe the node after
+    /// these changes.
     behind: bool,
-    /// The name of an unmeasured data plane whose link exists.
+    /// The name of an unmeasured data plane, if its link is on this node.
     unmeasured: Option<&'static str>,
 }
 
 impl Assumptions {
-    /// The possible assumptions for a snapshot. A proxy whose last sync is this many seconds late is treated as behind.
+    /// The possible assumptions for a snapshot. A proxy is behind if it did not apply a queued change for
+    /// `lag_seconds`.
     pub fn of(snapshot: &Snapshot, interfaces: &Interfaces, lag_seconds: i64) -> Self {
         let mode = snapshot.proxy_mode();
         let planes: Vec<&'static DataPlane> = match &mode {
@@ -68,24 +71,24 @@ impl Assumptions {
         self.possible.list.iter()
     }
 
-    /// The assumptions for a socket at every address of this node, or at some addresses. A socket at every address meets a
-    /// served address, whatever `nodePortAddresses` lists. A list without an address of this node, or a disabled family
-    /// that Services use, is treated as a mistake, not as an intention.
+    /// The assumptions for a socket. `everywhere`: the socket is on every address of this node, so one of its addresses
+    /// is served, whatever `nodePortAddresses` lists. For such a socket, a list without an address of this node is
+    /// treated as a mistake. A disabled family is treated as a mistake too.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
-    /// The assumptions for every value of the settings, if the settings are assumed.
+    /// Like [`Self::at`], without the assumed defaults. `None` if no defaults are assumed.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
 
-    /// The unread input to name if the assumptions disagree.
+    /// The unread input that a verdict names if the assumptions disagree.
     pub fn ambiguity(&self) -> Gap {
         self.missing.clone().unwrap_or_else(|| Gap::new(Source::ProxyConfig, Why::Ambiguous, self.several()))
     }
 
-    /// The reason for several assumptions although every input was read.
+    /// The reason why there are several assumptions although every input was read.
     fn several(&self) -> String {
         let mode = self.mode.as_ref().map_or("the proxy", |mode| mode.value.name());
         if self.possible.list.iter().any(|it| it.settings.pods_by_list)
@@ -127,24 +130,27 @@ impl Assumptions {
         }
     }
 
-    /// Whether something holds in every assumption, in none, or in some only.
+    /// `Some(true)` if `holds` is true for every assumption, `Some(false)` if it is true for none, and `None`
+    /// otherwise.
     pub fn agree(&self, holds: impl Fn(&Assumption) -> bool) -> Option<bool> {
         let holds: Vec<bool> = self.possible.list.iter().map(holds).collect();
         (holds.contains(&true) != holds.contains(&false)).then(|| holds[0])
     }
 }
 
-/// Assumptions.
+/// A list of assumptions.
 #[derive(Debug)]
 struct Possible {
-    /// At least one assumption. The last assumptions have unread settings that exclude all addresses of this node, or a family.
+    /// At least one assumption. The last assumptions exclude all addresses of this node, or a family, by settings that
+    /// were not read.
     list: Vec<Assumption>,
-    /// The number of assumptions before these.
+    /// The number of assumptions at the front of `list` that exclude nothing.
     serving: usize,
 }
 
 impl Possible {
-    /// The assumptions of some data planes with these settings, or with the known part of them, and an unread input.
+    /// The assumptions of some data planes. `Config` has the settings, the known part of the settings, or the unread
+    /// input.
     fn of(
         planes: &[&'static DataPlane],
         config: Option<&Config<'_>>,
@@ -198,14 +204,14 @@ fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
 enum Config<'a> {
     /// The configuration was read.
     Read(&'a ProxyConfig),
-    /// The mode was configured for this scan, with its defaults.
+    /// The user configured the mode for this scan. Its settings are the defaults of this mode.
     Default,
     /// The configuration was not read.
     Unread(Gap),
 }
 
 impl<'a> Config<'a> {
-    /// The settings of a proxy in this mode, or in any mode if it is unknown.
+    /// The settings of a proxy in this mode, or in any mode if the mode is unknown.
     fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
         match snapshot.proxy_config_of(mode) {
             Ok(config) => Self::Read(config),
@@ -262,13 +268,14 @@ struct Assumed {
 enum Known {
     /// The configuration was read.
     Read,
-    /// The default of a mode that was configured for this scan. It is no fact about the cluster.
+    /// The default of a mode that the user configured for this scan. The default is no fact about the cluster.
     Assumed,
     /// One of several possible configurations.
     Unread,
 }
 
-/// A data plane with each value that its settings may have under one configuration, and the input that would decide.
+/// A data plane with each value that its settings may have under one configuration, and the unread input that would
+/// decide between the values.
 fn assumptions(
     plane: &'static DataPlane,
     Assumed { config, is }: &Assumed,
@@ -335,7 +342,8 @@ fn assumptions(
     (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
-/// If an input is needed, all its possible values and the reason. Otherwise one value that has no effect.
+/// All possible values of an input and the reason, if the data plane needs the input. Otherwise one value, which has no
+/// effect.
 fn if_needed<T>(
     is_needed: bool,
     neutral: T,
@@ -352,19 +360,19 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     }
 }
 
-/// The reason why any value is possible.
+/// The reason why any address of the node may be the primary address.
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// The largest number of addresses that are tried as the primary address. With more addresses, *no primary address* is tried too: then each
-/// address may be served.
+/// The largest number of addresses that are tried as the primary address. If a node has more addresses, the assumption
+/// *no primary address* is added.
 const MOST_PRIMARIES: usize = 16;
 
-/// A primary address of each family, IPv4 then IPv6.
+/// A primary address of each family: IPv4, then IPv6.
 type Primary = [Option<IpAddr>; 2];
 
-/// The primary address of each family: `bindAddress` if it names one, else the Node's first InternalIP, then ExternalIP
-/// (kubernetes cmd/kube-proxy/app/server.go). Without the Node's object, any address of the node is possible, and the gap names the
-/// deciding input.
+/// The primary address of each family: `bindAddress` if it is an address, else the Node's first InternalIP, else the
+/// Node's first ExternalIP (kubernetes cmd/kube-proxy/app/server.go). If the Node object was not found, any address of
+/// the node is possible. Then the `Gap` is the input that would decide.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {
@@ -394,19 +402,20 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
     )
 }
 
-/// The reason why there may be a detector or none.
+/// The reason why it is not known whether kube-proxy has a local detector.
 const UNKNOWN_DETECTOR: &str =
     "kube-proxy recognizes pods by the Node's podCIDRs, and the podCIDRs of this node are not known";
 
-/// Whether there is a detector, IPv4 then IPv6.
+/// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
-/// A detector in each family, or in none: no verdict on an address depends on the other family's detector.
+/// A detector in both families, or in none. No verdict on an address depends on the detector of the other family.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
-/// The families that may have a local detector: `ClusterCIDR`, the default, and `NodeCIDR` need a CIDR of the family, the
-/// other modes need nothing (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If both are possible, the gap names the
-/// deciding input. An unread configuration makes no separate gap here.
+/// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family;
+/// the other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If it is not known
+/// whether there is a detector, the `Gap` is the input that would decide. An unread configuration has its `Gap`
+/// elsewhere.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };
@@ -416,7 +425,7 @@ fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<De
             let cidrs = cidrs.filter_map(|cidr| cidr.trim().parse::<IpNet>().ok());
             (vec![of(&cidrs.map(|cidr| Family::of(cidr.addr())).collect::<Vec<_>>())], None)
         }
-        // kube-proxy does not start before its Node has a CIDR: a missing CIDR was not read.
+        // kube-proxy does not start before its Node has a CIDR. So if the CIDR is missing, it was not read.
         Some("NodeCIDR") => match snapshot.own_node().map_or(&[][..], |node| &node.pod_families) {
             [] => (EITHER.to_vec(), Some(snapshot.own_node_gap(UNKNOWN_DETECTOR))),
             families => (vec![of(families)], None),

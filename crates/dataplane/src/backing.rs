@@ -1,4 +1,4 @@
-//! The endpoints behind a Service port: the input that decides most outcomes.
+//! The endpoints behind a Service port. Most outcomes depend on them.
 
 /// The endpoints of a Service port in one family (kubernetes pkg/proxy/topology.go).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,19 +7,21 @@ pub enum Backing {
     Ready,
     /// No usable endpoint.
     Empty,
-    /// externalTrafficPolicy Local, and usable endpoints on other nodes only.
+    /// The Service has externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
-    /// For clients from outside like `Ready`; internalTrafficPolicy Local, and usable endpoints only on other nodes.
+    /// Like `Ready` for clients from outside. The Service has internalTrafficPolicy Local, and usable endpoints on
+    /// other nodes only.
     ReadyOutside,
-    /// For clients from outside like `Elsewhere`; internalTrafficPolicy is Local too.
+    /// Like `Elsewhere` for clients from outside. The Service also has internalTrafficPolicy Local.
     ElsewhereOutside,
 }
 
 impl Backing {
-    /// Every value, for judging when endpoints are unknown.
+    /// Every value, to judge a Service whose endpoints are unknown.
     pub const ALL: [Self; 5] = [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
 
-    /// The backing if usable endpoints are only on other nodes, with these policies Local.
+    /// The backing of a Service whose usable endpoints are all on other nodes. The arguments are true if
+    /// externalTrafficPolicy and internalTrafficPolicy are Local.
     pub fn elsewhere(external_local: bool, internal_local: bool) -> Self {
         match (external_local, internal_local) {
             (false, false) => Self::Ready,

@@ -1,11 +1,11 @@
-//! An index by protocol and port: the key by which packets, `bind` and answers find the user of a port.
+//! An index by protocol and port. Packets, `bind` and answers find the user of a port by these two values.
 
 use portreeve_facts::{Protocol, Socket};
 
 /// Protocol and port.
 pub type Port = (Protocol, u16);
 
-/// Values by port, sorted once. Values of one port keep their order.
+/// Values, sorted by port when the index is made. The values of one port keep their order.
 #[derive(Debug)]
 pub struct ByPort<T> {
     /// Each port that has values, and the index of its first value.
@@ -17,7 +17,7 @@ impl<T> ByPort<T> {
     /// An index of values with their ports.
     ///
     /// # Panics
-    /// When there are more values than a `u32` can count.
+    /// When the number of values does not fit into a `u32`.
     pub fn of(all: impl IntoIterator<Item = (Port, T)>) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         all.sort_by_key(|(port, _)| *port);
@@ -30,7 +30,7 @@ impl<T> ByPort<T> {
         Self { ports, values: all.into_iter().map(|(_, value)| value).collect() }
     }
 
-    /// The values of one port; empty if there are none.
+    /// The values of one port; empty if the port has no values.
     pub fn at(&self, port: Port) -> &[T] {
         match self.ports.binary_search_by_key(&port, |(port, _)| *port) {
             Ok(index) => self.nth(index),
@@ -38,7 +38,7 @@ impl<T> ByPort<T> {
         }
     }
 
-    /// The values of every port that has any.
+    /// Every port that has values, with its values.
     pub fn ports(&self) -> impl Iterator<Item = (Port, &[T])> {
         self.ports.iter().enumerate().map(|(index, (port, _))| (*port, self.nth(index)))
     }
@@ -59,7 +59,8 @@ impl<T> ByPort<T> {
     }
 }
 
-/// Sockets by their local ports. Sockets of one port are sorted by address, in any order of a file.
+/// Sockets by their local ports. Sockets of one port are sorted by address, so the result does not depend on the order
+/// in the kernel's files.
 pub fn by_port(sockets: &[Socket]) -> ByPort<&Socket> {
     let mut sockets: Vec<_> = sockets.iter().collect();
     sockets.sort_by_key(|socket| (socket.local, socket.device, socket.inode));

@@ -1,26 +1,26 @@
-//! Cases: the possible values of unread inputs, and the one fold over the results of all cases.
+//! Cases: the possible values of unread inputs, and the fold over the results of all cases.
 
 use std::collections::BTreeMap;
 
 use super::{assumption::Assumption, round::Addressed};
 use portreeve_facts::{Affected, Gap, Why};
 
-/// An input that may have several values. They are sorted by how easily a user can supply them: the first input that changes a verdict
-/// by itself is named.
+/// An input that may have several values. The variants are sorted by how easily a user can supply the input. A verdict
+/// names the first input that alone changes the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
     /// The endpoints of a Service port in a family.
     Endpoints,
     /// Whether an IPv6 socket also gets IPv4 connections.
     V6Only,
-    /// Whether this node serves a part of a Service.
+    /// Whether this node serves a part of a Service, such as its NodePorts.
     KeptOff,
 }
 
-/// A doubt and its object: an address in memory, or a number of the caller.
+/// A doubt and the object of the doubt: the object's address in memory, or a number from the caller.
 pub(super) type Question = (Doubt, usize, usize);
 
-/// One case: a value for every unread input that the judgement used. Inputs that were read make no cases.
+/// One case: a value for every unread input that the judgement used. An input that was read makes no cases.
 #[derive(Debug, Default)]
 pub struct Case {
     choices: Vec<Choice>,
@@ -35,10 +35,10 @@ struct Choice {
 }
 
 impl Case {
-    /// The value of an input in this case: one of several, or the only one.
+    /// The value of an input in this case: one of `options`.
     ///
     /// # Panics
-    /// When there is no value.
+    /// When `options` is empty.
     pub(super) fn choose<T: Copy>(&mut self, question: Question, options: &[T], gap: impl FnOnce() -> Gap) -> T {
         let known = self.choices.iter().find(|it| it.question == question).map(|it| it.chosen);
         let chosen = known.unwrap_or_else(|| {
@@ -50,7 +50,7 @@ impl Case {
         options[chosen]
     }
 
-    /// Moves to the next case; false after the last case.
+    /// Moves to the next case. Returns false after the last case.
     fn next(&mut self) -> bool {
         while let Some(last) = self.choices.last_mut() {
             if last.chosen + 1 < last.options {
@@ -65,10 +65,10 @@ impl Case {
 
 /// The loss in a case.
 pub trait Loss: Sized + Clone + PartialEq {
-    /// The common loss of two cases; none if they have no common loss.
+    /// The common part of two losses; `None` if there is no common part.
     fn meet(self, other: &Self) -> Option<Self>;
 
-    /// The largest possible loss of two cases, if a rule needs more than *some loss*.
+    /// The union of two losses, for rules that need more than *some loss*.
     #[must_use]
     fn join(self, _: Self) -> Self {
         self
@@ -78,36 +78,36 @@ pub trait Loss: Sized + Clone + PartialEq {
 /// The result over all cases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Judged<T> {
-    /// Every case has at least this loss. If some cases lose more, the input that decides this.
+    /// Every case has at least this loss. If some cases lose more, the `Gap` is the input on which the rest depends.
     Certain(T, Option<Gap>),
     /// No case has a loss.
     Never,
     /// The result depends on an unread input.
     Depends {
-        /// This input.
+        /// The unread input.
         on: Gap,
-        /// The largest possible loss, in the cases before an undecidable case.
+        /// The largest possible loss, in the cases before the first undecidable case.
         ever: Option<T>,
     },
 }
 
-/// The largest number of cases of one assumption. Each unread input may double them, and the author of a snapshot chooses
-/// how many are unread.
+/// The largest number of cases of one assumption. Each unread input may double the cases, and a snapshot from a
+/// stranger can have any number of unread inputs.
 const MOST_CASES: usize = 256;
 
-/// An assumption, the choices of its case, and the number of the loss in this case: zero means no loss.
+/// The index of an assumption, the choices of a case, and the number of the loss in this case. Zero means no loss.
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
-/// Folds the loss over every case of every assumption: the only place that draws conclusions from cases. `settings` is
-/// the reason for several assumptions. Two comparisons have no cases and no loss, so they need no fold.
-/// `Assumptions::agree` compares one property of the assumptions. `if_served` of the rules adds a doubt to a verdict
+/// Folds the losses of every case of every assumption. No other function draws conclusions from cases. `settings` makes
+/// the reason for several assumptions. Two comparisons need no fold, because they have no cases and no loss:
+/// `Assumptions::agree` compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict
 /// that needs neither addresses nor assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
     mut judge: impl FnMut(&Assumption, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
-    // The common loss of all cases so far: none before the first case, `Some(None)` without a common loss.
+    // The common loss of all cases so far: `None` before the first case, `Some(None)` if the cases have no common loss.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ pub(super) fn over<T: Loss>(
             }
             let choices = case.choices.iter().map(|it| (it.question, it.chosen)).collect();
             match found {
-                // If this case is undecidable, no loss of other cases makes the result known.
+                // If this case is undecidable, the result is unknown, whatever other cases lose.
                 Err(gap) => {
                     unknown = Some(gap);
                     break 'all;
@@ -132,7 +132,7 @@ pub(super) fn over<T: Loss>(
                     seen.push((index, choices, 0));
                 }
                 Ok(Some(lost)) => {
-                    // A repeated loss does not change the result, and most assumptions behave alike.
+                    // A loss that was seen before does not change the result. Most assumptions have equal losses.
                     let known = losses.iter().position(|it| *it == lost);
                     let loss = known.unwrap_or(losses.len());
                     seen.push((index, choices, loss + 1));
@@ -160,16 +160,16 @@ pub(super) fn over<T: Loss>(
             }
         }
     }
-    // The question whether there is a loss comes before its kind.
+    // If some case has no loss, only *loss or no loss* counts, and the kind of loss does not.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    // Unread inputs of one kind stay in the order of their use, not of their addresses in memory.
+    // Sorting by kind keeps the order of use. Addresses in memory, which differ from run to run, do not decide.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
-        // If another input decides too, the missing right is not the only doubt.
+        // First name an input that is not missing for a normal reason, such as a missing right.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
-        // With one data plane and one value for each setting, an input must be the reason.
+        // If there is only one assumption, an input must be the reason.
         let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| assumptions.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
@@ -181,12 +181,14 @@ pub(super) fn over<T: Loss>(
     }
 }
 
-/// Whether the reason is normal for a profile: a missing right, or a fact that was not requested.
+/// Whether the input is normally missing: the process lacks a right, the kernel lacks a feature, or nothing requested
+/// the input.
 fn is_expected(gap: &Gap) -> bool {
     matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested)
 }
 
-/// Whether the settings alone decide the loss: with equal inputs, two assumptions differ.
+/// Whether the settings alone decide the loss: two assumptions have different losses although all other inputs are
+/// equal.
 fn settings_decide(seen: &[Seen]) -> bool {
     let mut losses: BTreeMap<&[(Question, usize)], usize> = BTreeMap::new();
     seen.iter().any(|(_, choices, loss)| *losses.entry(choices).or_insert(*loss) != *loss)
@@ -215,19 +217,19 @@ impl Loss for Affected {
     }
 }
 
-/// The settings with which a result is true.
+/// The settings for which a result is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stratum {
     /// Any settings that the node may have.
     Any,
-    /// The assumed defaults, if the user named a mode and its settings were not read.
+    /// The defaults of the mode, if the user named a mode and its settings were not read.
     Defaults,
-    /// The settings that serve some address of this node, if the list of addresses was not read.
+    /// The settings that serve an address of this node, if the list of addresses was not read.
     Served,
 }
 
 impl Stratum {
-    /// The assumption in words; none if the result is the same whatever the settings are.
+    /// The assumption in words; `None` if the result is true for all settings.
     pub fn in_words(self) -> Option<&'static str> {
         match self {
             Self::Any => None,
@@ -238,9 +240,10 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node, or at some addresses. A loss with all settings is certain.
-    /// Otherwise the loss with the assumed settings counts, otherwise the loss with the settings that serve this node.
-    /// A socket at every address meets a served address, whatever `nodePortAddresses` lists.
+    /// The loss of a socket at every address of this node (`everywhere`), or at some addresses. If the loss is the same
+    /// with all settings, it is certain. Otherwise the result is the loss with the assumed defaults; if there are none,
+    /// the loss with the settings that serve this node. A socket at every address is on a served address, whatever
+    /// `nodePortAddresses` lists.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -256,7 +259,7 @@ impl Addressed<'_> {
         }
         let (all, served) = (assumptions.at(false), assumptions.at(true));
         match fold(all) {
-            // If all settings were read, no assumption is left out.
+            // Assumptions are left out only if some settings were not read.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }
@@ -268,7 +271,7 @@ mod tests {
     use super::{super::round::Round, *};
     use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, healthy::gap};
 
-    /// The unread input of a question, with the question's name.
+    /// A test's unread input with this name.
     fn unread(name: &str) -> Gap {
         Gap::new(Source::EndpointSlices, Why::NotPermitted, name)
     }

@@ -1,7 +1,8 @@
 //! Cilium's eBPF replacement of kube-proxy. Measured with cilium-agent 1.20.2 and 1.19.7.
 //!
-//! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`. It
-//! translates connections of the node and its pods in `connect`, on every address of these devices and of loopback.
+//! Cilium serves remote clients on one address of each of its devices, or on the addresses of `nodeport-addresses`.
+//! Cilium translates connections of the node and its pods when they call `connect`, on every address of these devices
+//! and of loopback.
 
 use std::net::IpAddr;
 
@@ -34,7 +35,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// A note for clients of another address, if no list names it.
+/// A note for clients that connect to another address, if `nodeport-addresses` is empty.
 pub(super) const ONE_ADDRESS: &str =
     "; for remote clients on one address of each device, unless nodeport-addresses has other addresses";
 
@@ -42,11 +43,12 @@ pub(super) const ONE_ADDRESS: &str =
 const BY_WHICH_DEVICE: &str =
     "the address is on a device that Cilium does not serve: Cilium serves only packets that arrive on its own devices";
 const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve; with bpf-lb-sock-hostns-only, Portreeve has no measurement of packets from pods";
-/// The reason for a hostPort.
+/// The reason why it is not known whether Cilium serves a hostPort.
 const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address; newer versions, from their source code, on no address";
 
-/// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`): without a `hostIP` on the
-/// addresses of NodePorts; with a `hostIP` of loopback on all of loopback.
+/// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`). Without a
+/// `hostIP`, Cilium serves it on the addresses of NodePorts. With a loopback address as `hostIP`, Cilium serves it on
+/// all loopback addresses.
 pub(super) fn serves_host_port(
     settings: &Settings,
     port: &ContainerPort,
@@ -63,8 +65,9 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether Cilium refuses `bind` of this protocol and family on every NodePort: in the node's network namespace, on the wildcard and on
-/// each served address. A process that listens already keeps its socket, but cannot listen again after a restart.
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium does so in the node's network
+/// namespace, on the wildcard address and on each served address. A process that listens already keeps its socket, but
+/// cannot listen again after a restart.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config_of(Some(Mode::Cilium)).ok().and_then(|config| config.cilium.as_ref());
@@ -72,8 +75,8 @@ pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> 
     serves && is_translated(protocol) && !config.is_some_and(allows)
 }
 
-/// Whether Cilium refuses `bind` on the NodePorts of one Service. NodePorts that Envoy serves are allowed since 1.18 (`bpf/bpf_sock.c`),
-/// for Envoy itself.
+/// Whether Cilium refuses `bind` on the NodePorts of one Service. Since 1.18 Cilium allows `bind` on NodePorts that
+/// Envoy serves, so that Envoy can listen (`bpf/bpf_sock.c`).
 pub fn refuses_bind_of(snapshot: &Snapshot, service: &Service, protocol: Protocol, family: Family) -> bool {
     let has = service.families.contains(&family);
     has && !is_of_envoy(service, protocol) && refuses_bind(snapshot, protocol, family)
@@ -92,11 +95,11 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// Whether Cilium replaces kube-proxy on this node; none if both are possible.
+/// Whether Cilium replaces kube-proxy on this node; `None` if this is not known.
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
-        // A kube-proxy that answers, or is configured, beside Cilium.
+        // A kube-proxy answers, or is configured, beside Cilium.
         Err(_) if snapshot.contested().is_some() => None,
         Err(_) => match snapshot.kernel.interfaces.known(Unread::Doubted) {
             Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
@@ -105,8 +108,8 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether Cilium may replace kube-proxy if no source decides it: the node has Cilium's link, which Cilium always makes,
-/// and its settings do not exclude it.
+/// Whether Cilium may replace kube-proxy, if no source decides this. The node has the link that Cilium always makes,
+/// and Cilium's settings do not exclude the replacement.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
@@ -116,8 +119,8 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Each way to answer without an endpoint, with SCTP or without. With any other settings, a list of addresses may have no address of this
-/// node, and a family may be off.
+/// Cilium's possible configurations: each way to answer without an endpoint, with SCTP and without. The last
+/// configurations have a list of addresses without an address of this node, or a family that is off.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -134,7 +137,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// The configuration is complete except for the devices, and for the version if it matters.
+/// The configuration has all settings except the devices, and the version if it matters.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
@@ -155,14 +158,15 @@ fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     is_served && (!is_like_outsiders || listed())
 }
 
-/// Cilium serves the addresses of its devices. On another address, it serves packets that arrive by its devices, and a load balancer's
-/// address for the node and its pods (`bpf/bpf_sock.c`, `sock4_skip_xlate`).
+/// Cilium serves external addresses that are on its devices. On other addresses, Cilium serves packets that arrive on
+/// its devices. Cilium also serves a load balancer's address for the node and its pods (`bpf/bpf_sock.c`,
+/// `sock4_skip_xlate`).
 fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Field) -> Result<bool, &'static str> {
     captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
 }
 
-/// Whether Cilium serves one address of the node. `beyond`: whether it serves the node and its pods on an address of a device that is not
-/// Cilium's.
+/// Whether Cilium serves one address of the node. `beyond`: whether Cilium serves the node and its pods on an address
+/// of a device that is not Cilium's.
 fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
     match from {
         _ if settings.is_of_devices(to) => Ok(true),
@@ -178,7 +182,8 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // If Cilium does not serve pods when they connect, it serves them when their packets arrive. Only refusals differ.
+    // If Cilium does not translate a pod's `connect`, it serves the pod's packets when they arrive. Only refusals
+    // differ.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
@@ -195,12 +200,13 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
     let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
-    // With both policies Local, the Service has endpoints, but may use none of them.
+    // If externalTrafficPolicy and internalTrafficPolicy are Local, the Service has endpoints, but this node may use
+    // none of them.
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // From its source code, not measured: connections that `connect` does not translate go to the process, except pods'
-        // packets.
+        // From Cilium's source code, not measured: connections that `connect` does not translate go to the process,
+        // except packets of pods.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,
         () if is_empty && by_socket => Outcome::Unreachable,
@@ -209,8 +215,9 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Cilium's map has one entry, with the endpoints of the Service that was programmed last; since 1.19.7 with the endpoints of the NodePort,
-/// if it is served, from its source code (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). The version is not known here.
+/// Cilium's map has one entry for the address and port, with the endpoints of the Service that was programmed last.
+/// According to its source code, since 1.19.7 the entry has the endpoints of the NodePort, if the NodePort is served
+/// (`pkg/loadbalancer/writer/writer.go`, `isNodePortConflict`). Cilium's version is not known here.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

@@ -1,4 +1,4 @@
-//! The claims to a port of this node, and their rights.
+//! The kinds of claims to a port of this node, and the claims with their objects.
 
 use super::external_address::ExternalAddress;
 use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Socket};
@@ -6,7 +6,7 @@ use portreeve_facts::{ContainerPort, Pod, Redirection, Service, ServicePort, Soc
 /// The kind of a claim to a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimKind {
-    /// A Service's external IP or load balancer address is an address of this node, and the Service has this `port`.
+    /// An address of this node is a Service's external IP or load balancer address, and the Service has this `port`.
     ExternalIp,
     /// A Service's nodePort.
     NodePort,
@@ -16,12 +16,12 @@ pub enum ClaimKind {
     Redirection,
     /// A listening socket.
     Listener,
-    /// A listening socket of the proxy itself: for a NodePort or a health check.
+    /// A listening socket of the proxy itself, for a NodePort or a health check.
     Proxy,
 }
 
 impl ClaimKind {
-    /// The word in JSON.
+    /// The word for this kind in JSON.
     pub fn name(self) -> &'static str {
         match self {
             Self::ExternalIp => "external-ip",
@@ -34,7 +34,7 @@ impl ClaimKind {
     }
 }
 
-/// A claim to one port and protocol, with its object.
+/// A claim to one port and protocol, with the object that claims it.
 #[derive(Clone, Copy, Debug)]
 pub enum Claim<'a> {
     /// An external address, and a port of the Service.
@@ -43,7 +43,7 @@ pub enum Claim<'a> {
     NodePort(&'a Service, &'a ServicePort),
     /// A hostPort.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A redirection of a hostPort that belongs to no living pod.
+    /// A redirection of a hostPort, without a living pod that it belongs to.
     Redirection(&'a Redirection),
     /// A listener, and the number of sockets with its address and port.
     Listener(&'a Socket, usize),

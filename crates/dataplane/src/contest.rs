@@ -1,5 +1,5 @@
-//! A contest of claims for one port: who gets a new connection in one case. `owner` uses it for all claims of a port, rules
-//! for two.
+//! A contest between the claims on one port: who gets a new connection in one case. `owner` compares all claims of a
+//! port; rules compare two.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -26,7 +26,7 @@ use portreeve_facts::{
     Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
 };
 
-/// Claims of one port and protocol; claims of one kind are in the order of their evaluation.
+/// Claims on one port and protocol. Claims of one kind are in the order in which they are evaluated.
 pub struct Contest<'r, 'a, 'c> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
@@ -39,32 +39,32 @@ pub struct Contest<'r, 'a, 'c> {
     places: Vec<(Vantage, LocalAddress)>,
 }
 
-/// A claim and its known results.
+/// A claim and its results that are already known.
 struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
-    /// Whether the claim's endpoint is this listener, for the listener of the last call.
+    /// For the listener of the last call: whether this listener is an endpoint of the claim's Service.
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
-/// The effect of a hostPort at an address.
+/// The effect of a hostPort on a connection to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
-    /// The hostPort is served, or a leftover redirection takes its connections.
+    /// The pod of the hostPort gets the connection, or a leftover redirection does.
     To(usize, Outcome),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
 }
 
-/// The order of the claims in nftables mode is not visible.
+/// The reason why the order of a NodePort and a hostPort in nftables mode is unknown.
 const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
 
-/// The order of two Services is not visible.
+/// The reason why the order of two Services is unknown.
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
-/// The outcome of packets to a load balancer's address that is on no device of Cilium (cilium `bpf/lib/nodeport.h`, `nodeport_svc_lb4`;
-/// `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
+/// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
+/// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
 const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
 /// Who gets a new connection in one case.
@@ -72,24 +72,25 @@ const OTHER_PORTS: &str = "no device of Cilium has this address of a load balanc
 pub(super) struct Answer {
     /// The outcome of the connection.
     pub outcome: Outcome,
-    /// The deciding claim; none if no claim gets the connection.
+    /// The claim that decides the outcome; `None` if no claim gets the connection.
     pub by: Option<usize>,
-    /// The socket that the kernel chooses, if no other claim comes before it.
+    /// The socket that the kernel would choose if no other claim came first.
     pub listener: Option<usize>,
 }
 
 impl Answer {
-    /// The listener that does not get the connection because another claim comes first.
+    /// The listener that loses the connection to another claim.
     pub(super) fn loser(&self) -> Option<usize> {
         self.listener.filter(|_| self.outcome != Outcome::Listener)
     }
 }
 
-/// The reason why the result is unknown although every input has a value: it is undefined, or was not measured.
+/// The reason why the answer is unknown although every input has a value. The order of two claims is undefined, or the
+/// case was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Undecided {
     pub gap: Gap,
-    /// The listener that does not get the connection, if any other claim gets it.
+    /// The listener that loses the connection, whichever other claim gets it.
     pub loser: Option<usize>,
 }
 
@@ -99,7 +100,7 @@ impl From<Gap> for Undecided {
     }
 }
 
-/// One of two answers.
+/// The reason why one of two answers is true, and it is not known which.
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
     let loser = |it: &Result<Answer, Undecided>| match it {
         Ok(answer) => answer.loser(),
@@ -108,12 +109,12 @@ fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, wh
     Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
 }
 
-/// The places at which a listener loses its connections, with every possible outcome.
+/// The addresses and vantage points at which a listener loses its connections, with every possible outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
 
 impl Lost {
-    /// The vantage points with a loss.
+    /// The vantage points at which the listener loses connections.
     pub fn affected(&self) -> Affected {
         self.0.keys().map(|(from, _)| *from).collect()
     }
@@ -150,13 +151,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { round, addressed, contenders, protocol, number, is_complete: false, places }
     }
 
-    /// A contest with every claim of the port: the addresses of load balancers count too.
+    /// The same contest, if it has every claim of the port. Then addresses of load balancers count too.
     #[must_use]
     pub(super) fn complete(self) -> Self {
         Self { is_complete: true, ..self }
     }
 
-    /// A contest at only one address, which another host may translate to an address of this node.
+    /// A contest at only one address. Another host may translate this address to an address of this node.
     #[must_use]
     pub fn at(self, ip: IpAddr) -> Self {
         let to = self.addressed.locals.iter().copied().find(|local| local.ip == ip);
@@ -178,7 +179,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ///
     /// # Errors
     ///
-    /// When the result is unknown although every input has a value: it is undefined, or was not measured.
+    /// When the answer is unknown although every input has a value: the order of two claims is undefined, or the case
+    /// was not measured.
     pub(super) fn who(
         &self,
         assumption: &Assumption,
@@ -189,12 +191,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.who_beside(listener, assumption, case, (from, to))
     }
 
-    /// The addresses at which this contest's listener loses its connections in this case; none if it loses none. `excuse` returns whether
-    /// the loss is no conflict, and `counts` whether a loss is included.
+    /// The addresses at which this contest's listener loses its connections in this case; `None` if it loses none.
+    /// `counts` selects the losses. `excuse` returns whether a loss is no conflict.
     ///
     /// # Errors
     ///
-    /// When no loss is known and some address is unknown; or when there is a loss, and the excuse is unknown.
+    /// When no loss is known and the answer for some address is unknown, or when there is a loss and `excuse` fails.
     pub fn lost(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -250,7 +252,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.decided(assumption, (from, to), service, host_port, listener)
     }
 
-    /// The external address that is served here, and the outcome of a connection to it.
+    /// The external address that is served at `to`, and the outcome of a connection to this address.
     fn external(
         &self,
         assumption: &Assumption,
@@ -278,7 +280,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The NodePort in the family of this address, and the outcome of a connection to it.
+    /// The NodePort in the family of `to`, and the outcome of a connection to this NodePort.
     fn node_port(
         &self,
         assumption: &Assumption,
@@ -299,7 +301,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, assumption.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort that is served here, or is not served only because of its number.
+    /// The hostPort that is served at `to`, or a hostPort that Cilium does not serve because of its number.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
@@ -320,7 +322,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The hostPort if a stale redirection may come first. Connections that Cilium serves match no rule of netfilter.
+    /// The hostPort or the leftover redirection that comes first. If Cilium serves a connection, no rule of netfilter
+    /// sees the connection.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
@@ -344,7 +347,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The socket that the kernel chooses, if no other claim comes before it.
+    /// The socket that the kernel chooses if no other claim comes first.
     fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
@@ -352,7 +355,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
-                    // The IPv4 question matters only if the socket would then answer.
+                    // Ask for IPv4 only if the answer matters: if the socket with IPv4 would answer.
                     None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
                 }
             }
@@ -373,7 +376,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             || case.serves(known.get_or_init(|| serves(self.round, service, part)), service)
     }
 
-    /// The endpoints of a Service port in this case.
+    /// The endpoints of a Service port in this case, from the contest's cache.
     fn backing(
         &self,
         case: &mut Case,
@@ -386,8 +389,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case.backing(self.round, known, (service, port), family)
     }
 
-    /// Whether a node's own connection to its link-local address leaves with another source address, and so reaches no target. Such a
-    /// connection still reaches a socket that is bound to this device, and a UDP socket.
+    /// Whether a node's own connection to its link-local address leaves with another source address. Such a connection
+    /// reaches no target, except a socket that is bound to this device, or a UDP socket.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -417,7 +420,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
-                // Either claim leads nowhere.
+                // If the NodePort and the hostPort both lead nowhere, their order decides.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listener);
                     return Err(either(&redirected(), &served, UNDEFINED));
@@ -430,12 +433,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
-            // If the pod would answer without the NodePort, the NodePort without an endpoint is the reason why no process answers.
+            // Without the NodePort, the pod would answer. So the NodePort, which has no endpoint, is the reason why no
+            // process answers.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // A connection that is stuck on loopback, and times out, is not stuck if it leads to this node.
+            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if
+            // the connection would be stuck on loopback, or time out, on its way to a pod.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
@@ -453,7 +458,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
     }
 
-    /// Whether a NodePort's endpoint is the listener that loses its connections to the NodePort.
+    /// Whether the NodePort's endpoint is the same listener that loses its connections to the NodePort.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
         let Some(listener) = listener else { return Ok(false) };
         let (Claim::NodePort(service, port), Claim::Listener(socket, _)) =
@@ -471,10 +476,10 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 }
 
 impl Round<'_> {
-    /// Whether a Service sends its connections to the listening process itself.
+    /// Whether a Service sends its connections to the process that has this listening socket.
     ///
     /// # Errors
-    /// When endpoints were not read, and one may be the process.
+    /// When endpoints were not read, and one of them may be the process.
     pub fn is_endpoint(
         &self,
         addressed: &Addressed<'_>,
@@ -490,7 +495,7 @@ impl Round<'_> {
 }
 
 impl Case {
-    /// Whether this node serves a part of a Service with Cilium, also if this is not known.
+    /// Whether this node serves a part of a Service with Cilium. If this is not known, the case chooses.
     fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
         match known {
             Ok(served) => *served,
@@ -525,14 +530,15 @@ impl Case {
     }
 }
 
-/// Whether an IPv6 socket also gets IPv4 connections in this case, if this was not read: `/proc/net` does not show it, and sock_diag may be
-/// forbidden. A socket with fewer connections loses fewer, so this case comes first.
+/// Whether an IPv6 socket also gets IPv4 connections in this case, if the kernel did not report it. `/proc/net` does
+/// not show it, and sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer
+/// connections loses fewer.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
     case.choose(question, &[false, true], || v6only_unknown(socket))
 }
 
-/// The unread input: whether an IPv6 socket also gets IPv4 connections.
+/// The unread input that decides whether an IPv6 socket also gets IPv4 connections.
 pub fn v6only_unknown(socket: &Socket) -> Gap {
     let detail = format!(
         "the kernel did not report IPV6_V6ONLY, so it is not known whether [::]:{} also gets IPv4 connections",
@@ -546,13 +552,14 @@ pub fn takes(case: &mut Case, socket: &Socket, family: Family) -> bool {
     socket.serves(family).unwrap_or_else(|| takes_both(case, socket))
 }
 
-/// A translated packet of the node between link-local addresses reaches no target, not even the node itself.
+/// Whether the node itself connects to one of its link-local addresses. If such a packet is translated, it reaches no
+/// target, not even the node.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
 
-/// The outcome of a connection that a hostPort takes, if its redirection leads to `there`: link-local packets are not
-/// forwarded, and a packet from `::1` cannot be answered.
+/// The outcome of a connection that a hostPort takes. `there` is the outcome at the target of the redirection. The
+/// kernel does not forward link-local packets, and no pod can answer a packet from `::1`.
 fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
     match to {
         to if is_link_local(to) => Outcome::Nowhere,

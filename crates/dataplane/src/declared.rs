@@ -1,4 +1,4 @@
-//! The declared claims to a port of nodes: from objects of the API server, without a scan.
+//! The claims to a port that objects of the API server declare, on any node, without a scan.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use portreeve_facts::{Pod, Protocol, Service};
 pub struct Declaration {
     /// The protocol.
     pub protocol: Protocol,
-    /// The field of the claim.
+    /// The field that has the port.
     pub field: DeclaredField,
     /// The namespace.
     pub namespace: String,
     /// The name.
     pub name: String,
-    /// The node of a pod. None for a Service, which claims the port on each node, and for a pod without a node.
+    /// The node of a pod. `None` for a pod without a node, and for a Service, which claims the port on each node.
     pub node: Option<String>,
 }
 

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// Links that Cilium never chooses by itself: their kinds, and the beginnings of their names.
+/// Links that Cilium never chooses by itself: first by kind, then by the start of the name.
 const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
 const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
 
@@ -16,12 +16,12 @@ pub(super) struct Devices<'a> {
     config: &'a CiliumConfig,
     interfaces: &'a Interfaces,
     primary: [Option<IpAddr>; 2],
-    /// A name in the list belongs to no link: it may be another name of a link.
+    /// Whether an entry of `devices` is the name of no link. Such an entry may be another name of a link.
     has_stranger: bool,
 }
 
 impl<'a> Devices<'a> {
-    /// The devices from the setting `devices`, otherwise from the Node's addresses.
+    /// Cilium's devices from the setting `devices`, otherwise from the Node's addresses.
     pub(super) fn of(config: &'a CiliumConfig, primary: [Option<IpAddr>; 2], interfaces: &'a Interfaces) -> Self {
         let is_link =
             |name: &str| interfaces.links.iter().any(|link| link.name == name) || interfaces.of(name).next().is_some();
@@ -29,15 +29,16 @@ impl<'a> Devices<'a> {
         Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
     }
 
-    /// Whether an address belongs to one of Cilium's devices, or to `lo`; none if this is not known.
+    /// Whether an address belongs to one of Cilium's devices, or to `lo`; `None` if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // The address of Cilium's own device belongs to the node, whatever `devices` is, and serves no remote client.
+        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. Remote clients
+        // are not served there.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Addresses of a dummy are included, although the dummy is no device of Cilium.
+            // Cilium serves addresses of a dummy link although the dummy link is no device. So the answer is not known.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }
@@ -51,7 +52,7 @@ impl<'a> Devices<'a> {
         }
         let detects = self.config.devices.is_empty() || self.config.detects_devices;
         let chosen = if detects { self.detected(link) } else { Some(false) };
-        // An entry that is the name of no link may be another name of this link.
+        // If an entry is the name of no link, it may be another name of this link.
         chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
@@ -72,16 +73,18 @@ impl<'a> Devices<'a> {
             _ if !link.up || NEVER_CHOSEN_NAMES.iter().any(|start| name.starts_with(start)) => Some(false),
             Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
             _ if link.master.is_some() => self.detects_part(link),
-            // With names in `devices`, Cilium needs no default route.
+            // If `devices` has names, Cilium needs no default route.
             Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
             _ => Some(true),
         };
-        // On a working node, some address is served. If the settings exclude the node's own address, the result is unknown.
+        // On a working node, Cilium serves some address. If the settings exclude the node's own address, the result is
+        // unknown.
         let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
         finds.filter(|finds| *finds || !has_primary())
     }
 
-    /// Whether Cilium chooses a part of another link: a part of a VRF since 1.20, a part of other links never.
+    /// Whether Cilium chooses a link that is enslaved to another link. Since 1.20 Cilium chooses a link in a VRF;
+    /// Cilium chooses no other enslaved link.
     fn detects_part(&self, link: &Link) -> Option<bool> {
         let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
         (master.kind.as_deref() != Some("vrf")).then_some(false)
@@ -94,7 +97,7 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Whether a default route certainly uses a link: its gateway is in a network of the link.
+    /// Whether a default route certainly uses a link: the link has a network that contains a gateway.
     fn has_gateway(&self, link: &str) -> bool {
         let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
         networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
@@ -117,12 +120,13 @@ mod tests {
         healthy::{PRIMARY, ip, seen},
     };
 
-    /// Whether the addresses of a second link of this kind, and of the Node, belong to Cilium's devices with these entries.
+    /// Whether Cilium serves, with these entries of `devices`, the addresses of a second link of this kind, and of the
+    /// Node.
     fn have(link: &str, kind: Option<&str>, devices: &[&str], detects: bool) -> [Option<bool>; 2] {
         have_in(link, kind, devices, detects, |_| ())
     }
 
-    /// Whether these addresses belong to Cilium's devices after another change of the links.
+    /// Whether Cilium serves these addresses after another change of the links.
     fn have_in(
         link: &str,
         kind: Option<&str>,
@@ -227,7 +231,7 @@ mod tests {
             let link = interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("the Node's").link.clone();
             let of_node = interfaces.links.iter_mut().find(|it| it.name == *link).expect("its link");
             of_node.kind = Some(kind.to_owned());
-            // Snapshots of earlier versions know gateways only.
+            // Snapshots of earlier versions have gateways only.
             interfaces.default_links = None;
             let gateways = std::mem::take(&mut interfaces.gateways);
             let config = CiliumConfig::default();

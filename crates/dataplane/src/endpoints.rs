@@ -1,4 +1,4 @@
-//! Which endpoints a proxy would use for a Service port.
+//! The endpoints that a proxy would use for a Service port.
 
 use std::{collections::HashMap, net::IpAddr};
 
@@ -11,19 +11,20 @@ use portreeve_facts::{
     ClusterFacts, Endpoint, EndpointSlice, Family, Gap, Service, ServicePort, Snapshot, Source, Unread, Why,
 };
 
-/// The EndpointSlices by Service.
+/// The EndpointSlices, by Service.
 pub struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
-    /// Whether endpoints that terminate and still serve replace ready endpoints; none if the proxy may be old.
+    /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy
+    /// may be old.
     draining: Option<bool>,
-    /// Whether Cilium replaces kube-proxy; none if both are possible.
+    /// Whether Cilium replaces kube-proxy; `None` if this is not known.
     cilium: Option<bool>,
 }
 
 impl<'a> Endpoints<'a> {
-    /// The endpoints of a snapshot, made once in a round.
+    /// The endpoints of a snapshot. A round makes them once.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         let cluster = &snapshot.cluster;
         let mut by_service: HashMap<_, Vec<&EndpointSlice>> = HashMap::new();
@@ -39,7 +40,7 @@ impl<'a> Endpoints<'a> {
     ///
     /// # Errors
     ///
-    /// When its EndpointSlices were not read: unknown is not zero.
+    /// When its EndpointSlices were not read. Unread endpoints do not mean *no endpoint*.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
@@ -59,7 +60,7 @@ impl<'a> Endpoints<'a> {
         let by_kube_proxy = self.backing_by(service, all, (false, draining));
         let by_cilium = || match self.backing_by(service, all, (true, true)) {
             _ if is_of_envoy(service, port.protocol) => Ok(Backing::Ready),
-            // Endpoints of other clusters of a mesh are not read.
+            // Portreeve does not read the endpoints of other clusters in a mesh.
             Backing::Empty if service.for_cilium.global => Err(GLOBAL),
             backing => Ok(backing),
         };
@@ -75,8 +76,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The endpoints of a Service. `unnamed`: whether an endpoint without a node is treated as an endpoint of this node. `draining`: whether
-    /// terminating endpoints are included.
+    /// The backing of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node.
+    /// `draining`: whether endpoints that terminate are used if none is ready.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
@@ -119,10 +120,10 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// Whether an endpoint of the Service port is at exactly this port of one of these addresses.
+    /// Whether a Service port has an endpoint at this port of one of these addresses.
     ///
     /// # Errors
-    /// When endpoints were not read, and the Service may send to the port.
+    /// When endpoints were not read, and the Service may send connections to the port.
     pub fn includes(
         &self,
         service: &Service,
@@ -163,7 +164,7 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-/// The ready endpoints. If there is none, and `draining` is on, the endpoints that terminate and still serve.
+/// The ready endpoints. If none is ready and `draining` is true, the endpoints that terminate and still serve.
 fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
     let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
     match ready.is_empty() && draining {
@@ -172,7 +173,7 @@ fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: b
     }
 }
 
-/// Properties of a Service that only Cilium knows.
+/// The reason why a Service that Cilium shares between clusters may have more endpoints.
 const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of this Service";
 const OF_ENVOY: &str = "belongs to an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: with Cilium, Envoy answers for this Service";
 const OF_NO_NODE: &str = "has an endpoint without a nodeName (only Cilium uses the endpoint), or an endpoint that serves and terminates (an old kube-proxy does not use it)";
@@ -245,7 +246,7 @@ mod tests {
             let usable = usize::from(backing == Backing::Ready);
             assert!(words.starts_with(&format!("{usable} usable of 1")), "{version}: {words}");
         }
-        // Without a kubelet's version, the proxy may be old.
+        // If the kubelet's version is unknown, the proxy may be old.
         objects(&mut world.cluster.nodes)[0].kubelet_version = None;
         assert!(first(&world).expect_err("either").detail.contains("terminate"));
         for newer in [Mode::Cilium, Mode::Nftables] {

@@ -1,4 +1,4 @@
-//! Addresses of a Service that its proxies serve, besides its cluster IPs.
+//! Addresses of a Service that proxies serve besides its cluster IPs.
 
 use std::{collections::HashSet, net::IpAddr};
 
@@ -17,19 +17,20 @@ pub struct ExternalAddress<'a> {
 }
 
 impl<'a> ExternalAddress<'a> {
-    /// Every such address of a Service that this node's proxy serves: its external IPs, then its load balancer's addresses.
+    /// Every external address of a Service that this node's proxy serves: external IPs first, then the load balancer's
+    /// addresses.
     pub fn of(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
         let mut known = HashSet::new();
-        // The author of a Service may write one address a thousand times: only the first is used.
+        // A Service can list the same address a thousand times. Only the first is used.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         let is_served = snapshot.proxy_serves(service);
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
     }
 
-    /// The addresses among them that a proxy in this mode serves: kube-proxy leaves out addresses of a family that the
-    /// Service lacks (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`), Cilium does not
+    /// The addresses that a proxy in this mode serves. kube-proxy leaves out addresses of a family that the Service
+    /// lacks (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`). Cilium serves them
     /// (pkg/loadbalancer/reflectors/conversions.go).
     pub fn served(snapshot: &Snapshot, service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
         Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
@@ -40,7 +41,7 @@ impl<'a> ExternalAddress<'a> {
         mode == Some(Mode::Cilium) || self.service.families.contains(&Family::of(self.ip))
     }
 
-    /// The part of the Service, for annotations.
+    /// The part of the Service to which the address belongs. Annotations can exclude a part.
     pub fn part(&self) -> Part {
         Part::Address(self.field)
     }
@@ -79,7 +80,7 @@ mod tests {
         service.external_ips.push(ip("198.51.100.9"));
         service.external_ips.insert(0, ip(PEER));
         let fields: Vec<_> = ExternalAddress::of(&world, &service).map(|claim| claim.field).collect();
-        // The path for a patch.
+        // A patch needs the index of each field.
         assert_eq!(fields, [Field::ExternalIps(0), Field::ExternalIps(2), Field::LoadBalancer]);
         service.proxy_name = Some("other".to_owned());
         assert_eq!(ExternalAddress::of(&world, &service).count(), 0);

@@ -33,7 +33,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Any list of addresses, and every address without loopback.
+/// The possible configurations: any list of addresses, and every address except loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
     with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()
@@ -50,8 +50,8 @@ fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let outcome = match (connection.backing, connection.captured) {
-        // The filter rules use neither nodePortAddresses nor localhostNodePorts
-        // (kubernetes pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
+        // The filter rules match neither nodePortAddresses nor localhostNodePorts (kubernetes
+        // pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
         (Backing::Empty, _) => Outcome::Refused,
         (Backing::Elsewhere | Backing::ElsewhereOutside, false) => Outcome::TimedOut,
         (Backing::Ready | Backing::ReadyOutside, false) => Outcome::Listener,
@@ -64,24 +64,25 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Whether no packet from an address can be sent to a pod: from `::1`, and from 127.0.0.1 unless `route_localnet` is on.
+/// Whether the kernel cannot send a packet from this address to a pod: always for `::1`, and for 127.0.0.1 unless
+/// `route_localnet` is on.
 fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
     address.is_loopback() && (address.is_ipv6() || !settings.route_localnet)
 }
 
-/// First the claim that redirects the connection, then the claim that refuses the connection.
+/// A claim that redirects the connection comes before a claim that refuses it.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::NodePort),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
-        // kube-proxy writes the rules that refuse and those that drop in no order.
+        // kube-proxy writes the rules that refuse and the rules that drop in no fixed order.
         _ if external_ip != node_port => None,
         _ => Some(ClaimKind::NodePort),
     }
 }
 
-/// portmap appends its rules, and kube-proxy prepends.
+/// portmap appends its rules, and kube-proxy inserts its rules at the front.
 fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),

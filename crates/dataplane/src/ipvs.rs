@@ -24,7 +24,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     outcome,
     external_ip_or_node_port,
     node_port_or_host_port,
-    // ipvs mode marks packets to a NodePort for masquerading. Seen with kube-proxy 1.36.3 on Linux 6.1.
+    // ipvs mode marks packets to a NodePort for masquerading. Measured with kube-proxy 1.36.3 on Linux 6.1.
     masquerades_own_link_local: true,
 };
 
@@ -40,8 +40,8 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
         (Backing::Empty, true) => Outcome::Refused,
-        // ipvs mode falls back to the endpoints of other nodes, without masquerading. A remote client gets the answer from the pod's address,
-        // and discards the answer (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
+        // ipvs mode uses the endpoints of other nodes, and does not masquerade. The pod answers from its own address,
+        // so a remote client discards the answer (kubernetes pkg/proxy/ipvs/proxier.go, syncEndpoint).
         (Backing::Elsewhere | Backing::ElsewhereOutside, true) if connection.from == Vantage::Remote => {
             Outcome::TimedOut
         }
@@ -49,12 +49,12 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// There is one virtual server, with the endpoints of the Service that was programmed last.
+/// Both claims have the same virtual server. Its endpoints are the endpoints of the Service that was programmed last.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }
 
-/// IPVS comes after portmap's rules.
+/// The rules of portmap come before IPVS.
 fn node_port_or_host_port(_: Outcome) -> Option<ClaimKind> {
     Some(ClaimKind::HostPort)
 }

@@ -1,6 +1,5 @@
-//! Parts of a Service that a node with Cilium possibly does not serve: annotations exclude parts, and another Service may have the
-//! address.
-//! kube-proxy knows neither reason.
+//! Parts of a Service that a node with Cilium may not serve. Annotations exclude parts, or another Service has the same
+//! address. kube-proxy ignores both reasons.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,7 +17,8 @@ use portreeve_facts::{ForCilium, Gap, Protocol, Service, ServiceKind, Snapshot, 
 /// Whether this node serves a part of a Service, according to its annotations and other Services.
 ///
 /// # Errors
-/// When the answer is not known: annotations name some nodes, Cilium may or may not run, or Cilium may have refused the Service.
+/// When annotations name only some nodes, when it is unknown whether Cilium runs, or when Cilium may have refused the
+/// Service.
 pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
     if !is_left(round, service, part)? {
         return Ok(false);
@@ -30,15 +30,17 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
                 Some(rival) => Err(refused_beside(service, *rival)),
             }
         }
-        // If both Services claim one address, one of them has it.
+        // If both Services claim an address, Cilium serves this address for one of them.
         _ => Ok(true),
     }
 }
 
-/// Whether annotations let this node serve a part of a Service, and Cilium serves such Services (`k8s-service-proxy-name`).
+/// Whether this node may serve a part of a Service: annotations do not exclude the part, and Cilium serves Services
+/// with this `k8s-service-proxy-name`.
 ///
 /// # Errors
-/// When annotations name some nodes, Cilium may or may not run, or its `k8s-service-proxy-name` was not read.
+/// When annotations name only some nodes, when it is unknown whether Cilium runs, or when `k8s-service-proxy-name` was
+/// not read.
 pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, Gap> {
     match (serves_here(round.now), by_cilium(service, part)) {
         (Some(false), _) => Ok(true),
@@ -49,8 +51,9 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
     }
 }
 
-/// The reason why the name of the Services that Cilium serves is not known. If no Service has a name, Cilium has no name either:
-/// otherwise Cilium serves nothing. A mode of the user has its defaults.
+/// The reason why it is not known which label a Service needs so that Cilium serves it. If no Service has the label,
+/// Cilium needs none, because otherwise Cilium would serve nothing. If a user named the mode, the default applies: no
+/// label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
     let unread = unread.filter(|_| snapshot.overrides.proxy_mode.is_none())?;
@@ -70,12 +73,12 @@ fn name(service: &Service) -> Name<'_> {
     (&service.namespace, &service.name)
 }
 
-/// The Services that have an address, a port and a protocol of another Service, with this other Service; none if there were too many
-/// ports to compare. Cilium serves the first of the two, and no part of the second, not even its NodePorts
-/// (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+/// The Services that share an address, a port and a protocol with another Service, and the other Service. The value is
+/// `None` if there were too many ports to compare. Cilium serves the earlier Service, and no part of the later Service,
+/// not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
-/// The rivals of all Services: of several rivals of a Service, the first by name.
+/// The rivals of all Services. If a Service has several rivals, the first by name.
 pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
     let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
     let mut by_address: BTreeMap<(IpAddr, Option<&str>), BTreeMap<Name<'_>, &Service>> = BTreeMap::new();
@@ -95,7 +98,8 @@ pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
             continue;
         };
         left = fewer;
-        // The first Service by name with each port: a rival of all others, and the second one is its rival.
+        // The first Service by name with each port. It is the rival of all other Services with the port; the second
+        // Service is its rival.
         let mut first: HashMap<(u16, Protocol), &Service> = HashMap::new();
         for service in sharing.into_values() {
             for port in &service.ports {
@@ -110,7 +114,8 @@ pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
     rivals
 }
 
-/// The largest number of ports of common addresses to compare: the author of a Service chooses its number of addresses and ports.
+/// The largest number of ports to compare, over all shared addresses. A user of the cluster can make Services with any
+/// number of addresses and ports.
 const MOST_COMPARED: usize = 1 << 19;
 
 fn refused_beside(service: &Service, rival: Option<&Service>) -> Gap {
@@ -130,8 +135,8 @@ fn refused_beside(service: &Service, rival: Option<&Service>) -> Gap {
     Gap::new(Source::Services, Why::Ambiguous, detail)
 }
 
-/// Whether Cilium serves this part (cilium `pkg/loadbalancer/reflectors/conversions.go`). It serves health checks for a
-/// NodePort or a load balancer's address (`pkg/loadbalancer/healthserver`).
+/// Whether Cilium serves this part (cilium `pkg/loadbalancer/reflectors/conversions.go`). Cilium serves health checks
+/// if it serves the NodePort or a load balancer's address (`pkg/loadbalancer/healthserver`).
 fn by_cilium(service: &Service, part: Part) -> Option<bool> {
     let ForCilium { only, on_some_nodes, .. } = service.for_cilium;
     let is_left = only.is_none_or(|only| match part {

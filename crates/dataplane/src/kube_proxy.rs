@@ -1,20 +1,22 @@
-//! Common parts of data planes: versions of kube-proxy, and common behaviour of its modes and Cilium.
+//! Parts that several data planes share: versions of kube-proxy, and behaviour that modes of kube-proxy and Cilium have
+//! in common.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, Vantage, Why, kubernetes_version};
 
-/// Whether the proxy is a kube-proxy before 1.26, which sends no connection to terminating endpoints (KEP 1669), and in iptables mode
-/// serves `::1` too (kubernetes #108250). `None` if its version is not known, and the kubelet's version does not exclude an old proxy.
+/// Whether the proxy is a kube-proxy before 1.26. Such a proxy sends no connection to terminating endpoints (KEP 1669),
+/// and in iptables mode it also serves `::1` (kubernetes #108250). `None` if the version is not known, and the
+/// kubelet's version does not exclude an old proxy.
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
-        // The mode came with 1.29.
+        // nftables mode exists since 1.29.
         None if snapshot.is_in(Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
 }
 
-/// Whether it is certainly a kube-proxy before 1.37, which has no gate for loopback (KEP-6032).
+/// Whether the proxy is certainly a kube-proxy before 1.37, which has no feature gate for loopback (KEP-6032).
 pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
     let newest = version(snapshot).map(|(major, minor, _)| (major, minor)).or_else(|| {
         let (major, minor) = kubelet_version(snapshot)?;
@@ -29,10 +31,11 @@ pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
     snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
 }
 
-/// How many minors kube-proxy and the kubelet of a node may be apart, either way (kubernetes.io/releases/version-skew-policy).
+/// The largest difference between the minor versions of kube-proxy and kubelet on a node, in either direction
+/// (kubernetes.io/releases/version-skew-policy).
 const MOST_SKEW: u32 = 3;
 
-/// The oldest kube-proxy, in major and minor, that may be beside this node's kubelet.
+/// The oldest kube-proxy that may run beside this node's kubelet: major and minor version.
 pub(super) fn oldest_beside_kubelet(snapshot: &Snapshot) -> Option<(u32, u32)> {
     kubelet_version(snapshot).map(|(major, minor)| (major, minor.saturating_sub(MOST_SKEW)))
 }
@@ -58,7 +61,7 @@ pub fn holds_ports(version: &str) -> Option<bool> {
     })
 }
 
-/// Whether kube-proxy's last sync is older than a queued change, and for more seconds than a sync needs.
+/// Whether kube-proxy's last sync is older than a queued change, and the change waits longer than a sync needs.
 pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     let keeps_up = Unread::Assumed("that kube-proxy keeps up");
     let Some(metrics) = snapshot.kernel.proxy.metrics.known(keeps_up) else { return false };
@@ -66,15 +69,15 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }
 
-/// `nodePortAddresses` as configured. nftables' default `primary` appears literally in its `/configz`; if another mode is judged, this does
-/// not a person's choice.
+/// `nodePortAddresses` as configured. In nftables mode, `/configz` shows the default as the value `primary`. Such a
+/// value is not a user's choice, so it counts as an empty list.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
-/// One address of each family that no link has: an unread `nodePortAddresses` may have no address of this node.
+/// An address of each family that no link has, for a list of addresses without an address of this node.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
 fn listing(list: &[&str]) -> ProxyConfig {
@@ -87,20 +90,21 @@ pub(super) fn listing_nothing() -> ProxyConfig {
     listing(&NOWHERE)
 }
 
-/// The possible values of an unread `nodePortAddresses`: its default, the primary address, every address, and no address of
-/// interest. A verdict that is true for all of them is true for any list.
+/// The possible values of an unread `nodePortAddresses`: the default, the primary address, every address, and no
+/// address of this node. If a verdict is true for these values, it is true for any list.
 pub(super) fn with_any_node_port_addresses() -> Vec<ProxyConfig> {
     let lists: [&[&str]; 3] = [&[], &["primary"], &["all"]];
     lists.map(listing).into_iter().chain([listing_nothing()]).collect()
 }
 
-/// The configuration is complete: an absent setting has one default.
+/// The configuration is complete: a setting that is absent has its default.
 pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
     vec![config.clone()]
 }
 
-/// A captured connection to a Service whose endpoints are all on other nodes, with externalTrafficPolicy Local: clients from outside get no
-/// answer, and connections of the node itself reach endpoints on other nodes.
+/// The outcome of a captured connection if externalTrafficPolicy is Local and all endpoints are on other nodes. Clients
+/// outside get no answer. If kube-proxy does not recognize pods as pods, they get no answer. The node itself reaches
+/// endpoints on other nodes.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {
         Vantage::Remote => Outcome::TimedOut,

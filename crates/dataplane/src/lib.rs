@@ -1,8 +1,9 @@
 //! Who answers: for each data plane, the outcome of a new connection to a Service port on one of this node's addresses.
 //!
-//! Never: reads anything but facts; remembers; logs; decides whether something is wrong.
+//! This crate never reads anything except facts, never keeps state, never logs, and never decides whether something is
+//! wrong.
 //!
-//! To add a data plane, copy the shortest of its files, `ipvs.rs`, and add it to the list in `plane.rs`.
+//! To add a data plane, copy the shortest file, `ipvs.rs`, and add the new file to the list in `plane.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.
 
 // One file for each data plane.
@@ -18,7 +19,7 @@ mod kube_proxy;
 mod plane;
 mod settings;
 
-// The question: address, vantage point, backing; and the answer.
+// The inputs of a question (address, vantage point, backing), and the answer.
 mod backing;
 mod claim;
 mod devices;
@@ -32,7 +33,7 @@ mod assumption;
 mod assumptions;
 mod cases;
 
-// The indexes, built once for each scan, and their functions.
+// The indexes that each scan builds once, and functions that use them.
 mod by_port;
 mod contest;
 mod round;

@@ -9,11 +9,12 @@ use portreeve_facts::{Interfaces, Socket};
 pub struct LocalAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Whether its link is enslaved to a VRF: iptables' `--dst-type LOCAL` possibly does not match the address.
+    /// Whether the address's link is in a VRF. Then iptables' `--dst-type LOCAL` may not match the address.
     pub vrf: bool,
 }
 
-/// This node's addresses on which a listener could answer: all except the addresses that an ipvs proxy added for Services.
+/// This node's addresses on which a listener could answer. Addresses that an ipvs proxy added for Services are left
+/// out.
 pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     let in_vrf = |name: &str| {
         let master = interfaces.links.iter().find(|link| link.name == name).and_then(|link| link.master);
@@ -30,14 +31,14 @@ pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     addresses
 }
 
-/// The address of a socket that is bound to a loopback address which no interface has: all of 127.0.0.0/8 is the node's
-/// own.
+/// The address of a socket on a loopback address that no interface has. All addresses of 127.0.0.0/8 belong to the
+/// node.
 pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalAddress> {
     let is_listed = locals.iter().any(|local| local.ip == socket.local);
     (socket.local.is_loopback() && !is_listed).then_some(LocalAddress { ip: socket.local, vrf: false })
 }
 
-/// Whether an address can be reached only on its own link.
+/// Whether an address can be reached only on its own link: a link-local address.
 pub fn is_link_local(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),

@@ -1,4 +1,5 @@
-//! Servers that need to listen on a port of this node, with or without a socket. `bind` decides whether they can.
+//! Servers that need to listen on a port of this node, whether they have a socket or not. `bind` decides whether they
+//! can listen.
 
 use std::{
     collections::BTreeSet,
@@ -22,24 +23,27 @@ use portreeve_facts::{
 pub enum Need<'a> {
     /// A pod on this node's own network declares the port.
     Declared(&'a Pod, &'a ContainerPort),
-    /// A probe connects to the port of such a pod, and no container declares the port. Another program may answer the probe.
+    /// A probe connects to a port of a pod on this node's own network, and no container declares the port. Another
+    /// program may answer the probe.
     Probe(&'a Pod, &'a ContainerPort),
-    /// The last words of a container of such a pod: the address is in use. A hint, not a claim.
+    /// A container of a pod on this node's own network ended with the message that the address is in use. The message
+    /// is a hint, not a claim.
     Reported(&'a Pod, &'a ContainerPort),
-    /// A pod's hostPort with a listener: some container runtimes keep the port with a socket. Without such a socket, the hostPort is only a
-    /// redirection and needs no `bind`.
+    /// A pod's hostPort that has a listener. Some container runtimes keep the port with a socket. Without a listener,
+    /// the hostPort is only a redirection, and needs no `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A pod without a Node wants this hostPort, and may get this node. Only the scheduler can refuse it, a socket does not.
+    /// A pod without a Node wants this hostPort, and the scheduler may choose this node. Only the scheduler refuses the
+    /// pod; a socket does not prevent it.
     Waiting(&'a WaitingPod, &'a ContainerPort),
-    /// The proxy answers on the port about the health of a Service.
+    /// On this port, the proxy answers health checks of a Service.
     HealthCheck(&'a Service),
-    /// kube-proxy reports its mode and its metrics on the port.
+    /// On this port, kube-proxy reports its mode and its metrics.
     ProxyMetrics,
-    /// kube-proxy reports its health on the port.
+    /// On this port, kube-proxy reports its own health.
     ProxyHealth(SocketAddr),
-    /// This agent answers on the port.
+    /// The agent itself answers on this port.
     Agent(&'a OwnPort),
-    /// A daemon listens on its usual port now: when it restarts, it needs the port again.
+    /// A daemon listens on its usual port now. When the daemon restarts, it needs the port again.
     Daemon(&'a Socket),
 }
 
@@ -52,7 +56,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// The pod that needs the port, should listen, and is not ready.
+    /// The pod that needs the port, if the pod still runs and is not ready.
     pub fn unready_pod(self) -> Option<&'a Pod> {
         self.pod().filter(|pod| !pod.ready && pod.ends.is_none())
     }
@@ -61,8 +65,8 @@ impl<'a> Need<'a> {
     ///
     /// # Errors
     ///
-    /// When this is unknown. For a health check, it may be unknown which part Cilium serves on this node. For kube-proxy, it may be unknown
-    /// whether it runs, and whether its health port is the default.
+    /// When this is unknown. For a health check, it may be unknown whether Cilium serves this part of the Service on
+    /// this node. For kube-proxy, it may be unknown whether it runs, and whether its health port is the default.
     pub fn is_there(self, round: &Round<'_>) -> Result<bool, Gap> {
         let snapshot = round.now;
         match self {
@@ -75,7 +79,7 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// The addresses of the need.
+    /// The addresses at which the server wants to listen.
     pub fn at(self) -> Addresses<'a> {
         match self {
             Self::Declared(_, port)
@@ -104,13 +108,13 @@ pub enum Addresses<'a> {
 }
 
 impl Addresses<'_> {
-    /// The addresses of a server with a configured address. All addresses of IPv4 mean both families for a server in Go
-    /// (net/ipsock_posix.go, `favoriteAddrFamily`).
+    /// The addresses of a server with a configured address. For a server in Go, 0.0.0.0 means all addresses of both
+    /// families (net/ipsock_posix.go, `favoriteAddrFamily`).
     fn of_server(ip: IpAddr) -> Self {
         if ip.is_unspecified() { Self::Every } else { Self::One(ip) }
     }
 
-    /// The addresses of a container's listener, from its port's `hostIP`.
+    /// The addresses of a container's listener, according to the `hostIP` of its port.
     pub fn of_pod(port: &ContainerPort) -> Self {
         match port.host_ip {
             None => Self::Every,
@@ -120,7 +124,7 @@ impl Addresses<'_> {
         }
     }
 
-    /// Each needed socket.
+    /// Each socket that the server needs.
     pub fn each(self) -> impl Iterator<Item = Self> {
         let (one, families) = match self {
             Self::Families(families) => (None, families),
@@ -129,9 +133,10 @@ impl Addresses<'_> {
         one.into_iter().chain(families.chunks(1).map(Self::Families))
     }
 
-    /// Whether a socket of the same port blocks `bind` (Linux net/ipv4/inet_connection_sock.c, `inet_bind_conflict`): a
-    /// socket of the same address, or of every address of its family. A socket of one interface also blocks a `bind`
-    /// without an interface. None if it is unknown whether an IPv6 socket also serves IPv4.
+    /// Whether a socket on the same port makes `bind` fail (Linux net/ipv4/inet_connection_sock.c,
+    /// `inet_bind_conflict`). A socket on the same address does, and a socket on every address of its family. A socket
+    /// of one interface also blocks a `bind` without an interface. `None` if it is unknown whether an IPv6 socket also
+    /// serves IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -145,7 +150,7 @@ impl Addresses<'_> {
     }
 }
 
-/// Every known need, and the unread sources that may have more.
+/// Every known need, and the unread sources that may contain more needs.
 #[derive(Debug)]
 pub struct Needs<'a> {
     known: ByPort<Need<'a>>,
@@ -153,7 +158,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The needs of a round. Each kind of need has one line here.
+    /// The needs of a round. Each kind of need is one line in this function.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             of_pods(round),
@@ -180,11 +185,11 @@ impl<'a> Needs<'a> {
         &self.known
     }
 
-    /// The known needs, if these sources were read as a whole.
+    /// The known needs, if each of these sources was read as a whole.
     ///
     /// # Errors
     ///
-    /// When the first unread source may have more.
+    /// The first of these sources that was not read as a whole. It may contain more needs.
     pub fn with(&self, sources: &[Source]) -> Result<&ByPort<Need<'a>>, Gap> {
         let lacks = |source: &Source| self.unread.iter().find(|gap| gap.source == *source);
         match sources.iter().find_map(lacks) {
@@ -195,8 +200,8 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// The assumption about a TCP port on which no process listens, if an absent server needs the port: not every scan lists the
-    /// sockets that are bound and do not listen.
+    /// The assumption that no socket is bound to a TCP port on which no process listens, if a server needs the port and
+    /// is absent. Not every scan lists sockets that are bound and do not listen.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
         let why = self.bound_unlisted()?;
         let at = (protocol, number);
@@ -207,7 +212,7 @@ impl Round<'_> {
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
     }
 
-    /// Why the scan may lack sockets that are bound and do not listen.
+    /// The reason why the scan may lack sockets that are bound and do not listen.
     fn bound_unlisted(&self) -> Option<String> {
         let kernel = &self.now.kernel;
         match kernel.clients.get() {
@@ -224,11 +229,11 @@ impl Round<'_> {
     }
 }
 
-/// Needs with their ports, or the reason why they are not known.
+/// Needs with their ports, or the reason why the needs are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
-/// The declared ports of pods on this node's network, the ports of their probes, and the ports in the last words of their
-/// containers. Each port of a pod is one need; last words add nothing for a port that the pod is known to need.
+/// The ports that pods on this node's network declare, the ports of their probes, and the ports in the last messages of
+/// their containers. Each port of a pod is one need: a message adds no need for a port that the pod is known to need.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -282,7 +287,7 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The health port of kube-proxy: the default if no source names it; none if it is turned off.
+/// The health port of kube-proxy: the default if no source names a port; no need if the health server is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {
@@ -298,7 +303,7 @@ fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     Ok(answers.then_some(((Protocol::Tcp, address.port()), Need::ProxyHealth(address))).into_iter().collect())
 }
 
-/// A `healthzBindAddress`, as kube-proxy reads it: an address without a port gets the default port (kubernetes
+/// A `healthzBindAddress`, read as kube-proxy reads it. An address without a port gets the default port (kubernetes
 /// pkg/proxy/apis/config/v1alpha1/defaults.go).
 pub fn health_address(text: &str) -> Option<SocketAddr> {
     let of_port = text.strip_prefix(':').and_then(|port| port.parse().ok());
@@ -314,7 +319,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
-        // `check` listens on no port.
+        // The command `check` listens on no port.
         Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }

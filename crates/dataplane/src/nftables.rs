@@ -1,5 +1,5 @@
-//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3, and 1.37.2 behind
-//! its gate for NodePorts of loopback (KEP-6032).
+//! kube-proxy with nftables rules (KEP-3866). Measured with kube-proxy 1.36.3, and with kube-proxy 1.37.2, which has a
+//! feature gate for NodePorts on loopback (KEP-6032).
 
 use super::{
     backing::Backing,
@@ -26,7 +26,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// Any list of addresses, with the gate for loopback and without it.
+/// The possible configurations: any list of addresses, with the gate for loopback and without it.
 fn unread() -> Vec<ProxyConfig> {
     let gate = |config: &ProxyConfig| ProxyConfig { nftables_localhost: Some(true), ..config.clone() };
     let lists = with_any_node_port_addresses();
@@ -34,7 +34,7 @@ fn unread() -> Vec<ProxyConfig> {
     lists.into_iter().chain(with_gate).collect()
 }
 
-/// The default is `primary`.
+/// `nodePortAddresses` as configured; the default is `primary`.
 fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     match &config.node_port_addresses[..] {
         [] => vec!["primary".to_owned()],
@@ -53,7 +53,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy's own listener is a listener too: it cannot have a port that another process has.
+        // kube-proxy itself listens. It counts as a listener, because it cannot have a port that another process has.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,
@@ -64,18 +64,18 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// First the claim that redirects the connection, then the claim that refuses the connection.
+/// A claim that redirects the connection comes before a claim that refuses it.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
-        // A verdict map sends the packet to a chain from which it does not return.
+        // A verdict map sends the packet to a chain, and the packet does not return from this chain.
         (Outcome::TimedOut, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
         _ => Some(ClaimKind::NodePort),
     }
 }
 
-/// Among chains with one priority, the chain that was made last comes first.
+/// Among chains with equal priority, the kernel evaluates the newest chain first.
 fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),

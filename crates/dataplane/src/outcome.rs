@@ -13,15 +13,15 @@ pub enum Outcome {
     Refused,
     /// No answer.
     TimedOut,
-    /// The packet reaches no target. This happens to translated packets between link-local addresses, which are not forwarded, and to
-    /// packets to an unused address. Some programs report *no route to host*, some time out.
+    /// The packet reaches no target. This happens to translated packets between link-local addresses, which the kernel
+    /// does not forward, and to packets to an unused address. Some programs report *no route to host*, some time out.
     Nowhere,
-    /// The client's own `connect` fails with *no route to host*: Cilium's socket load balancer has no endpoint.
+    /// The client's own `connect` fails with *no route to host*, because Cilium's socket load balancer has no endpoint.
     Unreachable,
 }
 
 impl Outcome {
-    /// Text for evidence: "... are answered by".
+    /// Text for evidence, after the words "... are answered by".
     pub fn words(self) -> &'static str {
         match self {
             Self::Listener => "reach the listener",
@@ -45,8 +45,8 @@ impl Outcome {
         }
     }
 
-    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error; an SCTP association ignores this error and retries
-    /// until it times out (docs/how-nodeports-work.md: seen in ipvs mode).
+    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error. An SCTP client ignores this
+    /// error, and retries until it times out (docs/how-nodeports-work.md: measured in ipvs mode).
     pub fn over(self, protocol: Protocol) -> Self {
         match (self, protocol) {
             (Self::Refused, Protocol::Sctp) => Self::TimedOut,

@@ -1,4 +1,4 @@
-//! The owner of a socket, also in words: a pod, a process, or the kernel.
+//! The owner of a socket, as a value and in words: a pod, a process, or the kernel.
 
 use std::sync::Arc;
 
@@ -11,19 +11,20 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. The uid comes from the API server. A hash is used only if no pod has it as
-/// its uid.
+/// The pod whose cgroup has this uid in its name. The uid of the API server comes first. The kubelet's hash of a file
+/// is compared only if no pod has the uid.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
-/// If a process is this many seconds older than the read of Pods, its Pod is among them, or was deleted.
+/// If a process started this many seconds before Pods were read, its Pod was among them, or was deleted before.
 const SETTLED: i64 = 60;
 
-/// The uid of the pod that owns a socket, if the API server no longer has this Pod. A Pod exists before its processes: if a later read does
-/// not have it, it was deleted. Static pods may never have had a Pod object, and have no uid of the API server.
+/// The uid of the pod that owns a socket, if the API server no longer has this Pod. A Pod exists before its processes
+/// start. So if Pods were read later and this Pod is missing, it was deleted. Static pods are left out. They have a
+/// hash instead of a uid of the API server, and may never have had a Pod object.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
     let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();
@@ -35,14 +36,15 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
 }
 
-/// Whether an address of this node is in its own Node object; otherwise the Pods may belong to another node.
+/// Whether the Node object with this node's name has an address of this node. Otherwise the Pods that were read may
+/// belong to another node.
 fn is_this_node(snapshot: &Snapshot) -> bool {
     let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
     let its = snapshot.own_node().map_or(&[][..], |node| &node.addresses);
     its.iter().any(|its| here.iter().any(|address| address.ip == its.ip))
 }
 
-/// Whether the uid is from an API server (RFC 9562); a kubelet's hash of a file has no dashes.
+/// Whether the uid is from an API server (RFC 9562). A kubelet's hash of a file has no dashes.
 fn is_uid(text: &str) -> bool {
     text.len() == 36 && [8, 13, 18, 23].iter().all(|place| text.as_bytes()[*place] == b'-')
 }
@@ -57,13 +59,13 @@ pub struct Unit<'a> {
 }
 
 impl Unit<'_> {
-    /// Whether systemd listens for the unit, and starts another unit when a client connects.
+    /// Whether the unit is a socket unit: systemd listens, and starts another unit when a client connects.
     pub fn is_socket(self) -> bool {
         self.name.ends_with(".socket")
     }
 
-    /// Whether the unit is systemd's own process. If the kernel has no BPF for control groups, systemd makes the sockets of all
-    /// socket units there.
+    /// Whether the unit is systemd's own process. If the kernel has no BPF for control groups, systemd makes the
+    /// sockets of all socket units in its own group.
     pub fn is_init(self) -> bool {
         self.name == "init.scope"
     }
@@ -71,13 +73,14 @@ impl Unit<'_> {
 
 /// The unit of systemd in which a socket was made: a service, a socket unit, or systemd itself.
 ///
-/// As systemd reads a path (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`): the first directory
-/// that is no slice; below a user's manager the next one. The unit named the directories below. systemd makes the sockets
-/// of a socket unit in the group of that unit (src/core/socket.c, `socket_address_listen_in_cgroup`).
+/// The path is read as systemd reads it (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`). The
+/// unit is the first directory that is no slice; below a user's manager, the next directory. The directories below a
+/// unit have names that the unit chose. systemd makes the sockets of a socket unit in the group of this unit
+/// (src/core/socket.c, `socket_address_listen_in_cgroup`).
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
-    // If a node is a container, its groups may be below the container's group. A group of pods is no unit.
+    // If a node is a container, its groups may be below the container's group. The group of a pod is no unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
     };
@@ -87,7 +90,7 @@ pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let name = units.next()?;
     let manager = name.strip_prefix("user@").and_then(|rest| rest.strip_suffix(".service")?.parse().ok());
     let name = if manager.is_some() { units.next().unwrap_or(name) } else { name };
-    // The prefix of names that a control group cannot have.
+    // systemd puts `_` before a name that a control group cannot have.
     let name = name.strip_prefix('_').unwrap_or(name);
     let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b":-_.\\@".contains(&byte);
     let is_kind = [".service", ".socket"].iter().any(|kind| name.ends_with(kind)) || name == "init.scope";
@@ -107,19 +110,19 @@ pub enum Holding {
 }
 
 impl Holding {
-    /// The reason why the owner is unknown.
+    /// The unread input, if the owner is unknown.
     pub fn gap(self) -> Option<Gap> {
         if let Self::Unknown(gap) = self { Some(gap) } else { None }
     }
 }
 
-/// Whether the owner of a listening socket is this pod. A pod without a running container owns no socket.
+/// Whether a container of this pod owns a listening socket. A pod without a running container owns no socket.
 pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
     let gap = |source, why, detail| Holding::Unknown(Gap::new(source, why, detail));
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotRead => return gap(Source::Processes, Why::NotRequested, "the owner of this socket was not queried"),
-        // A program requested nfsd's socket, perhaps a program of this pod.
+        // A program, perhaps of this pod, requested nfsd's socket.
         Owner::Kernel { link } if link.is_empty() => {
             return gap(
                 Source::Processes,
@@ -151,7 +154,8 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
 /// The owner of a socket whose process and cgroup are not known.
 pub const UNNAMED: &str = "a process whose name could not be read";
 
-/// The owner of a socket, in words that stay the same from scan to scan: `pod default/web`, `process nginx`, `the kernel`.
+/// The owner of a socket, in words that do not change from scan to scan: `pod default/web`, `process nginx`, `the
+/// kernel`.
 pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     if let Some(pod) = pod_of(snapshot, owner) {
         return format!("pod {}/{}", pod.namespace, pod.name);
@@ -178,7 +182,7 @@ pub fn owner_name(snapshot: &Snapshot, owner: &Owner) -> String {
     }
 }
 
-/// The kind of a link with the kernel's own sockets.
+/// The kind of a link for which the kernel itself opens sockets.
 fn kind_of(snapshot: &Snapshot, link: &str) -> &'static str {
     let interfaces = snapshot.kernel.interfaces.known(Unread::Adds);
     let link = interfaces.and_then(|interfaces| interfaces.links.iter().find(|it| it.name == link));
@@ -198,7 +202,7 @@ fn whose(unit: Unit<'_>) -> String {
     unit.user.map(|user| format!(" of user {user}")).unwrap_or_default()
 }
 
-/// A process by its name, and by its unit if the unit has another name.
+/// A process by its name, and also by its unit if the unit has another name.
 fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) -> String {
     let Process { command, .. } = process;
     let is_like = |unit: &Unit<'_>| {
@@ -212,7 +216,7 @@ fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) 
     }
 }
 
-/// Whether a process has the name of the container runtime in this node's Node object.
+/// Whether a process has the name of the container runtime that this node's Node object reports.
 fn is_runtime(snapshot: &Snapshot, command: &str) -> bool {
     let name = match command {
         "containerd" => "containerd",
@@ -249,7 +253,7 @@ pub fn owner_evidence(snapshot: &Snapshot, owner: &Owner) -> Vec<(&'static str, 
     values
 }
 
-/// The process of a pod that holds a socket, in words that stay the same from scan to scan.
+/// The process of a pod that has a socket, in words that do not change from scan to scan.
 pub fn process_in_words(owner: &Owner) -> String {
     let Owner::Held(holder) = owner else { return "a process".to_owned() };
     let process = holder.process.known(Unread::Adds);

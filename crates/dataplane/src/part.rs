@@ -13,7 +13,7 @@ pub enum Part {
     Address(Field),
 }
 
-/// The field of a Service with an address.
+/// The field of a Service that has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// `spec.externalIPs`, at this index.

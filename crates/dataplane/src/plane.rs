@@ -1,4 +1,4 @@
-//! The type of a data plane, the questions that each data plane's file answers, and the list of all data planes.
+//! The type of a data plane, the functions that each data plane's file defines, and the list of all data planes.
 
 use std::net::IpAddr;
 
@@ -15,38 +15,40 @@ use super::{
 };
 use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 
-/// One way to program Services on a node: a value, not a trait.
+/// A data plane: one way to program Services on a node. It is a value, not a trait.
 #[derive(Debug)]
 pub(super) struct DataPlane {
-    /// The name.
+    /// The mode, which is the data plane's name.
     pub(super) mode: Mode,
-    /// The settings on which the answers depend. All other settings have one value, so that assumptions do not differ by
-    /// them.
+    /// The settings on which the answers depend. Assumptions have one value for all other settings.
     pub(super) settings: &'static [Setting],
     /// The possible configurations if the configuration was not read.
     pub(super) unread: fn() -> Vec<ProxyConfig>,
-    /// The configurations that an incomplete configuration may mean; the configuration itself is first.
+    /// The complete configurations that an incomplete configuration may mean. The configuration itself is first.
     pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
-    /// `nodePortAddresses` of a configuration, or the data plane's default; an empty list means every address.
+    /// `nodePortAddresses` of a configuration, or the data plane's default. An empty list means every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
-    /// Whether NodePorts are served on an address of this node for a vantage point, regardless of endpoints.
+    /// Whether the data plane serves NodePorts on an address of this node for a vantage point. Endpoints have no
+    /// effect.
     pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
-    /// Whether the data plane serves an external IP or a load balancer's address of this node, in this field, for a vantage point. An error
-    /// has the reason why this is not known.
+    /// Whether the data plane serves an external IP or a load balancer's address on this node for a vantage point. The
+    /// `Field` is the Service's field with the address. An error is the reason why this is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
-    /// Who answers a connection. [`super::Assumption`] handles link-local addresses, and [`Outcome::over`] protocols.
+    /// Who answers a connection. [`super::Assumption`] adds the result for link-local addresses, and [`Outcome::over`]
+    /// the result for each protocol.
     pub(super) outcome: fn(&Settings, Connection) -> Outcome,
-    /// The claim that gets the connection if an external IP and a NodePort have the same address and port, by the outcome of each.
-    /// `None` if either is possible.
+    /// The claim that gets the connection if an external IP and a NodePort have the same address and port. The
+    /// arguments are the outcomes of the two claims. `None` if the order of the claims is not defined.
     pub(super) external_ip_or_node_port: fn(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind>,
-    /// The claim that gets the connection if a NodePort and a hostPort have the same port, by the outcome of the NodePort.
+    /// The claim that gets the connection if a NodePort and a hostPort have the same port. The argument is the outcome
+    /// of the NodePort. `None` if the order of the claims is not defined.
     pub(super) node_port_or_host_port: fn(node_port: Outcome) -> Option<ClaimKind>,
-    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address, served
-    /// or not.
+    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address,
+    /// even if the NodePort is not served.
     pub(super) masquerades_own_link_local: bool,
 }
 
-/// Each data plane is one static value.
+/// Compares addresses in memory, because each data plane is one static value.
 impl PartialEq for DataPlane {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)

@@ -12,7 +12,7 @@ use portreeve_facts::{
     Unread, Why, if_requested,
 };
 
-/// For this number of its open NodePorts, a proxy may be about to open one more; in any case one.
+/// A proxy may be about to open more NodePorts: one port for each `MANY` open ports, and at least one port.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.
@@ -22,23 +22,24 @@ pub enum Own {
     Yes,
     /// The socket belongs to another process.
     No,
-    /// Not known: the proxy did not answer, and the socket's owner may be the proxy. The owner may open NodePorts, or
+    /// Not known: the proxy did not answer, and the socket's owner may be the proxy. The owner listens on NodePorts, or
     /// has a socket on the proxy's own port.
     Unknown,
 }
 
-/// Distinguishes the proxy's own sockets. No name decides: a socket is the proxy's if it shares the process, or a cgroup
-/// other than the root, with the process that answers `/proxyMode`.
+/// Finds the proxy's own sockets. A name proves nothing. A socket is the proxy's if it has the same process as the
+/// socket that answers `/proxyMode`, or the same cgroup, except the root cgroup.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
-    /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with their number of NodePorts; or the reason why no process
-    /// is known.
+    /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
+    /// error is the reason why such owners are not known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
-    /// Owners of the proxy's port if it accepts connections and does not answer: perhaps a proxy that hangs.
+    /// Owners of the proxy's port, if a process accepts connections there and does not answer. Such an owner may be a
+    /// proxy that hangs.
     hang: BTreeSet<Group<'a>>,
 }
 
-/// Sockets that certainly share an owner, or whose owner is not known.
+/// Sockets that certainly have the same owner, or sockets without a known owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group<'a> {
     /// The sockets of one control group, by its path.
@@ -50,14 +51,15 @@ pub enum Group<'a> {
 }
 
 impl<'a> Proxy<'a> {
-    /// The owners in a snapshot, made once in a round.
+    /// The owners of sockets in a snapshot. A round makes them once.
     pub fn of(snapshot: &'a Snapshot) -> Self {
         Self { snapshot, hold_node_ports: owners_of_node_ports(snapshot), hang: hang(snapshot) }
     }
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        // A process that contains a proxy also listens for its own reasons, so its socket is still a conflict.
+        // A daemon that contains a proxy also listens for other purposes. A socket on the daemon's usual port is still
+        // a conflict.
         if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
@@ -79,11 +81,11 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // The version of a proxy shows whether it opens NodePorts. If a proxy answers and its version opens none, no process is treated as
-            // such a proxy.
+            // The version of a kube-proxy shows whether it opens NodePorts. If a proxy answers and its version opens
+            // none, no other process counts as a proxy that opens NodePorts.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
-            // One open NodePort proves little if the configured kube-proxy opens none.
+            // If the configured kube-proxy opens no NodePorts, one open NodePort proves little.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
@@ -102,8 +104,9 @@ impl<'a> Proxy<'a> {
         }
     }
 
-    /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and others serve Services with a pod that
-    /// listens on NodePorts; any other process on NodePorts is more likely in conflict with them.
+    /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and some other proxies have
+    /// a pod that listens on NodePorts. A process outside pods that listens on NodePorts more likely conflicts with
+    /// them.
     pub fn unknown(&self, socket: &Socket) -> Gap {
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
@@ -120,13 +123,13 @@ impl<'a> Proxy<'a> {
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 
-    /// Whether a socket belongs to the process that answers `/proxyMode`.
+    /// Whether a socket has the same process or cgroup as the proxy that answers `/proxyMode`.
     pub fn shares_owner(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// Whether the owner of a socket listens on NodePorts, as OVN-Kubernetes and old proxies do.
+    /// A socket of an owner that listens on NodePorts, as OVN-Kubernetes and old proxies do.
     pub fn owner_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.known_part(Unread::Adds).iter();
         let hold = self.hold_node_ports.as_ref().ok()?;
@@ -134,7 +137,8 @@ impl<'a> Proxy<'a> {
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
-    /// Whether the proxy and the socket's owner are known in the same way, and differ.
+    /// Whether the socket's owner is certainly not the proxy: the processes or the cgroups of both are known, and
+    /// differ.
     pub fn certainly_lacks(&self, socket: &Socket) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let Owner::Held(holder) = &socket.owner else { return false };
@@ -144,10 +148,10 @@ impl<'a> Proxy<'a> {
         comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
     }
 
-    /// Whether the proxy of this node is known to open no NodePort, by its kind or its version.
+    /// Whether this node's proxy is known to open no NodePort, by its mode or its version.
     pub fn never_holds(&self) -> bool {
         let by_version = self.proxy_never_holds() || self.configured_proxy_never_holds();
-        // kube-proxy in nftables mode may be configured to listen on NodePorts of loopback (KEP-6032).
+        // kube-proxy in nftables mode can be configured to listen on NodePorts on loopback (KEP-6032).
         let is_other = self.snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Nftables);
         let is_off = || self.snapshot.proxy_config().is_ok_and(|it| it.nftables_localhost != Some(true));
         self.is_cilium() || by_version && (is_other || is_off())
@@ -158,14 +162,15 @@ impl<'a> Proxy<'a> {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
     }
 
-    /// Whether a kube-proxy answers whose version opens NodePorts, and its process is unknown.
+    /// Whether a kube-proxy answers, its version opens NodePorts, and its process is unknown.
     fn is_unnamed_and_holds(&self) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let unnamed = proxy.cgroup.known(Unread::Doubted).is_none_or(Cgroup::is_root) && proxy.process.gap().is_some();
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
-    /// Whether kube-proxy in nftables mode may have opened the socket: it can be configured to serve TCP NodePorts on loopback (KEP-6032).
+    /// Whether kube-proxy in nftables mode may have opened the socket. It can be configured to serve TCP NodePorts on
+    /// loopback (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
@@ -173,7 +178,7 @@ impl<'a> Proxy<'a> {
         mode && is_configured && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
-    /// Whether Cilium replaces kube-proxy, and so opens no port: its programs are in the kernel.
+    /// Whether Cilium replaces kube-proxy. Cilium's programs are in the kernel, so Cilium opens no port.
     fn is_cilium(&self) -> bool {
         self.snapshot.is_in(Mode::Cilium)
     }
@@ -183,8 +188,8 @@ impl<'a> Proxy<'a> {
         self.snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()
     }
 
-    /// Whether no kube-proxy reports its version, but the cluster has a kube-proxy configuration, and no version that this node may run
-    /// opens NodePorts.
+    /// Whether the cluster configures a kube-proxy that opens no NodePorts: no kube-proxy reports its version, and no
+    /// version that this node may run opens NodePorts.
     fn configured_proxy_never_holds(&self) -> bool {
         let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
@@ -192,7 +197,7 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two owners are the same: the same process, or the same cgroup other than the root.
+/// Whether two owners are the same: the same process, or the same cgroup. The root cgroup proves nothing.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (&holder.process, process) {
         (Reading::Seen(a), Reading::Seen(b)) => a.pid == b.pid && a.started == b.started,
@@ -205,10 +210,10 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
     process_matches || cgroup_matches
 }
 
-/// The owners with a listening socket on most allocated NodePorts, and on each NodePort that no other process blocks;
-/// with their number. Free ports prove that there is no such proxy: a proxy opens each port when the port is allocated,
-/// but may be late with a few of many. A proxy runs as root, so another user's process is no such owner. Without a
-/// cluster there are no NodePorts.
+/// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. A proxy
+/// opens each port when the port is allocated, and may be late with a few ports. So if more ports are free, no process
+/// is such a proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no
+/// NodePorts.
 ///
 /// # Errors
 ///
@@ -232,7 +237,8 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
             free.remove(&port);
         }
     }
-    // No process can listen on the port of an outgoing connection either. Each port may have an unread connection.
+    // A proxy cannot listen on the port of an outgoing connection. If some connections were not read, any port may be
+    // the port of a connection.
     match if_requested(snapshot.kernel.clients.get()) {
         Ok(clients) if clients.and_then(Clients::outgoing_missing).is_none() => {
             for socket in clients.into_iter().flat_map(|it| &it.sockets) {
@@ -241,8 +247,8 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
         _ => free.clear(),
     }
-    // One port of a process outside pods proves nothing: a proxy that opens NodePorts runs as a pod, or inside a daemon that has other
-    // ports too.
+    // If a process outside pods listens on one NodePort, this proves nothing. A proxy that opens NodePorts runs as a
+    // pod, or inside a daemon that has other ports too.
     let outside = |group: &Group<'_>| {
         let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
         sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))

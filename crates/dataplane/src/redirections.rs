@@ -1,4 +1,4 @@
-//! The redirections of hostPorts: their targets, their pods, and the leftovers of deleted pods.
+//! The redirections of hostPorts: their targets, their pods, and redirections that deleted pods left behind.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -11,14 +11,14 @@ use super::{
 };
 use portreeve_facts::{Address, Gap, Netfilter, Pod, Redirection, Snapshot, Source, Why};
 
-/// The order of two tables is not visible.
+/// The reason why the order of two redirections is not known.
 const TWO_TABLES: &str =
     "a leftover redirection and the pod's own redirection are in two tables, and the order of the tables was not read";
 
-/// The redirections of hostPorts, and their possible pods.
+/// The redirections of hostPorts, and the pods to which they may belong.
 pub struct Redirections<'a> {
     snapshot: &'a Snapshot,
-    /// The pods of this node with addresses of their own.
+    /// The pods of this node that have addresses of their own.
     pub pods: Vec<&'a Pod>,
     by_ip: BTreeMap<IpAddr, Vec<&'a Pod>>,
     by_port: ByPort<&'a Redirection>,
@@ -43,14 +43,14 @@ impl<'a> Redirections<'a> {
         self.by_port.ports()
     }
 
-    /// The redirections of one port without a living pod, and whether the kernel may evaluate each before the
-    /// redirections of living pods. None while a pod that wants the port has no address yet: each redirection may
-    /// belong to this pod.
+    /// The redirections of one port that belong to no living pod. The `bool` is whether the kernel may evaluate the
+    /// redirection before the redirections of living pods. The list is empty while a pod that wants the port has no
+    /// address yet, because each redirection may belong to this pod.
     pub fn left_behind(&self, port: Port) -> Vec<(&'a Redirection, bool)> {
         if self.is_awaited(port) {
             return Vec::new();
         }
-        // Thousands of redirections have few tables and addresses.
+        // There may be thousands of redirections, but they have few tables and addresses.
         let (mut left, mut alive) = (Vec::new(), BTreeMap::new());
         for it in self.by_port.at(port).iter().copied() {
             if self.pod_of(it).is_some_and(|pod| !pod.finished) {
@@ -68,7 +68,7 @@ impl<'a> Redirections<'a> {
         self.pods.iter().filter(wants).any(|pod| !pod.finished && pod.ips.is_empty())
     }
 
-    /// The pod for which a redirection was made: a living pod, otherwise a pod that ended.
+    /// The pod for which a redirection was made. A living pod comes before a pod that ended.
     pub fn pod_of(&self, redirection: &Redirection) -> Option<&'a Pod> {
         let declares = |pod: &&Pod| {
             pod.ports.iter().any(|port| {
@@ -79,7 +79,8 @@ impl<'a> Redirections<'a> {
         self.pods_at(redirection.to).filter(declares).min_by_key(|pod| pod.finished)
     }
 
-    /// The pod with the target address of a redirection, whatever ports the pod declares: a living pod, otherwise a pod that ended.
+    /// The pod that has the target address of a redirection, even if the pod does not declare the port. A living pod
+    /// comes before a pod that ended.
     pub fn pod_at(&self, redirection: &Redirection) -> Option<&'a Pod> {
         self.pods_at(redirection.to).min_by_key(|pod| pod.finished)
     }
@@ -88,7 +89,7 @@ impl<'a> Redirections<'a> {
         self.by_ip.get(&ip).into_iter().flatten().copied()
     }
 
-    /// The owner of the target address if the redirection belongs to no living pod, in words.
+    /// The owner of the target address in words, if the redirection belongs to no living pod.
     pub fn whose(&self, redirection: &Redirection) -> String {
         match self.pod_at(redirection) {
             Some(Pod { namespace, name, finished: true, .. }) => {
@@ -101,15 +102,15 @@ impl<'a> Redirections<'a> {
         }
     }
 
-    /// Whether an address belongs to pods only: to no container outside Kubernetes, and to no other network. For such
-    /// containers a bridge of the node has the network, and no pod is in it. Pods may be in the network of the node's own
-    /// link, or of no link.
+    /// Whether only pods can have an address: each network of the node with this address has a pod. A container outside
+    /// Kubernetes has a bridge of the node, in whose network no pod is. Pods may be in the network of the node's own
+    /// link, or in no network of a link.
     ///
     /// # Errors
     ///
     /// When the node's links were not read.
     pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
-        // If the cluster has Multus, portmap redirects to addresses that no pod's status has.
+        // If the cluster has Multus, portmap may redirect to an address that is in no pod's status.
         if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
             return Ok(false);
         }
@@ -119,7 +120,7 @@ impl<'a> Redirections<'a> {
         Ok(networks.all(has_pod))
     }
 
-    /// Whether the kernel evaluates a stale redirection before the redirection of a pod's hostPort.
+    /// Whether the kernel evaluates a leftover redirection before the redirection of a pod's hostPort.
     ///
     /// # Errors
     ///
@@ -132,11 +133,12 @@ impl<'a> Redirections<'a> {
         Ok(place(&|it| *it == left).is_some_and(|place| place < its))
     }
 
-    /// The outcome of a connection that a stale redirection takes: another pod has the address, or the address is unused.
+    /// The outcome of a connection that a leftover redirection takes: another pod has the target address, or the
+    /// address is unused.
     ///
     /// # Errors
     ///
-    /// When a container outside Kubernetes, or an unread pod, may have the address.
+    /// When a container outside Kubernetes, or a pod that was not read, may have the address.
     pub(super) fn leads_to(&self, left: &Redirection) -> Result<Outcome, Gap> {
         match (self.pod_at(left), self.snapshot.cluster.unread_pod()) {
             (Some(pod), _) if !pod.finished => Ok(Outcome::Pod),
@@ -162,12 +164,12 @@ pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     Ok(found)
 }
 
-/// Whether an address is in the network of a link.
+/// Whether an address is in the network of another address of a link.
 fn is_in_network(ip: IpAddr, network: &Address) -> bool {
     IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
 }
 
-/// Whether two redirections are in one table of one family.
+/// Whether two redirections are in the same table of the same family.
 pub fn share_table(one: &Redirection, other: &Redirection) -> bool {
     table(one) == table(other)
 }

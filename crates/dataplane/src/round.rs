@@ -1,4 +1,4 @@
-//! The input of every judgement of one snapshot. Each part is made at its first use, and once.
+//! The input of every judgement of one snapshot. Each part is made when it is used first, and only once.
 
 use std::{
     cell::OnceCell,
@@ -22,13 +22,13 @@ use super::{
 };
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Unread, Why};
 
-/// One round: this snapshot, the snapshot before it if there is one, and the facts that both rules and `owner` derive from them.
+/// One round: this snapshot, perhaps the snapshot before it, and the facts that rules and `owner` derive from them.
 pub struct Round<'a> {
     /// The snapshot of this round.
     pub now: &'a Snapshot,
-    /// The snapshot of the round before; `check` has none.
+    /// The snapshot of the previous round. `check` has none.
     pub before: Option<&'a Snapshot>,
-    /// If a proxy's last sync is this many seconds late, the proxy is treated as behind.
+    /// A proxy is behind if it did not apply a queued change for this many seconds.
     lag_seconds: i64,
     listeners: OnceCell<ByPort<&'a Socket>>,
     node_ports: OnceCell<ByPort<(&'a Service, &'a ServicePort)>>,
@@ -46,10 +46,11 @@ pub struct Round<'a> {
     unread_proxy_name: OnceCell<Option<Gap>>,
 }
 
-/// The Service with a number, and its port; without a port, the number is its healthCheckNodePort.
+/// A Service that has a number, and its port with this nodePort. If the port is `None`, the number is the Service's
+/// healthCheckNodePort.
 pub type Allocated<'a> = (&'a Service, Option<&'a ServicePort>);
 
-/// Values that follow from the addresses of a node.
+/// Facts that follow from the addresses of a node.
 pub struct Addressed<'a> {
     /// The links and addresses.
     pub interfaces: &'a Interfaces,
@@ -60,7 +61,7 @@ pub struct Addressed<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// A round of a snapshot, and perhaps the snapshot before it.
+    /// A round of a snapshot, with the snapshot before it if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external_ports, host_ports) = Default::default();
         let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
@@ -108,8 +109,8 @@ impl<'a> Round<'a> {
         Ok(self.node_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// Every port of such a Service that has an external address. One Service may have a hundred thousand addresses and ten
-    /// thousand ports, so the index does not multiply them.
+    /// Every port of a Service that this node's proxy serves, if the Service has an external address. One Service may
+    /// have a hundred thousand addresses and ten thousand ports, so the index does not combine them.
     ///
     /// # Errors
     /// When Services were not read.
@@ -123,7 +124,7 @@ impl<'a> Round<'a> {
         Ok(self.external_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// Every external address of a Service with this port. If Services were not read, there is none.
+    /// Every external address of a Service with this port. Empty if Services were not read.
     pub fn external_at(&self, port: Port) -> impl Iterator<Item = (ExternalAddress<'a>, &'a ServicePort)> {
         let ports = self.external_ports().into_iter().flat_map(move |all| all.at(port));
         ports.flat_map(move |(service, port)| {
@@ -131,8 +132,8 @@ impl<'a> Round<'a> {
         })
     }
 
-    /// Every port of a Service that this node's proxy does not serve: its nodePorts, and its own ports if the Service has
-    /// an external address. Another proxy may serve them on this node. If Services were not read, there is none.
+    /// Every port of a Service that this node's proxy does not serve: its nodePorts, and its own ports if the Service
+    /// has an external address. Another proxy on this node may serve the Service. Empty if Services were not read.
     pub fn not_served(&self) -> &ByPort<(ClaimKind, &'a Service)> {
         let all = || {
             let services = self.now.cluster.services.known_part(Unread::Reported("whoever has this one"));
@@ -150,7 +151,7 @@ impl<'a> Round<'a> {
         self.not_served.get_or_init(|| ByPort::of(all()))
     }
 
-    /// The addresses of load balancers that Services have, if this node's proxy serves them.
+    /// The load balancers' addresses of the Services that this node's proxy serves.
     pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
         let all = || {
             let services = self.now.cluster.services.get().into_iter().flatten();
@@ -161,7 +162,7 @@ impl<'a> Round<'a> {
         self.balanced.get_or_init(all)
     }
 
-    /// Every hostPort of a pod that is on this node, or may be.
+    /// Every hostPort of a pod that is on this node, or may be on this node.
     ///
     /// # Errors
     /// When pods were not read.
@@ -171,7 +172,7 @@ impl<'a> Round<'a> {
         Ok(self.host_ports.get_or_init(|| ByPort::of(all())))
     }
 
-    /// Values that follow from the addresses of this node.
+    /// Facts that follow from the addresses of this node.
     ///
     /// # Errors
     /// When the addresses were not read.
@@ -194,8 +195,8 @@ impl<'a> Round<'a> {
         self.proxy.get_or_init(|| Proxy::of(self.now))
     }
 
-    /// Every number of a nodePort or a healthCheckNodePort, of any proxy and any protocol, with one Service that has it: the API server
-    /// allocates only by the number.
+    /// Every number that is a nodePort or a healthCheckNodePort, with a Service that has it. Proxy and protocol have no
+    /// effect: the API server allocates numbers only.
     ///
     /// # Errors
     /// When Services were not read.
@@ -223,25 +224,27 @@ impl<'a> Round<'a> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read. In older snapshots they are treated as not requested.
+    /// The reason why redirections of hostPorts were not read. `None` if the scan did not request them; older snapshots
+    /// did not.
     pub fn unread_redirections(&self) -> Option<Gap> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }
 
-    /// The same reason, if it is a failure, or if a pod of this node has a hostPort. Without a hostPort, a right or a feature that is missing is
-    /// not worth a report: most nodes have no redirection. A failure is always worth one: a leftover redirection remains after the last hostPort.
+    /// Like [`Self::unread_redirections`], without reasons that are not worth a report. A missing right or a missing
+    /// kernel feature is reported only if a pod of this node has a hostPort. Most nodes have no redirection. A failure
+    /// is always reported, because a leftover redirection can remain after the last hostPort.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);
         self.unread_redirections().filter(|gap| has_any || !is_missing(gap.why))
     }
 
-    /// The Services that Cilium may refuse, because another Service has an address and a port of them.
+    /// The Services that Cilium may refuse, because another Service has the same address and port.
     pub(super) fn rivals(&self) -> &Rivals<'a> {
         self.rivals.get_or_init(|| rivals(self.now))
     }
 
-    /// The reason why the name of the Services that Cilium serves is not known.
+    /// The reason why it is not known which label a Service needs so that Cilium serves it.
     pub(super) fn unread_proxy_name(&self) -> Option<Gap> {
         self.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
     }

@@ -13,8 +13,8 @@ pub fn served_node_ports<'a>(
     served.flat_map(|service| service.ports.iter().filter_map(move |port| Some((service, port, port.node_port?))))
 }
 
-/// Every hostPort of pods that run, or may run, on this node, with the pod and its port. Pods on the host's network have none: for them
-/// Kubernetes copies container ports into `hostPort`.
+/// Every hostPort of pods that run, or may run, on this node, with the pod and its port. Pods on the host's network are
+/// left out, because Kubernetes copies their container ports into `hostPort`.
 pub fn host_ports<'a>(
     snapshot: &'a Snapshot,
     pods: &'a [Arc<Pod>],
@@ -29,17 +29,17 @@ pub fn own_network_pods<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> imp
     pods.iter().map(Arc::as_ref).filter(|pod| pod.may_be_on(snapshot.node_name()) && !pod.host_network)
 }
 
-/// Whether a hostPort is for an address of the node: for each address without a hostIP.
+/// Whether a hostPort is for an address of the node. A hostPort without a hostIP is for each address.
 pub fn covers(port: &ContainerPort, address: IpAddr) -> bool {
     port.host_ip.is_none_or(|ip| ip == address || ip.is_unspecified() && Family::of(ip) == Family::of(address))
 }
 
-/// Whether a pod has an address of a family. A pod without an address may get one.
+/// Whether a pod has an address of a family, or has no address yet and may get one.
 pub fn may_have(pod: &Pod, family: Family) -> bool {
     pod.ips.is_empty() || pod.ips.iter().any(|ip| Family::of(*ip) == family)
 }
 
-/// `default/web port http`, or without the port's name if it has none.
+/// `default/web port http`. If the port has no name, only `default/web`.
 pub fn service_port(service: &Service, name: &str) -> String {
     let mut words = format!("{}/{}", service.namespace, service.name);
     if !name.is_empty() {

@@ -1,12 +1,12 @@
-//! The destinations of ServiceLB of k3s and RKE2: its pods have a Service's ports as hostPorts, and forward the connections (k3s
-//! `pkg/cloudprovider/servicelb.go`, klipper-lb).
+//! The destinations of ServiceLB, the load balancer of k3s and RKE2. Its pods have a Service's ports as hostPorts, and
+//! forward the connections (k3s `pkg/cloudprovider/servicelb.go`, klipper-lb).
 
 use std::sync::Arc;
 
 use super::served::{host_ports, service_port};
 use portreeve_facts::{ContainerPort, Pod, Service, ServicePort, Snapshot, Unread};
 
-/// The destination to which a pod of ServiceLB forwards connections to its hostPort, in words; none for other pods.
+/// The destination to which a pod of ServiceLB forwards connections to its hostPort, in words; `None` for other pods.
 pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> Option<String> {
     let name = pod.service_lb_of.as_ref()?;
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
@@ -21,7 +21,8 @@ pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> O
     })
 }
 
-/// The hostPort of this node whose connections ServiceLB sends to a Service's NodePort: with externalTrafficPolicy Local.
+/// The hostPort on this node whose connections ServiceLB sends to a Service's NodePort. ServiceLB does so if
+/// externalTrafficPolicy is Local.
 pub fn sent_to_node_port(snapshot: &Snapshot, service: &Service, port: &ServicePort) -> Option<u16> {
     let pods = snapshot.cluster.pods.known_part(Unread::Adds);
     let is_its = |pod: &Pod| {
@@ -37,7 +38,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{ServiceName, healthy::World};
 
-    /// The outcome of port 80, and the port that depends on the NodePort.
+    /// The destination of port 80, and the hostPort that depends on the NodePort.
     fn told(change: impl FnOnce(World) -> World) -> (Option<String>, Option<u16>) {
         let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080))).pod("svclb", |pod| {
             pod.host_port(80, 80);

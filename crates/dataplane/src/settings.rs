@@ -1,4 +1,4 @@
-//! The settings on which data planes' answers depend, with one value assumed for each.
+//! The settings on which the answers of data planes depend, with one value for each.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -10,11 +10,11 @@ use ipnet::IpNet;
 use super::{devices::Devices, local_address::is_link_local};
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
 
-/// The networks of the words in `nodePortAddresses` (Kubernetes 1.37).
+/// The networks of the words `localhost` and `all` in `nodePortAddresses` (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
-/// Networks that Cilium treats as private (cilium pkg/ip/ip.go), without link-local and loopback addresses.
+/// Networks that Cilium treats as private (cilium pkg/ip/ip.go). Link-local and loopback addresses are left out.
 const PRIVATE: [&str; 15] = [
     "0.0.0.0/8",
     "10.0.0.0/8",
@@ -42,19 +42,19 @@ fn is_private(ip: IpAddr) -> bool {
 /// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
-    /// `nodePortAddresses`, with the meaning of `primary` on this node.
+    /// `nodePortAddresses`, and the addresses that `primary` means on this node.
     NodePortAddresses,
     /// `iptables.localhostNodePorts`.
     LocalhostNodePorts,
-    /// `detectLocalMode` and its CIDRs: whether this node's pods are distinguished from clients outside.
+    /// `detectLocalMode` and its CIDRs: whether kube-proxy can distinguish this node's pods from clients outside.
     LocalDetector,
-    /// The sysctl `route_localnet`. kube-proxy turns it on only at its start.
+    /// The sysctl `route_localnet`. kube-proxy turns it on only when kube-proxy starts.
     RouteLocalnet,
-    /// The gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
+    /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
     /// The version of kube-proxy.
     Version,
-    /// The devices that Cilium serves, their addresses, the families, whether SCTP is served, and external IPs on other devices.
+    /// The devices that Cilium serves, their addresses, the families, SCTP, and external IPs on other devices.
     Devices,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
     WithoutBackend,
@@ -85,27 +85,29 @@ pub(super) enum Localhost {
     Untouched,
     /// The connection is refused.
     Rejected,
-    /// kube-proxy listens on free TCP ports; it refuses other protocols.
+    /// kube-proxy listens on TCP ports that are free, and refuses other protocols.
     Proxied,
 }
 
-/// The settings, each with one value.
+/// The settings of an assumption, each with one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
-    /// The networks on whose addresses NodePorts are served, IPv4 then IPv6. `None` is every address of the family: a
-    /// family without a CIDR of its own is served on every address (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// The networks on whose addresses NodePorts are served: IPv4, then IPv6. `None` means every address of the family.
+    /// If the list has no CIDR of a family, kube-proxy serves every address of this family (kubernetes
+    /// pkg/proxy/util/nodeport_addresses.go).
     pub(super) networks: [Option<Vec<IpNet>>; 2],
     /// `localhostNodePorts`, if it has an effect.
     pub(super) localhost_node_ports: bool,
-    /// The outcome of NodePorts on loopback addresses in nftables mode, IPv4 then IPv6.
+    /// The outcome of NodePorts on loopback addresses in nftables mode: for IPv4, then for IPv6.
     pub(super) localhost: [Localhost; 2],
-    /// Whether there is a local detector, IPv4 then IPv6. Without a detector, this node's pods are treated as clients outside.
+    /// Whether kube-proxy has a local detector: for IPv4, then for IPv6. Without a detector, kube-proxy treats this
+    /// node's pods as clients outside.
     pub(super) local_detector: [bool; 2],
     /// `route_localnet`: whether packets from 127.0.0.1 can be sent to a pod.
     pub(super) route_localnet: bool,
     /// Whether kube-proxy is older than 1.26.
     pub(super) before_1_26: bool,
-    /// The addresses of the devices that Cilium serves, and of `lo`; `None` is every address.
+    /// The addresses of the devices that Cilium serves, and of `lo`. `None` means every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
     /// The families that Cilium does not serve.
     pub(super) families_off: Vec<Family>,
@@ -113,14 +115,14 @@ pub(super) struct Settings {
     pub(super) sctp: bool,
     /// The outcome of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
-    /// Whether Cilium serves connections of the node and its pods to an external IP on each address of the node.
+    /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
     pub(super) external_ips_anywhere: bool,
     /// Whether Cilium serves pods when their packets arrive, and not when they connect.
     pub(super) host_namespace_only: bool,
-    /// Whether such pods are served only on the same addresses as clients outside (Cilium before 1.20).
+    /// Whether Cilium serves such pods only on the addresses that clients outside can use (Cilium before 1.20).
     pub(super) pods_by_list: bool,
-    /// Whether Cilium may drop packets from outside to a load balancer's address at a port that no Service has: not with
-    /// `bpf-lb-enable-wildcard-entries: "false"`.
+    /// Whether Cilium may drop packets from outside to a load balancer's address, at a port that no Service has. Cilium
+    /// does not drop them with `bpf-lb-enable-wildcard-entries: "false"`.
     pub(super) may_drop_other_ports: bool,
 }
 
@@ -143,7 +145,7 @@ impl Settings {
         may_drop_other_ports: false,
     };
 
-    /// Sets `nodePortAddresses`, in which the word `primary` means these addresses.
+    /// Sets `nodePortAddresses`. `primary` has the addresses that the word `primary` means.
     pub(super) fn serve_on(&mut self, node_port_addresses: &[String], primary: [Option<IpAddr>; 2]) {
         let networks: Vec<IpNet> = node_port_addresses
             .iter()
@@ -161,8 +163,8 @@ impl Settings {
         });
     }
 
-    /// Sets the outcome for loopback in nftables mode: a network of `nodePortAddresses` that begins in loopback names loopback, a network
-    /// that only contains loopback does not (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// Sets the outcome for loopback in nftables mode. A network of `nodePortAddresses` that begins in loopback names
+    /// loopback; a larger network that contains loopback does not (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
@@ -172,11 +174,11 @@ impl Settings {
         }
     }
 
-    /// Sets the addresses that Cilium serves: addresses of `nodeport-addresses` that belong to its devices. Without this list, Cilium
-    /// serves one address of each device and family, and of `lo`.
+    /// Sets the addresses that Cilium serves: the addresses of its devices that `nodeport-addresses` lists. Without
+    /// this list, Cilium serves one address of each device and family, and of `lo`.
     ///
-    /// With `otherwise`, doubtful addresses are served too: addresses of possible devices, link-local addresses, and all addresses among
-    /// which Cilium chooses.
+    /// If `otherwise` is true, addresses that Cilium may or may not serve are included. These are addresses of possible
+    /// devices, link-local addresses, and all addresses among which Cilium chooses.
     pub(super) fn serve_devices(
         &mut self,
         (listed, config): (&[String], &CiliumConfig),
@@ -187,8 +189,9 @@ impl Settings {
         let all = &interfaces.addresses;
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
-        // The address of a device and family: the Node's address, or the only address. If the Node's address is public and another is
-        // private, Cilium 1.18.0 takes the Node's, and 1.19.7 and 1.20.2 the private one (cilium pkg/datapath/tables/node_address.go).
+        // Cilium serves the Node's address of a device and family, or the only address. If the Node's address is public
+        // and the device has a private address, versions differ. Cilium 1.18.0 takes the Node's address; Cilium 1.19.7
+        // and 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();
@@ -215,7 +218,8 @@ impl Settings {
             [] => by_itself.map(|address| IpNet::from(address.ip)).collect(),
             listed => listed.iter().filter_map(|cidr| cidr.parse().ok()).collect(),
         };
-        // Unlike with kube-proxy, a list without addresses of a family serves none of this family.
+        // If the list has no address of a family, Cilium serves no address of this family. kube-proxy would serve every
+        // address.
         self.networks = Family::BOTH.map(|family| {
             Some(networks.iter().copied().filter(|network| Family::of(network.addr()) == family).collect())
         });
@@ -226,7 +230,7 @@ impl Settings {
         ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }
 
-    /// Sets `localhostNodePorts`: a list of addresses that lacks 127.0.0.1 turns it off.
+    /// Sets `localhostNodePorts`. If a list of addresses lacks 127.0.0.1, kube-proxy turns the setting off.
     pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut networks = self.networks.iter().flatten().flatten().peekable();
@@ -240,12 +244,12 @@ impl Settings {
         networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&ip)))
     }
 
-    /// Whether every address of the family is served because `nodePortAddresses` names none of it.
+    /// Whether every address of the family is served because `nodePortAddresses` has no network of the family.
     pub(super) fn lists_every(&self, family: Family) -> bool {
         self.networks[family.index()].is_none()
     }
 
-    /// Whether this node's pods are distinguished from outsiders.
+    /// Whether kube-proxy can distinguish this node's pods from clients outside.
     pub(super) fn detects_pods(&self, family: Family) -> bool {
         self.local_detector[family.index()]
     }

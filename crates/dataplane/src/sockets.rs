@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use super::proxy_sockets::group;
 use portreeve_facts::{Protocol, Socket, State};
 
-/// Sockets of one owner that share address, port and device are SO_REUSEPORT workers of one server: one of them, and their number. A socket
-/// of another owner is a separate server.
+/// One socket for each server, with the number of its sockets. Sockets with the same owner, address, port and device
+/// are SO_REUSEPORT workers of one server. A socket of another owner is a separate server.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {

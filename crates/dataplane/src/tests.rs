@@ -10,10 +10,10 @@ use portreeve_facts::{
     healthy::{PRIMARY, SECOND, ip, seen},
 };
 
-/// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`, and the answers with usable,
-/// without, and with only remote endpoints. Each text has the answerers on the primary, the second and both loopback
-/// addresses. L is the listener, P a pod, R refused, T timed out. An address other than loopback has two letters: of
-/// remote clients and of the node.
+/// The rows of the behaviour matrix: mode, `nodePortAddresses`, `localhostNodePorts`, and three texts: for a Service
+/// with usable endpoints, without endpoints, and with only remote endpoints. Each text has the outcome on four
+/// addresses: the primary address, the second address, and loopback of IPv4 and IPv6. L is the listener, P a pod, R
+/// refused, T timed out. An address other than loopback has two letters, for remote clients and for the node.
 const MATRIX: &[(Mode, &[&str], bool, [&str; 3])] = &[
     (Mode::Iptables, &[], true, ["PP PP P L", "RR RR R R", "TP TP P T"]),
     (Mode::Iptables, &[], false, ["PP PP L L", "RR RR R R", "TP TP T T"]),
@@ -135,7 +135,7 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
     );
 }
 
-/// Settings that differ from the values of unneeded settings in only one setting.
+/// Settings that differ from `NOT_NEEDED` in one setting only.
 fn changed(setting: Setting) -> Settings {
     let mut settings = Settings::NOT_NEEDED;
     match setting {
@@ -175,7 +175,7 @@ fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
 fn a_data_plane_answers_by_the_settings_that_it_names_and_by_no_others() {
     for plane in DATA_PLANES {
         for setting in Setting::ALL {
-            // localhostNodePorts and the version matter only on loopback, which these settings leave on.
+            // localhostNodePorts and the version matter only on loopback, which is not turned off here.
             let differs = answers(plane, &changed(setting)) != answers(plane, &Settings::NOT_NEEDED);
             assert_eq!(differs, plane.settings.contains(&setting), "{} and {setting:?}", plane.mode);
         }

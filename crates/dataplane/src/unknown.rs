@@ -1,21 +1,22 @@
 //! The data plane is not known: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict is certain only if it is the same in every mode of kube-proxy, and in each data plane with a link on the node: Cilium, or an
-//! unmeasured data plane.
+//! Then a verdict is certain only if it is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane has
+//! a link on the node, the verdict must be equal there too.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 
-/// The possible data planes if it is unknown.
+/// The modes of kube-proxy that are possible if the mode is unknown.
 static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE];
 
-/// The possible data planes of a node with these links; `named` is the only possible mode of kube-proxy.
+/// The possible data planes of a node with these links. `named` is the only possible mode of kube-proxy, if a source
+/// names one.
 pub(super) fn possible(
     snapshot: &Snapshot,
     interfaces: &Interfaces,
     named: Option<Mode>,
 ) -> impl Iterator<Item = &'static DataPlane> {
-    // If a kube-proxy answers and the mode is still unknown, Cilium runs beside it.
+    // If a kube-proxy answers and the mode is still unknown, Cilium runs beside kube-proxy.
     let answers = named.is_some() && snapshot.kernel.proxy.mode.gap().is_none();
     let cilium = answers || cilium::may_be(snapshot, interfaces);
     let unmeasured = !answers && interfaces.unmeasured().is_some();
@@ -23,7 +24,7 @@ pub(super) fn possible(
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }
 
-/// The unread input for verdicts on which assumptions differ: an unmeasured data plane.
+/// The unread input that decides if assumptions differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
     let detail = format!(

@@ -1,6 +1,7 @@
-//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. According to their source code, all of them serve the
-//! Node's own address if a Service has an endpoint for this node. They differ for other addresses and for missing endpoints. This
-//! assumption has only the common part; the assumptions about kube-proxy's modes have the other cases.
+//! An unmeasured data plane: kube-router, OVN-Kubernetes, Antrea, Calico's eBPF. According to their source code, all of
+//! them serve the Node's own address if a Service has an endpoint for this node. They differ on other addresses, and if
+//! endpoints are missing. This assumption has only the common behaviour; the assumptions about kube-proxy's modes cover
+//! the rest.
 
 use super::{
     backing::Backing,
@@ -12,7 +13,7 @@ use super::{
 use portreeve_facts::{Family, Mode, Protocol, ProxyConfig, Vantage};
 
 pub(super) static PLANE: DataPlane = DataPlane {
-    // This mode has no word: a user cannot configure it.
+    // A placeholder. An unmeasured data plane has no mode, because a user cannot configure it.
     mode: Mode::Iptables,
     settings: &[Setting::NodePortAddresses],
     unread: || vec![ProxyConfig::default()],

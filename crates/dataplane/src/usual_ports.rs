@@ -1,15 +1,15 @@
-//! Ports that programs of a node usually have: the only table, with roles for the different questions.
+//! The only table of ports that programs of a node usually have. Roles select the ports for each purpose.
 
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
-/// A port and its usual user.
+/// A port, and the program that usually has this port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsualPort {
     /// The port.
     pub number: u16,
     /// The protocol.
     pub protocol: Protocol,
-    /// The user of the port, according to its documents.
+    /// The port's usual user, according to the documentation of this program.
     pub of: &'static str,
     roles: &'static [Role],
 }
@@ -19,18 +19,19 @@ pub struct UsualPort {
 pub enum Role {
     /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
-    /// A manifest that wants the port gets a note with its usual user.
+    /// If a manifest wants the port, Portreeve notes the port's usual user.
     Noted,
-    /// Clients reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a node on this port: such a server is
-    /// moved last.
+    /// Clients use this port to reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a
+    /// node. Advice moves such a server last.
     Reached,
     /// Without this port, the node is unreachable.
     Vital,
-    /// Only MicroK8s uses the port: on other nodes it is free.
+    /// Only MicroK8s uses the port. On other nodes the port is free.
     MicroK8s,
     /// Users reach ingress controllers on this port.
     Ingress,
-    /// Programs of a node connect to servers on this port, so the socket with such a connection opened it.
+    /// Programs of a node connect to servers on this port. So if a connection has this remote port, this node opened
+    /// the connection.
     Server,
 }
 
@@ -48,7 +49,7 @@ const VITAL: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached, Role::Vital];
 const REACHED: &[Role] = &[Role::Daemon, Role::Noted, Role::Reached];
 const NOTED: &[Role] = &[Role::Daemon, Role::Noted];
 const DAEMON: &[Role] = &[Role::Daemon];
-/// Only manifests are compared with this port: listeners on it are judged like any other listeners.
+/// Only manifests are compared with this port. Listeners on the port are judged like any other listeners.
 const NOTED_ONLY: &[Role] = &[Role::Noted];
 const MICROK8S: &[Role] = &[Role::MicroK8s];
 

@@ -1,4 +1,4 @@
-//! The vantage points of an address: those that can reach it, and those to which a listener answers there.
+//! The vantage points from which an address can be reached, and to which a listener answers on this address.
 
 use std::net::IpAddr;
 
@@ -21,11 +21,11 @@ pub fn is_everywhere(socket: &Socket) -> bool {
     socket.local.is_unspecified() && socket.device == 0
 }
 
-/// The vantage points to which a listener answers on an address, without the proxy. Empty if the socket does not listen on the
-/// address.
+/// The vantage points to which a listener answers on an address, if no proxy interferes. Empty if the socket does not
+/// listen on the address.
 ///
-/// A socket that is bound to a device receives packets that arrive on the device. The socket also receives the node's own
-/// connections to the device's addresses (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
+/// A socket that is bound to a device receives packets that arrive on this device. The socket also receives the node's
+/// own connections to the device's addresses (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
 pub fn answering_vantage_points(socket: &Socket, address: IpAddr, interfaces: &Interfaces) -> &'static [Vantage] {
     let listens = socket.local.is_unspecified() || socket.local == address;
     if !listens || socket.serves(Family::of(address)) != Some(true) {

@@ -1,10 +1,10 @@
-//! The field of an object that claims a port or an address, by the object's content, not by the place in a file.
+//! A field that claims a port or an address. The object's content identifies the field, not the place in a file.
 
 use std::net::IpAddr;
 
 use super::{Claim, Claimed, Manifest, Protocol, Service, ServicePort, Workload};
 
-/// A field of an object that claims something.
+/// A field of an object that claims a port or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimOf {
     /// `kind`.
@@ -20,14 +20,14 @@ pub struct ClaimOf {
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the port with this name, `port` and protocol. The number may occur twice, and the object may occur again with
-    /// another number.
+    /// This `nodePort` of the port with this name, `port` and protocol. The number alone does not identify the field.
+    /// An object may have the number twice, and the input may have the object again with another number.
     NodePort(Option<u16>, String, u16, Protocol),
     /// This `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),
     /// This address of `externalIPs`.
     ExternalIp(IpAddr),
-    /// This port of a node that pods want.
+    /// This port of a node. Pods of the object want it.
     PodPort(u16, Protocol),
 }
 
@@ -60,7 +60,7 @@ impl ClaimOf {
         Self { kind: "Service", namespace: service.namespace.clone(), name: service.name.clone(), field }
     }
 
-    /// A field of a manifest that claims something.
+    /// The field of a claim in a manifest.
     pub fn written(manifest: &Manifest, claim: &Claim) -> Self {
         let field = match claim.what {
             Claimed::NodePort(number, protocol) => {
@@ -71,7 +71,7 @@ impl ClaimOf {
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
             Claimed::HostPort(number, protocol, _)
             | Claimed::HostNetworkPort(number, protocol)
-            // Only refused fields have this kind, and they claim no port.
+            // Only refused fields have this kind. They claim no port.
             | Claimed::ServicePort(number, protocol) => ClaimField::PodPort(number, protocol),
         };
         let Manifest { kind, namespace, name, .. } = manifest;

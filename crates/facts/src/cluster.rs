@@ -1,4 +1,4 @@
-//! Kubernetes objects, reduced to the fields that rules use.
+//! Kubernetes objects, with the fields that rules use.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -11,40 +11,42 @@ use super::{
     Workload,
 };
 
-/// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
+/// The Service of the API server, `namespace/name`. It has no NodePort. A rule needs its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// All facts of the cluster, from files or from an API server.
 ///
-/// Watches and all snapshots share the objects.
+/// All snapshots and watches share the objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether the user configured a source of the cluster. A failure is then an error, not a missing cluster.
+    /// Whether the user configured a source of the cluster. If so, a failure is an error, and does not mean that there
+    /// is no cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. Unread if the input has none: endpoints are then unknown, not zero.
+    /// EndpointSlices. Unread if the input has none: then endpoints are unknown, which is not *no endpoint*.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
-    /// The names of the Services whose EndpointSlices were read, in any namespace; `None` if all were read.
+    /// The names of the Services whose EndpointSlices were read, in any namespace. `None` if all EndpointSlices were
+    /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node. From files: Pods with this node's name in `nodeName`, or all Pods if the name is not known.
+    /// Pods of this node. From files: Pods whose `nodeName` is this node's name. If this name is not known, all Pods.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
-    /// Workloads in files that want ports of a node and whose pods do not exist yet.
+    /// Workloads in files that want ports of a node. Their pods do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
     pub nodes: Reading<Vec<Arc<Node>>>,
     /// The NodePort range of the API server.
     pub node_port_range: Reading<NodePortRange>,
-    /// The range of cluster IPs, if the user gives one: `lint --service-cidr`.
+    /// The range of cluster IPs, if the user gives it with `lint --service-cidr`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub service_cidrs: Vec<IpNet>,
     /// The NodePort range in the settings of other components.
@@ -55,22 +57,22 @@ pub struct ClusterFacts {
     /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
-    /// Items that could not be used, each with its name; all other items were used.
+    /// Objects that could not be used, each with its name. All other objects were used.
     pub rejected: Vec<Gap>,
-    /// Services that were read in part, by namespace and name. The missing parts may exist in the cluster.
+    /// Services of which only a part was read, by namespace and name. The missing part may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread_services: Vec<(String, String)>,
 }
 
 impl ClusterFacts {
-    /// Whether Services of the cluster are missing: each cluster has [`API_SERVER`].
+    /// Whether Services of the cluster are missing. Each cluster has the Service [`API_SERVER`].
     pub fn lacks_services(&self) -> bool {
         let is_whole = |all: &Vec<Arc<Service>>| all.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
         self.services.known(Unread::Reported("whoever asks")).is_some_and(|all| !is_whole(all))
     }
 
-    /// Whether the Services of a file are perhaps not all of the cluster's, in words. `kubectl get services` writes a list of one
-    /// namespace and of all namespaces in the same form.
+    /// The reason, in words, why a file may lack Services of the cluster. `kubectl get services` writes the Services of
+    /// one namespace and of all namespaces in the same form.
     pub fn services_in_doubt(&self) -> Option<String> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let first = services.first()?;
@@ -88,8 +90,8 @@ impl ClusterFacts {
         }
     }
 
-    /// Sorts each kind of object by name. An API server lists objects by name, and a file in any order. The report must not
-    /// depend on the order.
+    /// Sorts each kind of object by name. An API server lists objects by name, but a file has any order, and the report
+    /// must not depend on the order.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         if let Reading::Seen(services) = &mut self.services {
@@ -108,7 +110,7 @@ impl ClusterFacts {
         self
     }
 
-    /// The names of the Services that can be reached at an address of a node on this port.
+    /// The names of the Services that have this port on an address of a node.
     pub fn reached_on(&self, number: u16) -> BTreeSet<String> {
         let has = |service: &Service| service.ports.iter().any(|it| it.node_port == Some(number) || it.port == number);
         let services = self.services.known_part(Unread::Chooses).iter();
@@ -116,17 +118,18 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// An unusable object that is or may be a Service, with unknown ports.
+    /// An object that could not be used, and that is a Service or may be one. Its ports are unknown.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// An unusable object that is or may be a Pod, with unknown hostPorts.
+    /// An object that could not be used, and that is a Pod or may be one. Its hostPorts are unknown.
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods)
     }
 
-    /// The unread sources, except EndpointSlices: rules decide from the other sources which EndpointSlices they need.
+    /// The sources that were not read. EndpointSlices are left out, because rules use the other sources to choose
+    /// EndpointSlices.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
         let gaps = [
@@ -140,11 +143,11 @@ impl ClusterFacts {
         gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
     }
 
-    /// The EndpointSlices, if they include the slices of Services with this name.
+    /// The EndpointSlices, if they include the EndpointSlices of Services with this name.
     ///
     /// # Errors
     ///
-    /// When no EndpointSlices were read, or not the slices of these Services.
+    /// When no EndpointSlices were read, or when the EndpointSlices of these Services were not read.
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {
@@ -154,7 +157,8 @@ impl ClusterFacts {
         Ok(slices)
     }
 
-    /// Whether the endpoints of all Services of these names are known, or why they cannot be.
+    /// Whether nothing is left to read about the endpoints of Services with these names: they are known, or cannot be
+    /// read.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         match &self.endpoint_slices {
             Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
@@ -170,18 +174,18 @@ pub struct Service {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`; files written by hand have none.
+    /// `metadata.uid`. A file that a person wrote has none.
     pub uid: Option<Uid>,
     /// `spec.type`.
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`, each once. If absent: the families of the cluster IPs, else IPv4.
+    /// `spec.ipFamilies`, each once. If the field is absent: the families of the cluster IPs, else IPv4.
     #[serde(deserialize_with = "families")]
     pub families: &'static [Family],
     /// `spec.externalIPs`.
     pub external_ips: Vec<IpAddr>,
-    /// `status.loadBalancer.ingress[].ip` whose `ipMode` is not `Proxy`.
+    /// The `status.loadBalancer.ingress[].ip` entries whose `ipMode` is not `Proxy`.
     pub load_balancer_ips: Vec<IpAddr>,
     /// `spec.externalTrafficPolicy` is `Local`.
     pub external_local: bool,
@@ -190,13 +194,14 @@ pub struct Service {
     pub internal_local: bool,
     /// `spec.healthCheckNodePort`.
     pub health_check_node_port: Option<u16>,
-    /// The label `service.kubernetes.io/service-proxy-name`: kube-proxy does not serve the Service. Cilium serves it if
-    /// Cilium is configured with this name. With the label of headless Services the name is [`Self::OF_NO_PROXY`].
+    /// The label `service.kubernetes.io/service-proxy-name`. kube-proxy does not serve a Service with this label.
+    /// Cilium serves the Service if Cilium is configured with this name. If the Service has the label of headless
+    /// Services, the name is [`Self::OF_NO_PROXY`].
     pub proxy_name: Option<String>,
-    /// The settings for Cilium in its annotations.
+    /// The settings for Cilium in the Service's annotations and labels.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
-    /// The program that announces the load balancer's addresses, if annotations name one. Few Services have such
+    /// The program that announces the load balancer's addresses, if annotations name it. Few Services have such
     /// annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Box<Announced>>,
@@ -204,18 +209,19 @@ pub struct Service {
     pub ports: Vec<ServicePort>,
 }
 
-/// The settings for Cilium in annotations and labels of a Service. kube-proxy reads none of them.
+/// The settings for Cilium in annotations and labels of a Service. kube-proxy reads none of these settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ForCilium {
-    /// `service.cilium.io/global`: endpoints of other clusters serve the Service too, and perhaps no EndpointSlice of this cluster names
-    /// them.
+    /// `service.cilium.io/global`: endpoints of other clusters also serve the Service. EndpointSlices of this cluster
+    /// may lack these endpoints.
     pub global: bool,
-    /// `service.cilium.io/type`: the part that Cilium serves, instead of all parts of the Service's type.
+    /// `service.cilium.io/type`: Cilium serves only this part, and not all parts of the Service's type.
     pub only: Option<ServiceKind>,
-    /// `service.cilium.io/node` or `/node-selector`: only some nodes serve the Service.
+    /// `service.cilium.io/node` or `service.cilium.io/node-selector`: only some nodes serve the Service.
     pub on_some_nodes: bool,
-    /// Cilium's Envoy answers for the Service: it belongs to an Ingress or a Gateway of Cilium, or has `service.cilium.io/lb-l7`.
+    /// Cilium's Envoy answers for the Service, because it belongs to an Ingress or a Gateway of Cilium, or has
+    /// `service.cilium.io/lb-l7`.
     pub by_envoy: bool,
 }
 
@@ -225,33 +231,36 @@ impl ForCilium {
     }
 }
 
-/// The program that announces a Service's load balancer addresses to the network, from annotations of the Service. A controller writes the
-/// annotations; a user who may write the Service may change them. MetalLB names the node only in Events and in ServiceL2Status objects.
+/// The program that announces a Service's load balancer addresses to the network, according to annotations of the
+/// Service. A controller writes the annotations, and a user with the right to change the Service may change them.
+/// MetalLB names the node only in Events and in ServiceL2Status objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Announced {
-    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when it last became their leader. kube-vip
-    /// 0.5.0 to 1.0.3 writes the annotation in ARP mode. 1.0.4 to 1.2.3 also write it in BGP mode, in which each node
-    /// may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0 `pkg/services/services.go`).
-    /// Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is `vip_nodename`, or else the name of the
-    /// host (`pkg/manager/manager.go`). Either may differ from the Node's name.
+    /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader. In
+    /// ARP mode, kube-vip 0.5.0 to 1.0.3 writes the annotation. In BGP mode, kube-vip 1.0.4 to 1.2.3 writes it too, and
+    /// each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// `pkg/services/services.go`). Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is
+    /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`). Both values may differ from the Node's
+    /// name.
     pub host: Option<String>,
-    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB gave the addresses; until 0.13.12
-    /// `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes it with the address and removes it with
-    /// the address (`controller/service.go`). It never puts an address on a link.
+    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. Until 0.13.12 the name is
+    /// `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes and removes the annotation
+    /// together with the address (`controller/service.go`). MetalLB never puts an address on a link.
     pub pool: Option<String>,
 }
 
-/// A file may repeat a family a hundred times, and rules try each combination.
+/// Reads families, each once. A file may repeat a family a hundred times, and rules try each combination.
 fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Family], D::Error> {
     Vec::<Family>::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {
-    /// The proxy name of a Service that no proxy serves: no label can have this value.
+    /// The proxy name of a Service that no proxy serves. No label can have this value.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
-    /// Whether an address of a node leads to the Service: by a NodePort, a health check, or an external address.
+    /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, or an external
+    /// address.
     pub fn is_reached_at_a_node(&self) -> bool {
         self.ports.iter().any(|port| port.node_port.is_some())
             || self.health_check_node_port.is_some()
@@ -284,19 +293,19 @@ impl ServiceKind {
 /// One entry of `spec.ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServicePort {
-    /// `name`, empty if the Service has one port only.
+    /// `name`; empty if the Service has only one port.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
     /// `port`.
     pub port: u16,
-    /// `targetPort`, or else `port`. None for a named port, or if the Service has no selector.
+    /// `targetPort`, or else `port`. `None` for a named port, or if the Service has no selector.
     #[serde(default)]
     pub target: Option<u16>,
     /// `nodePort`.
     pub node_port: Option<u16>,
-    /// Whether a client chose `nodePort`: `f:nodePort` in the managedFields of a Create or an Apply. Not read if the object
-    /// has no managedFields. A hint: a create from a backup owns the field too.
+    /// Whether a client chose `nodePort`: `f:nodePort` is in the managedFields of a Create or an Apply. `None` if the
+    /// object has no managedFields. This is a hint, because a Create from a backup has the field too.
     pub fixed: Option<bool>,
 }
 
@@ -318,11 +327,11 @@ pub struct EndpointSlice {
 /// One entry of an EndpointSlice's `ports`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndpointPort {
-    /// `name`: equal to the Service port's.
+    /// `name`, the same name as in the Service's port.
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
-    /// `port`; absent means all ports, which a proxy ignores.
+    /// `port`. If absent, it means all ports; proxies ignore such an entry.
     pub port: Option<u16>,
 }
 
@@ -331,13 +340,13 @@ pub struct EndpointPort {
 pub struct Endpoint {
     /// `addresses`; kube-proxy uses the first.
     pub addresses: Vec<IpAddr>,
-    /// `conditions.ready`, absent means true.
+    /// `conditions.ready`. If absent, true.
     pub ready: bool,
-    /// `conditions.serving`, absent means as `ready`.
+    /// `conditions.serving`. If absent, the same as `ready`.
     pub serving: bool,
-    /// `conditions.terminating`, absent means false.
+    /// `conditions.terminating`. If absent, false.
     pub terminating: bool,
-    /// `nodeName`; an endpoint without one is local to no node for kube-proxy, and to each for Cilium.
+    /// `nodeName`. For kube-proxy, an endpoint without `nodeName` is on no node; for Cilium, it is on each node.
     pub node: Option<String>,
 }
 
@@ -348,16 +357,17 @@ pub struct Node {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `status.addresses`, those that are IP addresses.
+    /// The entries of `status.addresses` that are IP addresses.
     pub addresses: Vec<NodeAddress>,
     /// The label `node.kubernetes.io/exclude-from-external-load-balancers` is present.
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`; read only for Nodes that are read completely, such as the node's own Node.
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. Read only for Nodes that are read in full,
+    /// such as this node's own Node.
     #[serde(default)]
     pub container_runtime: Option<String>,
-    /// The families of `spec.podCIDRs`; snapshots older than it have none.
+    /// The families of `spec.podCIDRs`. Empty in snapshots that are older than this field.
     #[serde(default)]
     pub pod_families: Vec<Family>,
 }
@@ -387,9 +397,9 @@ pub enum NodeAddressKind {
 pub struct NodePortRange {
     /// The range.
     pub range: PortRange,
-    /// The kind of its source.
+    /// The kind of the range's source.
     pub source: RangeSource,
-    /// The place, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
+    /// The source, for people: `pod kube-system/kube-apiserver-cp1`, `--node-port-range`.
     pub place: String,
 }
 
@@ -399,7 +409,7 @@ impl NodePortRange {
         Self { range, source: RangeSource::Flag, place: place.to_owned() }
     }
 
-    /// The default, marked as assumed.
+    /// The default range, marked as assumed.
     pub fn assumed() -> Self {
         Self {
             range: PortRange::DEFAULT_NODE_PORTS,
@@ -436,7 +446,7 @@ pub struct RangeClaim {
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
-    /// The source, read or not.
+    /// The source of the setting, whether it could be read or not.
     pub place: String,
 }
 
@@ -444,9 +454,9 @@ pub struct RangeClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claimant {
-    /// `cilium-config` `node-port-range`; matters with its kube-proxy replacement.
+    /// `node-port-range` in `cilium-config`. Cilium uses it if it replaces kube-proxy.
     Cilium,
-    /// FelixConfiguration `kubeNodePortRanges`; matters in ipvs mode.
+    /// `kubeNodePortRanges` of a FelixConfiguration. Calico uses it if kube-proxy is in ipvs mode.
     Calico,
 }
 
@@ -457,7 +467,7 @@ pub struct Overrides {
     pub proxy_mode: Option<Learned<super::Mode>>,
 }
 
-/// Major, minor and patch of `v1.36.3+k3s1`. `None` if the text is not a version.
+/// Major, minor and patch of a version such as `v1.36.3+k3s1`. `None` if the text is not a version.
 pub fn kubernetes_version(text: &str) -> Option<(u32, u32, u32)> {
     let mut parts = text.trim_start_matches('v').split(['.', '-', '+']).map(|part| part.parse::<u32>().ok());
     Some((parts.next()??, parts.next()??, parts.next()??))

@@ -1,7 +1,7 @@
-//! A healthy example node for tests, and the ways in which it can break, as sentences.
+//! A healthy example node for tests, and functions that change the example node.
 //!
-//! A dual-stack node `n1` with a primary and a second address of each family, kube-proxy in iptables mode with its defaults
-//! and a local detector, a peer node `n2`, a kubelet, no Services.
+//! The node `n1` has IPv4 and IPv6, with a primary and a second address of each family. It has a kubelet, kube-proxy in
+//! iptables mode with its defaults, and a local detector. There is another node `n2`, and there are no Services.
 
 mod service;
 
@@ -23,11 +23,11 @@ use super::{
 
 /// The node's primary addresses.
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
-/// Its second addresses.
+/// The node's second addresses.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// The address of the agent.
 pub const OWN_PORT: &str = "192.0.2.1:29517";
-/// The peer node's InternalIP.
+/// The InternalIP of the other node.
 pub const PEER: &str = "192.0.2.9";
 
 /// An address, in tests.
@@ -83,7 +83,7 @@ impl Snapshot {
         .listens_as("[::]:10250", daemon("kubelet", 700))
     }
 
-    /// The node with the proxy in another mode, with the defaults of the mode.
+    /// The node, with the proxy in another mode and the defaults of this mode.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let mut world = self.clone();
         world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
@@ -96,7 +96,7 @@ impl Snapshot {
         world
     }
 
-    /// The proxy is unknown: no mode, no settings.
+    /// The node, with an unknown proxy: no mode, no settings.
     pub fn without_proxy(mut self) -> Self {
         let proxy = &mut self.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
@@ -108,7 +108,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds an object that could not be used.
+    /// Adds an object of this source that could not be used.
     pub fn rejects(mut self, source: Source) -> Self {
         self.cluster.rejected.push(Gap::new(source, Why::Malformed, "test"));
         self
@@ -124,7 +124,8 @@ impl Snapshot {
         self
     }
 
-    /// Adds Service `default/<name>` of type NodePort with one TCP port and one ready endpoint of each family here.
+    /// Adds the Service `default/<name>` of type NodePort, with one TCP port, and with one ready endpoint of each
+    /// family on this node.
     pub fn service(mut self, name: &str, change: impl FnOnce(World) -> World) -> Self {
         let world = change(World::new(name));
         seen(&mut self.cluster.services).push(world.service.into());
@@ -132,27 +133,27 @@ impl Snapshot {
         self
     }
 
-    /// Adds a TCP listener of a pod `uid-squatter` with the process `nginx`.
+    /// Adds a TCP listener of process `nginx` in pod `uid-squatter`.
     pub fn listens(self, local: &str) -> Self {
         self.listens_as(local, squatter())
     }
 
-    /// Adds a TCP listener of an owner.
+    /// Adds a TCP listener of this owner.
     pub fn listens_as(self, local: &str, owner: Owner) -> Self {
         self.socket(Protocol::Tcp, State::Listen, local, "0.0.0.0:0", |socket| socket.owner = owner)
     }
 
-    /// Adds an unconnected UDP socket of `uid-squatter`.
+    /// Adds an unconnected UDP socket of pod `uid-squatter`.
     pub fn listens_udp(self, local: &str) -> Self {
         self.socket(Protocol::Udp, State::Close, local, "0.0.0.0:0", |_| ())
     }
 
-    /// Adds a client socket of `uid-squatter`.
+    /// Adds a client socket of pod `uid-squatter`.
     pub fn connects(self, state: State, local: &str, remote: &str) -> Self {
         self.socket(Protocol::Tcp, state, local, remote, |_| ())
     }
 
-    /// Adds any socket; it is a listener when its state says so.
+    /// Adds a socket. It is a listener if its state is a listener's state.
     #[track_caller]
     pub fn socket(
         mut self,
@@ -191,7 +192,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds an address to a link. A missing link is added.
+    /// Adds an address to a link. If the link is missing, it is added.
     pub fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -211,7 +212,7 @@ impl Snapshot {
         self
     }
 
-    /// Adds a tunnel that is up, and has its port for IPv4.
+    /// Adds a tunnel that is up, and whose port is open for IPv4.
     pub fn tunnel(mut self, name: &str, kind: &str, port: u16, change: impl FnOnce(&mut Link)) -> Self {
         let links = &mut interfaces_of(&mut self).links;
         let mut link = Link {
@@ -236,7 +237,7 @@ impl Snapshot {
         self
     }
 
-    /// The proxy's mode and settings are not read, and the user gives the mode.
+    /// The node, with a proxy whose mode and settings were not read, and with a mode from the user.
     pub fn with_user_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
@@ -250,13 +251,13 @@ impl Snapshot {
         self
     }
 
-    /// No source names the NodePort range.
+    /// The node, with a NodePort range that no source names.
     pub fn assumed_range(mut self) -> Self {
         self.cluster.node_port_range = Reading::Seen(NodePortRange::assumed());
         self
     }
 
-    /// Adds pod `default/<name>` of uid `uid-<name>` on this node, ready.
+    /// Adds the ready pod `default/<name>` with uid `uid-<name>` on this node.
     pub fn pod(mut self, name: &str, change: impl FnOnce(&mut Pod)) -> Self {
         let mut pod = Pod {
             namespace: "default".to_owned(),
@@ -291,18 +292,18 @@ impl Snapshot {
 }
 
 impl Pod {
-    /// Adds a TCP container port with a hostPort.
+    /// Adds a TCP container port that has a hostPort.
     pub fn host_port(&mut self, port: u16, host_port: u16) {
         self.ports.push(ContainerPort { port, host_port: Some(host_port), host_ip: None, protocol: Protocol::Tcp });
     }
 }
 
-/// A squatting pod's process.
+/// The process of pod `uid-squatter`.
 pub fn squatter() -> Owner {
     held("/kubepods/besteffort/poduid-squatter/c1", Some("uid-squatter"), "nginx", 4242)
 }
 
-/// A daemon of the node outside every pod.
+/// A daemon of the node, outside every pod.
 pub fn daemon(command: &str, pid: u32) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, pid)
 }
@@ -312,7 +313,7 @@ pub fn proxy_holder() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }
 
-/// Any process, by its cgroup.
+/// A process, with its control group.
 pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
     let pod = pod_uid.map(|uid| PodContainer { pod_uid: uid.to_owned(), container: None });
     Owner::Held(Holder {
@@ -321,7 +322,7 @@ pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner
     })
 }
 
-/// The fact, to change it. Panics if the fact was not read.
+/// The value of a fact, to change it. Panics if the fact was not read.
 #[track_caller]
 pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -330,13 +331,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// Links and addresses, to change them. Panics if they were not read.
+/// The links and addresses, to change them. Panics if they were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// Objects of the cluster, to change them. Panics if they were not read.
+/// The objects of one kind, to change them. Panics if they were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

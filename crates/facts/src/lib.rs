@@ -1,6 +1,7 @@
-//! The facts that were read: plain, serializable data about one node and its cluster.
+//! The facts that were read: plain data about one node and its cluster, which can be serialized.
 //!
-//! Never: behaves. No I/O, no clock, no thresholds, no Kubernetes client types, and no dependency on the other crates of this tree.
+//! The crate has no behaviour: no I/O, no clock, no thresholds, no Kubernetes client types, and no dependency on other
+//! crates of this tree.
 
 mod claim_of;
 mod cluster;

@@ -1,20 +1,20 @@
-//! Objects of manifests, reduced to the fields that claim ports and addresses, with the places of the fields.
+//! Objects of manifests, with the fields that claim ports and addresses, and with the places of these fields.
 
 use std::{fmt, net::IpAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use super::Protocol;
 
-/// A file: the name that is safe to print, and the path by which other programs find it. Two files may have the same printed name.
+/// A file: a name that is safe to print, and the path for other programs. Two files may have the same printed name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Arc<(String, PathBuf)>);
 
 impl FileName {
-    /// A file of this name at this path.
+    /// A file with this name at this path.
     pub fn new(name: String, path: PathBuf) -> Self {
         Self(Arc::new((name, path)))
     }
 
-    /// The unchanged path.
+    /// The path, without changes.
     pub fn path(&self) -> &[u8] {
         self.0.1.as_os_str().as_encoded_bytes()
     }
@@ -37,21 +37,21 @@ impl fmt::Display for FileName {
 /// A place in a file, as editors and compilers name it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The file as the user named it; `standard input`.
+    /// The file as the user named it, or `standard input`.
     pub file: FileName,
     /// The line, from 1.
     pub line: u64,
     /// The column in characters, from 1.
     pub column: u64,
-    /// The number of characters of a value on one line; otherwise 1.
+    /// The number of characters of the value, if it is on one line; otherwise 1.
     pub width: u64,
-    /// The template that helm rendered this part of standard input from, as helm names it: `shop/templates/web.yaml`, which begins
-    /// with the name of the chart. The line is a line of the rendered text.
+    /// The template from which helm rendered this part of standard input, as helm names the template:
+    /// `shop/templates/web.yaml`. The name begins with the name of the chart. The line is a line of the rendered text.
     pub template: Option<FileName>,
 }
 
 impl Place {
-    /// The file that a user would change.
+    /// The file that a user would change: the template, otherwise the file.
     pub fn file(&self) -> &FileName {
         self.template.as_ref().unwrap_or(&self.file)
     }
@@ -68,15 +68,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// The annotation of an object that names rules of `lint` whose findings its owner accepts: `RULE,RULE`.
+/// The annotation of an object that names rules of `lint`, as `RULE,RULE`. The user accepts the findings of these rules
+/// about this object.
 pub const ACCEPT: &str = "portreeve/accept";
 
 /// The accepted rules of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepts {
-    /// Names of rules, as written.
+    /// The names of rules, as written in the annotation.
     pub rules: Vec<String>,
-    /// The place in the file.
+    /// The place of the annotation.
     pub place: Place,
 }
 
@@ -85,20 +86,20 @@ pub struct Accepts {
 pub struct Manifest {
     /// `kind`.
     pub kind: &'static str,
-    /// `metadata.namespace`, or the default namespace for an object without one.
+    /// `metadata.namespace`, or the default namespace if the object has none.
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
     /// The annotation [`ACCEPT`], if the object has it.
     pub accepts: Option<Accepts>,
-    /// The fields that claim a port or an address, in their order.
+    /// The fields that claim a port or an address, in the order of the file.
     pub claims: Vec<Claim>,
     /// The fields with ports that the API server refuses. They claim no port.
     pub refused: Vec<Refused>,
 }
 
 impl Manifest {
-    /// All these fields, accepted by the API server or not.
+    /// The fields that claim a port or an address, and the fields that the API server refuses.
     pub fn fields(&self) -> impl Iterator<Item = &Claim> {
         self.claims.iter().chain(self.refused.iter().map(|refused| &refused.claim))
     }
@@ -133,20 +134,20 @@ pub struct Refused {
     pub why: Refusal,
 }
 
-/// Why the API server refuses a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+/// The reason why the API server refuses a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `nodePort` in a Service of this type, which may have none.
+    /// A `nodePort` in a Service of this type. Such a Service may have no `nodePort`.
     NodePortOf(&'static str),
     /// A `healthCheckNodePort` in a Service that is no LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
-    /// A port of the node that a container of the same pod has already, for the same protocol and `hostIP`.
+    /// A port of the node that a container of the same pod already has, for the same protocol and `hostIP`.
     Twice,
-    /// A `port` of a Service that has the same number and protocol already (`ValidateService`).
+    /// A `port` of a Service, if another entry of the Service has the same number and protocol (`ValidateService`).
     PortTwice,
-    /// The name of a port of a Service that has a port of this name already (`validateServicePort`).
+    /// The name of a Service's port, if another port of the Service has this name (`validateServicePort`).
     NameTwice,
-    /// In the host's network, a `hostPort` that is not this `containerPort`.
+    /// A `hostPort` in the host's network that differs from this `containerPort`.
     NotThePort(u16),
 }
 
@@ -188,12 +189,12 @@ impl Claimed {
         }
     }
 
-    /// The address of the node on which pods want a port. None for all addresses.
+    /// The node's address on which pods want a port. `None` means all addresses.
     pub fn host_ip(self) -> Option<IpAddr> {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods want a port on loopback only. Then no socket on the node's other addresses conflicts.
+    /// Whether pods want a port on loopback only. Then sockets on other addresses of the node do not conflict.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }

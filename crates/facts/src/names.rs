@@ -17,8 +17,8 @@ pub fn is_subdomain(name: &str) -> bool {
     name.len() <= text::NAME && name.split('.').all(is_part)
 }
 
-/// Whether a text is a DNS label: the name of a namespace, and of a Service. (With `RelaxedServiceNameValidation`, the name of a Service
-/// may begin with a digit.)
+/// Whether a text is a DNS label: the name of a namespace or of a Service. With `RelaxedServiceNameValidation`, the
+/// name of a Service may begin with a digit.
 pub fn is_label(name: &str) -> bool {
     name.len() <= LABEL && is_part(name)
 }

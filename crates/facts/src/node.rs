@@ -1,4 +1,4 @@
-//! The facts from the node's kernel and its proxy.
+//! The facts about the node's kernel and its proxy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,23 +21,23 @@ pub struct KernelFacts {
     pub hostname: String,
     /// `/proc/sys/kernel/osrelease`.
     pub release: String,
-    /// The boot time of the node, by its current clock; absent in recorded files.
+    /// The time at which the node booted, by the node's present clock. Absent in recorded files.
     #[serde(default)]
     pub booted: Option<Timestamp>,
     /// The capabilities of this process that a reader would use, e.g. `CAP_NET_ADMIN`.
     pub capabilities: Vec<String>,
-    /// Listening sockets: TCP and SCTP in LISTEN, UDP unconnected with a local port. All ports.
+    /// Listening sockets on all ports: TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a local port.
     pub listeners: Reading<Vec<Socket>>,
-    /// Why UDP listeners are missing, if so. Too many UDP sockets must not hide TCP sockets.
+    /// The reason why UDP listeners are missing, if they are. Too many UDP sockets must not hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
     /// The source of sockets: sock_diag, or `/proc/net` with its limits.
     pub socket_source: String,
     /// Connected sockets whose local port is in [`NodeQuery::client_ports`].
     pub clients: Reading<Clients>,
-    /// Use of the host's ephemeral range by destination.
+    /// Use of the host's ephemeral port range, by destination.
     pub ephemeral: Reading<EphemeralUse>,
-    /// Pods' own network namespaces.
+    /// The network namespaces that belong to pods.
     pub pod_namespaces: Reading<Vec<PodNamespace>>,
     /// Settings of the network stack.
     pub sysctls: Sysctls,
@@ -47,27 +47,28 @@ pub struct KernelFacts {
     pub interfaces: Reading<Arc<Interfaces>>,
     /// Nameservers in the host's resolv.conf.
     pub nameservers: Reading<Vec<IpAddr>>,
-    /// The IPVS virtual servers; an empty list if the kernel has IPVS without virtual servers.
+    /// The IPVS virtual servers. Empty if the kernel has IPVS, and IPVS has no virtual server.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// IPVS connections to wanted ports, at most 4,096, and the connections that an answer to one of [`Masquerade::unanswered`] made.
+    /// At most 4,096 IPVS connections: connections to requested ports, and connections that an answer to a flow of
+    /// [`Masquerade::unanswered`] made.
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
-    /// Flows whose source was translated to an address of this node; needs CAP_NET_ADMIN.
+    /// Flows whose source address was translated to an address of this node. Reading them needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_requested")]
     pub masquerade: Reading<Masquerade>,
-    /// The pools of source ports with the most used ports, busiest first: at most 16, none with fewer than 64 flows. Not
-    /// read while no sign shows that ports may run out.
+    /// The pools of source ports with the most used ports, the busiest first. At most 16 pools, each with at least 64
+    /// flows. Read only if some sign shows that source ports may be nearly used up.
     #[serde(default = "Masquerade::pools_not_requested")]
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// nft tables and iptables chains.
     pub netfilter: Reading<Netfilter>,
-    /// kube-proxy as it answers on loopback.
+    /// The answers of kube-proxy on loopback.
     pub proxy: ProxyFacts,
-    /// The answers to a GET on each wanted healthCheckNodePort.
+    /// The answers to a GET on each requested healthCheckNodePort.
     pub health_checks: Reading<Vec<HealthCheckAnswer>>,
 }
 
 impl KernelFacts {
-    /// The facts to judge only objects: no node was scanned, and every fact is unread.
+    /// The facts for judging objects only: no node was scanned, and every fact is unread.
     pub fn not_requested() -> Self {
         Self {
             hostname: String::new(),
@@ -107,8 +108,8 @@ impl KernelFacts {
         }
     }
 
-    /// Gives the count of ephemeral ports the settings of this snapshot, if an earlier version recorded the count. Call
-    /// this function before a change of settings.
+    /// Adds this snapshot's settings to the count of ephemeral ports, if an earlier version of Portreeve recorded the
+    /// count without them. Call this function before you change settings.
     pub fn record_extent(&mut self) {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;
@@ -123,13 +124,13 @@ impl KernelFacts {
         };
     }
 
-    /// Why listeners may be missing.
+    /// The reason why listeners may be missing.
     pub fn unread_listeners(&self) -> Option<&Gap> {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
     /// Replaces the facts of one source with the facts of `other`. Only a source that [walks
-    /// connections](Source::walks_connections) can come from another snapshot.
+    /// connections](Source::walks_connections) may come from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -149,49 +150,51 @@ fn unread<T>(source: Source) -> Reading<T> {
     Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
 }
 
-/// The facts that a scan reads besides the constant facts.
+/// The facts that a scan reads, besides the facts that every scan reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
-    /// Ports whose listeners' owners are read: the NodePort range and every other port that a rule needs.
+    /// Ports of listeners whose owners are read: the NodePort range, and every other port that a rule needs.
     pub owner_ports: PortSet,
-    /// Local ports whose client sockets are listed, and unanswered masqueraded flows.
+    /// Local ports. Client sockets on these ports are listed, and masqueraded flows without an answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and may lack. If no process listens on such a port, the scan reads more of its
-    /// clients: whether their peers are servers, and which sockets are bound to the port without listening.
+    /// Local ports that a server needs and may be unable to get. If no process listens on a port of this set, the scan
+    /// reads more about the port. It reads which peers of its clients are servers, and which sockets are bound to the
+    /// port without listening.
     pub contested: PortSet,
-    /// Whether the scan also searches for clients on ports outside the ephemeral range, which a program must have bound
-    /// by number. On a host with many connections this costs more than all other facts.
+    /// Whether the scan also searches for clients on ports outside the ephemeral port range. A program must have bound
+    /// such a port by its number. On a host with many connections, this search costs more than all other facts.
     pub bound_on_purpose: bool,
-    /// Ports on which masqueraded flows are counted. Empty if no rule needs the count: counting takes about a microsecond
-    /// for each such flow of the node.
+    /// Ports on which masqueraded flows are counted. Empty if no rule needs the count, because counting takes about a
+    /// microsecond for each such flow of the node.
     pub masquerade_ports: PortSet,
-    /// Whether pools of masqueraded source ports are counted, if a sign shows that ports may run out.
+    /// Whether pools of masqueraded source ports are counted, if some sign shows that source ports may be nearly used
+    /// up.
     pub masquerade_pools: bool,
     /// healthCheckNodePorts to query; at most 64 are queried.
     pub health_check_ports: Vec<u16>,
-    /// Whether command lines may be kept; they can hold secrets.
+    /// Whether command lines may be kept. They can contain secrets.
     pub command_lines: bool,
-    /// The queries of single pods' own network namespaces, by the uid in the pod's control groups. A healthy node has none.
+    /// The queries of single pods' network namespaces, by the uid in the pod's control groups. Empty on a healthy node.
     pub pods: BTreeMap<String, PodQuery>,
-    /// Facts that no rule needs: they are not read.
+    /// Facts that no rule needs, so they are not read.
     pub skipped: BTreeSet<Source>,
 }
 
 /// The query of one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
-    /// The ports from which the kernel chooses in the pod, if the pod's specification sets them: their use is counted.
+    /// The ports from which the kernel chooses in the pod, if the pod's specification sets them. Their use is counted.
     pub ephemeral: Option<PortSet>,
-    /// The ports that its servers need: its sockets on these are listed.
+    /// The ports that the pod's servers need. The pod's sockets on these ports are listed.
     pub needed: PortSet,
 }
 
-/// Settings below `/proc/sys/net`, of the reader's own network namespace.
+/// Settings below `/proc/sys/net` in the reader's own network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sysctls {
-    /// `net.ipv4.ip_local_port_range`, both families.
+    /// `net.ipv4.ip_local_port_range`, for both families.
     pub ip_local_port_range: Reading<PortRange>,
-    /// `net.ipv4.ip_local_reserved_ports`, both families.
+    /// `net.ipv4.ip_local_reserved_ports`, for both families.
     pub ip_local_reserved_ports: Reading<PortSet>,
     /// `net.ipv4.ip_unprivileged_port_start`.
     pub ip_unprivileged_port_start: Reading<u16>,
@@ -204,11 +207,11 @@ pub struct Sysctls {
 /// Sums of `/proc/net/sockstat` and `sockstat6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SockStat {
-    /// TCP sockets in use, both families, without TIME_WAIT.
+    /// TCP sockets in use, of both families, without TIME_WAIT.
     pub tcp: u32,
     /// TCP sockets in TIME_WAIT.
     pub tcp_time_wait: u32,
-    /// UDP sockets in use, both families.
+    /// UDP sockets in use, of both families.
     pub udp: u32,
     /// TCP sockets of every network namespace of the host, without TIME_WAIT.
     #[serde(default)]
@@ -216,7 +219,8 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// The number of TCP sockets, in TIME_WAIT too, or of UDP sockets if these are more. One destination has no more.
+    /// The number of TCP sockets, including TIME_WAIT, or the number of UDP sockets if it is larger. No destination can
+    /// have more.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -229,22 +233,22 @@ pub struct Interfaces {
     pub links: Vec<Link>,
     /// Every address.
     pub addresses: Vec<Address>,
-    /// Gateways of the default routes. With [`Self::gateways_gap`], there may be more.
+    /// Gateways of the default routes. If [`Self::gateways_gap`] is set, there may be more gateways.
     pub gateways: Vec<IpAddr>,
-    /// Why the gateways were not read, if they were not.
+    /// The reason why the gateways were not read, if they were not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_gap: Option<Gap>,
-    /// The links of a default route of the main table, by index, without routes over several links. Absent if the gateways
-    /// are absent, and in older snapshots.
+    /// The links of the main table's default routes, by index. Routes over several links are left out. Absent if the
+    /// gateways are absent, and in older snapshots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_links: Option<Vec<u32>>,
 }
 
-/// Cilium's own link.
+/// The link that Cilium always makes.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of unmeasured data planes, and whether each proves that the data plane serves NodePorts. The other links also exist beside
-/// kube-proxy.
+/// Links of unmeasured data planes, each with the data plane, and with `true` if the link proves that the data plane
+/// serves NodePorts. The other links may also exist beside kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -254,12 +258,12 @@ const UNMEASURED: [(&str, &str, bool); 5] = [
 ];
 
 impl Interfaces {
-    /// An unmeasured data plane, and its link.
+    /// An unmeasured data plane that has a link on this node, and this link.
     pub fn unmeasured(&self) -> Option<(&'static str, &'static str)> {
         UNMEASURED.into_iter().find(|(link, ..)| self.has_link(link)).map(|(link, name, _)| (name, link))
     }
 
-    /// An unmeasured data plane that replaces kube-proxy, and its link.
+    /// An unmeasured data plane that replaces kube-proxy on this node, and its link.
     pub fn unmeasured_proxy(&self) -> Option<(&'static str, &'static str)> {
         self.unmeasured().filter(|(_, link)| UNMEASURED.iter().any(|(its, _, serves)| its == link && *serves))
     }
@@ -269,7 +273,8 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down although they have a UDP port, with the port. For WireGuard, it is the [default](Link::wireguard) port.
+    /// The tunnels that are down although they have a UDP port, each with its port. For WireGuard, the port is the
+    /// [default](Link::wireguard).
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
         self.links.iter().filter(|link| !link.up).filter_map(move |link| Some((port(link)?, link)))
@@ -290,18 +295,18 @@ pub struct Link {
     pub name: String,
     /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
     pub kind: Option<String>,
-    /// The UDP port that the kernel opens for the link while it is up: VXLAN, Geneve and bareudp. None if the kernel
-    /// opens the port in another network namespace, in which the link was made. The port of WireGuard is never read:
-    /// the kernel reports the port only with CAP_NET_ADMIN, and together with the private key
+    /// The UDP port that the kernel opens for the link while the link is up: VXLAN, Geneve and bareudp. `None` if the
+    /// kernel opens the port in another network namespace, in which the link was made. The port of WireGuard is never
+    /// read, because the kernel reports it only with CAP_NET_ADMIN, and together with the private key
     /// (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
-    /// How the kernel opens this port. Earlier versions did not read it.
+    /// How the kernel opens the UDP port. Absent in snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
     /// The master link, e.g. a VRF or a bridge.
     pub master: Option<u32>,
     /// Whether the link is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port. When a
-    /// tunnel is set up, the kernel opens the port, and fails with EADDRINUSE if another socket has it
+    /// tunnel is set up, the kernel opens the port. It fails with EADDRINUSE if another socket has the port
     /// (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
 }
@@ -309,21 +314,21 @@ pub struct Link {
 /// How the kernel opens the UDP port of a tunnel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// The VNI of its packets; none if it accepts any.
+    /// The VNI of the tunnel's packets; `None` if the tunnel accepts any VNI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// `external` of ip-link(8): the sender sets the VNI of each packet (`IFLA_VXLAN_COLLECT_METADATA`).
+    /// `external` of ip-link(8): the program that sends a packet sets its VNI (`IFLA_VXLAN_COLLECT_METADATA`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external: bool,
-    /// VXLAN's other options of receiving, by their names in ip-link(8), sorted: `gbp`. Devices share a port if these options and
-    /// `external` are the same (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
+    /// Other receive options of VXLAN, by their names in ip-link(8), sorted: `gbp`. Devices can share a port only if
+    /// these options and `external` are equal (include/net/vxlan.h `VXLAN_F_RCV_FLAGS`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<String>,
     /// The families for which the tunnel opens the port.
     pub families: Vec<Family>,
 }
 
-/// A WireGuard device of a network plugin, with the plugin's defaults.
+/// The default settings of a WireGuard device of a network plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireGuard {
     /// The name of the device.
@@ -332,14 +337,14 @@ pub struct WireGuard {
     pub port: u16,
     /// The plugin.
     pub plugin: &'static str,
-    /// The setting of the port, if there is one.
+    /// The setting that changes the port, if there is one.
     pub setting: Option<&'static str>,
 }
 
 impl WireGuard {
-    /// The defaults are from these files: cilium/cilium pkg/wireguard/types/types.go (a constant), projectcalico/calico
-    /// felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go, squat/kilo pkg/mesh/backend.go,
-    /// antrea-io/antrea pkg/apis/ports.go.
+    /// The devices and their defaults, from these files: cilium/cilium pkg/wireguard/types/types.go (a constant),
+    /// projectcalico/calico felix/config/config_params.go, flannel-io/flannel pkg/backend/wireguard/wireguard.go,
+    /// squat/kilo pkg/mesh/backend.go, antrea-io/antrea pkg/apis/ports.go.
     const ALL: [Self; 7] = [
         Self::of("cilium_wg0", 51871, "Cilium", None),
         Self::of("wireguard.cali", 51820, "Calico", Some("`wireguardListeningPort` in Calico's FelixConfiguration")),
@@ -356,15 +361,16 @@ impl WireGuard {
 }
 
 impl Link {
-    /// The defaults of a WireGuard device of a network plugin: the port that the kernel probably opens for it.
+    /// The defaults of the link, if it is a WireGuard device of a network plugin. The kernel probably opens the default
+    /// port for it.
     pub fn wireguard(&self) -> Option<WireGuard> {
         let is_wireguard = self.kind.as_deref() == Some("wireguard");
         WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
     }
 
-    /// Whether two tunnels cannot share one port. None if it is unknown how they open the port.
+    /// Whether two tunnels cannot share one port. `None` if it is unknown how they open the port.
     ///
-    /// Geneve devices always share: the kernel refuses to make a device that cannot share (drivers/net/geneve.c
+    /// Geneve devices can always share a port: the kernel refuses to make a device that cannot (drivers/net/geneve.c
     /// `geneve_configure`).
     pub fn excludes(&self, other: &Self) -> Option<bool> {
         let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
@@ -381,11 +387,12 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of its link, shared by all its addresses: kube-ipvs0 may have ten thousand.
+    /// The name of the address's link. All addresses of a link share the text, because kube-ipvs0 may have ten thousand
+    /// addresses.
     pub link: Arc<str>,
 }
 
-/// The links to which an ipvs proxy adds Service addresses: kube-proxy's and kube-router's.
+/// The links to which an ipvs proxy adds Service addresses: kube-proxy's link and kube-router's link.
 pub const IPVS_LINKS: [&str; 2] = ["kube-ipvs0", "kube-dummy-if"];
 
 impl Address {
@@ -394,7 +401,8 @@ impl Address {
         IPVS_LINKS.contains(&&*self.link)
     }
 
-    /// Whether no other address is in its network, as for addresses that were added beside a node's own addresses.
+    /// Whether the address has a prefix of full length, so its network has no other address. Programs add such
+    /// addresses beside a node's own addresses.
     pub fn is_alone(&self) -> bool {
         self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
     }
@@ -418,32 +426,32 @@ pub struct VirtualServer {
 pub struct IpVsConnection {
     /// The connection's protocol.
     pub protocol: Protocol,
-    /// The client, as IPVS sees it.
+    /// The client, as IPVS sees its address and port.
     pub from: (IpAddr, u16),
-    /// The virtual server.
+    /// The address and port of the virtual server.
     pub to: (IpAddr, u16),
-    /// The real server that got the connection.
+    /// The address and port of the real server that got the connection.
     pub destination: (IpAddr, u16),
     /// IPVS' own name of the state, e.g. `SYN_RECV`.
     pub state: String,
 }
 
-/// Traces of proxies in netfilter, from an nfnetlink dump. nft lists iptables-nft chains too.
+/// Traces of proxies in netfilter, from an nfnetlink dump. The dump includes the chains of iptables-nft.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Netfilter {
     /// nft tables as `family name`, e.g. `ip kube-proxy`.
     pub tables: Vec<String>,
-    /// Chains whose name begins with `KUBE-`, as `family table chain`, without the chains of single Services and endpoints
-    /// (`KUBE-SVC-...`).
+    /// Chains whose name begins with `KUBE-`, as `family table chain`. Chains of single Services and endpoints
+    /// (`KUBE-SVC-...`) are left out.
     pub chains: Vec<String>,
-    /// Tables of legacy iptables, whose chains cannot be listed in this way.
+    /// Tables of legacy iptables. Their chains cannot be listed in this way.
     pub legacy_tables: Vec<String>,
-    /// The redirections of hostPorts by the CNI plugin `portmap`, in the order in which the kernel evaluates them within a
-    /// table.
+    /// The redirections of hostPorts by the CNI plugin `portmap`. Within a table, they are in the order in which the
+    /// kernel evaluates them.
     #[serde(default = "Redirection::not_requested")]
     pub redirections: Reading<Vec<Redirection>>,
-    /// The destination ports whose packets rules in tables `raw` keep from conntrack (`NOTRACK`, `CT --notrack`), each
-    /// once. Rules with other conditions, and rules of legacy iptables, are not included.
+    /// Destination ports, each once, whose packets are not tracked because of rules in tables `raw` (`NOTRACK`, `CT
+    /// --notrack`). Rules with other conditions, and rules of legacy iptables, are left out.
     #[serde(default = "untracked_not_requested")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -458,7 +466,7 @@ fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
 
 #[cfg(any(test, feature = "testing"))]
 impl Default for Netfilter {
-    /// A read result without rules.
+    /// Netfilter that was read, and has no rules.
     fn default() -> Self {
         let (redirections, untracked) = (Reading::Seen(Vec::new()), Reading::Seen(Vec::new()));
         Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections, untracked }
@@ -472,7 +480,7 @@ pub struct Redirection {
     pub protocol: Protocol,
     /// The hostPort.
     pub port: u16,
-    /// The `hostIP`; every address of the node without one.
+    /// The `hostIP`. `None` means every address of the node.
     pub ip: Option<IpAddr>,
     /// The pod's address.
     pub to: IpAddr,
@@ -491,40 +499,42 @@ impl Redirection {
     }
 }
 
-/// The answer to `GET /` on a healthCheckNodePort, at `127.0.0.1` or the node's address.
+/// The answer to `GET /` on a healthCheckNodePort, at `127.0.0.1` or at the node's address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthCheckAnswer {
     /// The port of the request.
     pub port: u16,
-    /// `namespace/name` of the Service in the answer of a proxy
-    /// (`{"service":{"namespace":...,"name":...}}`, kubernetes pkg/proxy/healthcheck); none if another program answered.
+    /// `namespace/name` of the Service in the answer of a proxy (`{"service":{"namespace":...,"name":...}}`, kubernetes
+    /// pkg/proxy/healthcheck). `None` if another program answered.
     pub service: Reading<Option<String>>,
 }
 
 impl HealthCheckAnswer {
-    /// The largest number of ports.
+    /// The largest number of ports that are queried.
     pub const MOST: usize = 64;
 }
 
-/// The conntrack flows whose source was translated to an address of this node, over the protocols that Services can have.
+/// The conntrack flows whose source address was translated to an address of this node, for the protocols that Services
+/// can have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
-    /// The number of flows that got a port of [`NodeQuery::masquerade_ports`], by protocol; an absent protocol has none.
+    /// The number of flows whose source port became a port of [`NodeQuery::masquerade_ports`], by protocol. A protocol
+    /// without such flows is absent.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
-    /// Flows without an answer that got a port of [`NodeQuery::client_ports`]: over TCP in SYN_SENT, over other protocols without a reply.
-    /// At most 64.
+    /// At most 64 flows without an answer whose source port became a port of [`NodeQuery::client_ports`]. A TCP flow
+    /// without an answer is in SYN_SENT; a flow of another protocol has no reply.
     pub unanswered: Vec<MasqueradedFlow>,
-    /// The number of further flows without an answer.
+    /// The number of flows without an answer that are not listed.
     pub beyond: u64,
 }
 
 impl Masquerade {
-    /// The reading if no rule needs it, and in older snapshots.
+    /// The reading if no rule needs the flows, and in older snapshots.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
     }
 
-    /// The reading of pools while no rule needs it, and in older snapshots.
+    /// The reading of pools if no rule needs them, and in older snapshots.
     pub fn pools_not_requested() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(
             Source::Conntrack,
@@ -534,23 +544,24 @@ impl Masquerade {
     }
 }
 
-/// The source ports of one address of this node towards one destination: two masqueraded flows to this destination never have the same
-/// port.
+/// The source ports of one address of this node, for one destination. Two masqueraded flows to this destination never
+/// have the same source port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasqueradePool {
     /// The protocol.
     pub protocol: Protocol,
-    /// The node's address with which the flows leave.
+    /// The node's address that the flows have as source.
     pub translated: IpAddr,
-    /// The source of answers: the destination, translated if it is a Service's address.
+    /// The address and port from which answers come: the destination. If the destination is a Service's address, the
+    /// translated destination.
     pub server: (IpAddr, u16),
     /// The number of ports in use.
     pub used: u32,
     /// The lowest and the highest port in use.
     pub ports: PortRange,
-    /// The number of flows whose port differs from the sender's port.
+    /// The number of flows whose source port differs from the port that the client chose.
     pub moved: u32,
-    /// The senders with most flows, each with its count; at most eight.
+    /// The clients with the most flows, each with the number of its flows; at most eight.
     pub senders: Vec<(IpAddr, u32)>,
 }
 
@@ -559,10 +570,11 @@ pub struct MasqueradePool {
 pub struct MasqueradedFlow {
     /// The masqueraded flow's protocol.
     pub protocol: Protocol,
-    /// The sender's own address and port.
+    /// The client's own address and port.
     pub source: (IpAddr, u16),
-    /// This node's address and the chosen port: the destination of answers.
+    /// This node's address and the chosen port. Answers go there.
     pub translated: (IpAddr, u16),
-    /// The source of an answer: the destination, translated if it is a Service's address.
+    /// The address and port from which an answer comes: the destination. If the destination is a Service's address, the
+    /// translated destination.
     pub server: (IpAddr, u16),
 }

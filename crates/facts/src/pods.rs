@@ -1,4 +1,4 @@
-//! Pods, reduced to the fields that rules use.
+//! Pods, with the fields that rules use.
 
 use std::{
     fmt,
@@ -20,10 +20,10 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]` of a static pod's mirror: the uid in its cgroup. Other pods can
-    /// have any text there, so it is left out.
+    /// `metadata.annotations["kubernetes.io/config.hash"]`, if the pod mirrors a static pod: the uid in its control
+    /// group. In other pods, a user can write any text there, so it is left out.
     pub config_hash: Option<String>,
-    /// The entry of `metadata.ownerReferences` that is its controller.
+    /// The entry of `metadata.ownerReferences` that is the pod's controller.
     #[serde(default)]
     pub controller: Option<Controller>,
     /// The Service of type LoadBalancer for which ServiceLB of k3s or RKE2 made the pod.
@@ -40,51 +40,52 @@ pub struct Pod {
     pub finished: bool,
     /// The condition `Ready` is true.
     pub ready: bool,
-    /// Whether any container runs, by `status.containerStatuses` and `initContainerStatuses` (some init containers run
-    /// beside the others). `None` without statuses.
+    /// Whether any container runs, according to `status.containerStatuses` and `initContainerStatuses`. Some init
+    /// containers run beside the other containers. `None` if the pod has no such status.
     #[serde(default)]
     pub running: Option<bool>,
-    /// Whether a container that is not ready ended with an error, now or at its last run.
+    /// Whether a container is not ready, and ended with an error, now or in its last run.
     #[serde(default)]
     pub failing: bool,
-    /// The time from which the [`failing`](Self::failing) containers run again; `None` if one of them does not run.
+    /// The time since which all [`failing`](Self::failing) containers run again; `None` if one of them does not run.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
-    /// `lastTransitionTime` of its condition `PodScheduled`: the time from which the pod has a Node.
+    /// `lastTransitionTime` of the condition `PodScheduled`: the time at which the pod got a Node.
     #[serde(default)]
     pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
-    /// `spec.containers[].ports` that a proxy, a CNI plugin or the host's own stack must serve.
+    /// Entries of `spec.containers[].ports` that a proxy, a CNI plugin or the host's own network stack must serve.
     pub ports: Vec<ContainerPort>,
-    /// On the host's network: the port numbers of its probes that no container declares.
+    /// For a pod in the host's network: the port numbers of its probes that no container declares.
     #[serde(default)]
     pub probed: Vec<ContainerPort>,
-    /// On its own network, while the pod is [`failing`](Self::failing): the ports that its containers declare, and the port numbers of its
-    /// probes. For other pods they are not kept.
+    /// For a pod in its own network that is [`failing`](Self::failing): the ports that its containers declare, and the
+    /// port numbers of its probes. Empty for other pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub own_ports: Vec<ContainerPort>,
-    /// Its containers that have an id, if there are several, while it is not ready and on the host's network, or
-    /// [`failing`](Self::failing).
+    /// The pod's containers that have an id, if there are several. Kept while the pod is in the host's network and not
+    /// ready, or while it is [`failing`](Self::failing).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub containers: Vec<ContainerPorts>,
-    /// For a pod on the host's network that is [`failing`](Self::failing): at most four addresses that the last words of a
-    /// container call *in use*. The text comes from the tenant: it is a hint, not a claim.
+    /// For a pod in the host's network that is [`failing`](Self::failing): at most four addresses that its containers
+    /// reported as *in use* in their last messages. A tenant can write this text, so it is a hint, not a claim.
     #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
-    /// Whether the pod has an annotation `k8s.v1.cni.cncf.io/networks`: with Multus it may have addresses that are not in its status.
+    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. With Multus, such a pod may have addresses
+    /// that are not in its status.
     #[serde(default)]
     pub more_networks: bool,
-    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, if set and readable.
+    /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, if it is set and can be parsed.
     pub ip_local_port_range: Option<PortRange>,
-    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, if set and readable.
+    /// `securityContext.sysctls["net.ipv4.ip_local_reserved_ports"]`, if it is set and can be parsed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_local_reserved_ports: Option<PortSet>,
 }
 
 impl Pod {
-    /// Whether the pod runs, or may run, on this Node. A Pod of the API server without a Node name still waits for the scheduler:
-    /// false. A Pod from a manifest has no Node name: true.
+    /// Whether the pod runs, or may run, on this Node. If a Pod of the API server has no Node name, it still waits for
+    /// the scheduler: false. If a Pod of a manifest has no Node name: true.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
@@ -94,38 +95,38 @@ impl Pod {
         name.split_once('/') == Some((&self.namespace, &self.name))
     }
 
-    /// The ports from which the kernel chooses in the pod's own network namespace, from the pod's specification; otherwise the default
-    /// range.
+    /// The ports from which the kernel chooses in the pod's own network namespace, according to the pod's
+    /// specification. If it sets none, the default range.
     pub fn ephemeral_ports(&self) -> PortSet {
         let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
         self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
     }
 
-    /// The uids that the control groups of its containers may have.
+    /// The uids that the control groups of the pod's containers may have.
     pub fn uids_of_cgroups(&self) -> impl Iterator<Item = &str> {
         [&self.uid, &self.config_hash].into_iter().flatten().map(String::as_str)
     }
 
-    /// Whether the container with this id needs a port, by its declared ports and its probes. `None` if
-    /// [`containers`](Self::containers) does not have the id, for example for a removed container.
+    /// Whether the container with this id needs a port, according to its declared ports and its probes. `None` if
+    /// [`containers`](Self::containers) lacks the id, for example the id of a removed container.
     pub fn container_needs(&self, id: &str, port: u16) -> Option<bool> {
         self.containers.iter().find(|it| it.id == id).map(|it| it.ports.contains(&port))
     }
 
-    /// The text of a container about a port at its end, for example `0.0.0.0:9100 is in use`: a hint.
+    /// The last message of a container about a port, for example `0.0.0.0:9100 is in use`. The message is a hint.
     pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
         let reported = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
         let at = reported.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
     }
 
-    /// The ports of its node that the pod wants, each with its number on the node.
+    /// The ports of the node that the pod wants, each with its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
 }
 
-/// The node's ports among the ports of containers, each with its number on the node.
+/// The ports of the node that containers want, each with its number on the node.
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
@@ -134,7 +135,8 @@ pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl It
 /// A container of a pod, and the ports that it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerPorts {
-    /// `status.containerStatuses[].containerID` without the name of the runtime: its id in the path of its control group.
+    /// `status.containerStatuses[].containerID` without the name of the runtime. The path of the container's control
+    /// group has this id.
     pub id: String,
     /// The ports that the container declares, and the port numbers of its probes.
     pub ports: Vec<u16>,
@@ -153,17 +155,17 @@ pub struct ContainerPort {
     pub protocol: Protocol,
 }
 
-/// The controller that made a Pod, and makes it again.
+/// The controller that made a Pod. If the Pod is deleted, the controller makes a new one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
     /// `kind`, e.g. `DaemonSet`.
     pub kind: String,
-    /// `name`; the namespace is the Pod's.
+    /// `name`. The controller is in the Pod's namespace.
     pub name: String,
 }
 
 impl Controller {
-    /// Whether the controller is the Node of a static pod, which its kubelet made from a file (kubernetes
+    /// Whether the controller is a Node. Then the pod is static: the kubelet made it from a file (kubernetes
     /// pkg/kubelet/pod/mirror_client.go).
     pub fn is_node(&self) -> bool {
         self.kind == "Node"
@@ -185,8 +187,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod without a Node because the scheduler found no Node with free ports; or a Pod that was bound to a Node by name, and
-/// that the kubelet refused because of its ports.
+/// A Pod without a Node, because the scheduler found no Node with free ports. Or a Pod that names its Node, and that
+/// the kubelet refused because of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
@@ -199,30 +201,31 @@ pub struct WaitingPod {
     pub controller: Option<Controller>,
     /// The same field as in a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only possible Node: by name, by node affinity (as each Pod of a DaemonSet has), by the host name in the node
-    /// selector, or because the scheduler nominated the Node.
+    /// The only possible Node. The Pod has its name, a node affinity for it (as all Pods of a DaemonSet have), or its
+    /// host name in the node selector. Or the scheduler nominated the Node.
     pub meant_for: Option<String>,
-    /// Whether the scheduler reports that the ports are in use on every Node. Otherwise other Nodes refuse the Pod for other reasons, and
-    /// this Node may too.
+    /// Whether the scheduler reports that the ports are in use on every Node. If not, some Nodes refuse the Pod for
+    /// other reasons, and this Node may be one of them.
     #[serde(default)]
     pub everywhere: bool,
-    /// Whether the kubelet refused the Pod. The kubelet does not start it again.
+    /// Whether the kubelet refused the Pod. The kubelet does not start such a Pod again.
     #[serde(default)]
     pub rejected: bool,
-    /// The ports that the scheduler compares, with a `host_port` each.
+    /// The ports that the scheduler compares. Each has a `host_port`.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of its condition `PodScheduled`; for a refused Pod `status.startTime`.
+    /// `lastTransitionTime` of the condition `PodScheduled`. For a Pod that the kubelet refused, `status.startTime`.
     pub since: Option<Timestamp>,
 }
 
 impl WaitingPod {
-    /// Whether the Pod may run on this Node. A host name may be the first part of a Node's name.
+    /// Whether the Pod may run on this Node. The host name in the node selector may be the first part of the Node's
+    /// name.
     pub fn may_be_on(&self, node: &str) -> bool {
         let meant_for = self.meant_for.as_deref();
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The reading if these Pods were not requested, and in older snapshots.
+    /// The reading if waiting Pods were not requested, and in older snapshots.
     pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
     }

@@ -46,12 +46,12 @@ impl Family {
     /// Both families, IPv4 first.
     pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The family of an address; IPv4-mapped IPv6 addresses are treated as IPv6.
+    /// The family of an address. IPv4-mapped IPv6 addresses count as IPv6.
     pub fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The families in order, each once: a file may repeat them.
+    /// The families in the order of the input, each once. A file may repeat a family.
     pub fn each_once(families: impl IntoIterator<Item = Self>) -> &'static [Self] {
         let mut families = families.into_iter();
         match families.next().map(|first| (first, families.any(|it| it != first))) {
@@ -63,7 +63,7 @@ impl Family {
         }
     }
 
-    /// The index in a pair with IPv4 first.
+    /// The family's index in a pair whose first value is for IPv4.
     pub fn index(self) -> usize {
         match self {
             Self::V4 => 0,
@@ -96,7 +96,7 @@ impl PortRange {
     /// The kernel's default `net.ipv4.ip_local_port_range`.
     pub const DEFAULT_EPHEMERAL: Self = Self { first: 32768, last: 60999 };
 
-    /// A range; none if `first > last`.
+    /// The range from `first` to `last`; `None` if `first > last`.
     pub fn new(first: u16, last: u16) -> Option<Self> {
         (first <= last).then_some(Self { first, last })
     }
@@ -106,12 +106,12 @@ impl PortRange {
         u32::from(self.last) - u32::from(self.first) + 1
     }
 
-    /// Whether the range has a port.
+    /// Whether a port is in the range.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// The common part of both ranges.
+    /// The ports that are in both ranges; `None` if there are none.
     pub fn intersection(self, other: Self) -> Option<Self> {
         Self::new(self.first.max(other.first), self.last.min(other.last))
     }
@@ -122,7 +122,7 @@ impl PortRange {
     }
 }
 
-/// A range from a file may be inverted.
+/// Refuses an inverted range, which a file may contain.
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -142,7 +142,7 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// A text that is not a port, a range or a list of them.
+/// A text that is no port, no range, and no list of ports and ranges.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {wanted}")]
 pub struct NotPorts {
@@ -150,12 +150,12 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// The longest quoted part of such a text, in bytes.
+/// The longest part of such a text that an error quotes, in bytes.
 const LONGEST: usize = 64;
 
 impl NotPorts {
     fn new(text: &str, wanted: &'static str) -> Self {
-        // The text can contain characters that hide or reorder the words around it.
+        // The text may contain characters that hide or reorder the words around them.
         Self { text: text::clean(text, LONGEST), wanted }
     }
 }
@@ -163,7 +163,7 @@ impl NotPorts {
 impl FromStr for PortRange {
     type Err = NotPorts;
 
-    /// Reads `a-b`, `a+offset`, `a`, and the sysctl form `a b`, as kube-apiserver and the kernel write them
+    /// Parses `a-b`, `a+offset`, `a`, and `a b`, as kube-apiserver and the kernel write ranges
     /// (k8s.io/apimachinery/pkg/util/net/port_range.go).
     fn from_str(text: &str) -> Result<Self, NotPorts> {
         let wanted = "a port range: FIRST-LAST, FIRST+COUNT or one port, each 0 to 65535";
@@ -188,7 +188,7 @@ impl FromStr for PortRange {
 pub struct PortSet(Vec<PortRange>);
 
 impl PortSet {
-    /// The ranges, ascending and not adjacent.
+    /// The ranges, the lowest first. No two ranges are adjacent.
     pub fn ranges(&self) -> &[PortRange] {
         &self.0
     }
@@ -203,19 +203,19 @@ impl PortSet {
         self.0.is_empty()
     }
 
-    /// Whether the set has a port.
+    /// Whether a port is in the set.
     pub fn contains(&self, port: u16) -> bool {
         let after = self.0.partition_point(|range| range.first <= port);
         after > 0 && self.0[after - 1].contains(port)
     }
 
-    /// The ports of either set.
+    /// The ports that are in at least one of the two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.0.iter().chain(&other.0).copied().collect()
     }
 
-    /// The ports of both sets.
+    /// The ports that are in both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.0.iter().flat_map(|mine| other.meeting(*mine).filter_map(|theirs| mine.intersection(*theirs))).collect()
@@ -236,19 +236,19 @@ impl PortSet {
         left.into()
     }
 
-    /// The ranges of this set that overlap another range.
+    /// The ranges of this set that have ports in common with another range.
     fn meeting(&self, range: PortRange) -> impl Iterator<Item = &PortRange> {
         let first = self.0.partition_point(|it| it.last < range.first);
         self.0[first..].iter().take_while(move |it| it.first <= range.last)
     }
 
-    /// Every port, ascending.
+    /// Every port, the lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u16> + '_ {
         self.0.iter().flat_map(|range| range.iter())
     }
 }
 
-/// `from..end` as a range of ports, when it is not empty.
+/// `from..end` as a range of ports; `None` if it is empty.
 fn between(from: u32, end: u32) -> Option<PortRange> {
     let last = end.checked_sub(1)?;
     PortRange::new(u16::try_from(from).ok()?, u16::try_from(last).ok()?)
@@ -297,8 +297,8 @@ impl FromIterator<u16> for PortSet {
 impl FromStr for PortSet {
     type Err = NotPorts;
 
-    /// Reads the kernel's list form, `2703,9808-9810`; an empty text is the empty set
-    /// (kernel/sysctl.c `proc_do_large_bitmap`).
+    /// Parses the kernel's form of a list, `2703,9808-9810`. An empty text is the empty set (kernel/sysctl.c
+    /// `proc_do_large_bitmap`).
     fn from_str(text: &str) -> Result<Self, NotPorts> {
         let wanted = "a list of ports and ranges like 2703,30000-32767";
         text.trim()
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_is_quoted_of_a_text_hides_and_turns_nothing() {
-        // Unassigned, and so not escaped by Rust's own quotes.
+        // These characters are unassigned, so Rust's own quotes do not escape them.
         let error = "30000\u{ffff}\u{329a}\u{3269a}\0x\u{202e}".parse::<PortRange>().expect_err("no range").to_string();
         assert!(!error.chars().any(text::is_invisible) && error.starts_with("\"30000㊚x\""), "{error}");
         let long = "x".repeat(1000).parse::<PortRange>().expect_err("no range").to_string();

@@ -25,7 +25,7 @@ pub enum Mode {
 impl Mode {
     /// Every mode.
     pub const ALL: [Self; 4] = [Self::Iptables, Self::Ipvs, Self::Nftables, Self::Cilium];
-    /// kube-proxy's own modes: the possible modes if the mode is unknown.
+    /// The modes of kube-proxy. If the mode is unknown, these modes are possible.
     pub const KUBE_PROXY: [Self; 3] = [Self::Iptables, Self::Ipvs, Self::Nftables];
     /// The words of all modes, for help texts.
     pub const WORDS: &str = "iptables, ipvs, nftables or cilium";
@@ -55,12 +55,12 @@ impl FromStr for Mode {
     }
 }
 
-/// A text that names no mode.
+/// The error for a text that names no mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
-/// A value and its source. Reports print the source if the value matters.
+/// A value and its source. Reports print the source if the value decides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned<T> {
     /// The value.
@@ -90,53 +90,54 @@ pub struct ProxyFacts {
     pub config: Reading<ProxyConfig>,
     /// The values of `/metrics` that rules use.
     pub metrics: Reading<ProxyMetrics>,
-    /// The process that answers: the proxy's own cgroup and process. A socket belongs to the proxy if it shares the process, or a cgroup
-    /// other than the root.
+    /// The control group of the process that answers, which is the proxy. A socket belongs to the proxy if it has the
+    /// same process, or the same control group, except the root.
     pub cgroup: Reading<Cgroup>,
-    /// See [`Self::cgroup`].
+    /// The process that answers; see [`Self::cgroup`].
     pub process: Reading<Process>,
     /// The proxy's file descriptors, from `/proc/<pid>`.
     pub fds: Reading<FdUse>,
 }
 
-/// The feature gate behind which kube-proxy in nftables mode decides about NodePorts of loopback (KEP-6032).
+/// The feature gate for the setting by which kube-proxy in nftables mode handles NodePorts on loopback (KEP-6032).
 pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
-/// The settings that verdicts depend on. An absent field was not in the answer.
+/// The proxy's settings on which verdicts depend. If a field is absent, it was not in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
     /// The source, for example `127.0.0.1:10249/configz`.
     pub place: String,
-    /// `mode`; empty means the platform's default, iptables on Linux.
+    /// `mode`. Empty means the default of the platform, which is iptables on Linux.
     pub mode: Option<String>,
-    /// `nodePortAddresses`, `nodeport-addresses` of Cilium: CIDRs, or the literal `primary`; empty means the mode's
+    /// `nodePortAddresses`, or Cilium's `nodeport-addresses`: CIDRs, or the word `primary`. Empty means the mode's
     /// default.
     pub node_port_addresses: Vec<String>,
-    /// `iptables.localhostNodePorts`, default true.
+    /// `iptables.localhostNodePorts`; true by default.
     pub localhost_node_ports: Option<bool>,
     /// `bindAddress`.
     pub bind_address: Option<IpAddr>,
-    /// `detectLocalMode`, and whether a `clusterCIDR` is set: together they show whether there is a local detector.
+    /// `detectLocalMode`. With `clusterCIDR`, it determines whether there is a local detector.
     pub detect_local_mode: Option<String>,
-    /// `clusterCIDR`, comma separated.
+    /// `clusterCIDR`, separated by commas.
     pub cluster_cidr: Option<String>,
-    /// `healthzBindAddress`. Empty if kube-proxy reports that it serves no health check, absent if no source has it.
+    /// `healthzBindAddress`. Empty if kube-proxy reports that it serves no health check. Absent if no source has the
+    /// setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
-    /// Whether iptables masquerades for Cilium, instead of its eBPF program: `enable-bpf-masquerade` is false, and connections
-    /// of pods are masqueraded. Only from Cilium's settings, if they contain it.
+    /// Whether iptables masquerades connections of pods for Cilium, instead of Cilium's eBPF program. True if
+    /// masquerading is on and `enable-bpf-masquerade` is false. Absent if Cilium's settings do not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
-    /// Settings of Cilium; absent for other proxies, and in snapshots that are older than this field.
+    /// Settings of Cilium. Absent for other proxies, and in snapshots that are older than this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium: Option<CiliumConfig>,
 }
 
 impl ProxyConfig {
-    /// The mode in the settings; an empty mode is iptables. `None` if the settings have no mode, or an unknown mode.
+    /// The mode in the settings; an empty mode means iptables. `None` if the settings have no mode, or an unknown mode.
     pub fn mode_if_known(&self) -> Option<Mode> {
         match self.mode.as_deref()? {
             "" => Some(Mode::Iptables),
@@ -145,51 +146,52 @@ impl ProxyConfig {
     }
 }
 
-/// Settings of Cilium that replaces kube-proxy (ConfigMap `cilium-config`; an absent key is its default).
+/// Settings of Cilium as the replacement of kube-proxy (ConfigMap `cilium-config`). An absent key has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
-    /// `devices`: names. A name with a `+` at its end means all names that begin so; a name with a `!` before it is excluded. Empty if
-    /// Cilium chooses.
+    /// `devices`: names of links. A name with `+` at its end means all names that begin with the name. A name with `!`
+    /// before it is excluded. Empty if Cilium chooses the devices.
     #[serde(default)]
     pub devices: Vec<String>,
-    /// `force-device-detection`: Cilium also chooses devices by itself, if `devices` has names.
+    /// `force-device-detection`: Cilium also chooses devices itself, even if `devices` has names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub detects_devices: bool,
-    /// `disable-external-ip-mitigation`: the node and its pods reach an external IP's Service on each address, also on
-    /// devices that Cilium does not serve.
+    /// `disable-external-ip-mitigation`: the node and its pods reach the Service of an external IP on each address of
+    /// the node, even on devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
-    /// `k8s-service-proxy-name`: Cilium serves only Services with this label. Without the setting, it serves only Services without the
-    /// label.
+    /// `k8s-service-proxy-name`: Cilium serves only Services whose label has this name. Without the setting, Cilium
+    /// serves only Services without the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<String>,
-    /// Families that are turned off: `enable-ipv4` or `enable-ipv6` is false.
+    /// Families that are turned off, because `enable-ipv4` or `enable-ipv6` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
-    /// `enable-sctp`: without it, NodePorts of SCTP are not served.
+    /// `enable-sctp`. If it is off, Cilium serves no NodePorts of SCTP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sctp: bool,
-    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`.
+    /// `service-no-backend-response` and `enable-no-service-endpoints-routable`: the answer for a Service without an
+    /// endpoint.
     pub without_backend: WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
+    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, and not when they connect.
     pub host_namespace_only: bool,
-    /// `bpf-lb-enable-wildcard-entries`, which Cilium has since 1.20, and on by default: whether packets from pods are served on every
-    /// address of its devices. Absent if neither the setting nor the version is known.
+    /// `bpf-lb-enable-wildcard-entries`, a setting of Cilium since 1.20, on by default: whether Cilium serves packets
+    /// from pods on every address of its devices. Absent if neither the setting nor the version is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wildcard_entries: Option<bool>,
-    /// `node-port-bind-protection` is off: `bind` on a NodePort is not refused.
+    /// `node-port-bind-protection` is off: Cilium does not refuse `bind` on a NodePort.
     #[serde(default)]
     pub allows_bind: bool,
-    /// `enable-bpf-masquerade`: Cilium's eBPF program masquerades connections of pods, instead of iptables.
+    /// `enable-bpf-masquerade`: Cilium's eBPF program masquerades connections of pods, and iptables does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masquerades: bool,
-    /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts, and does not start if the kernel may choose
-    /// one.
+    /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts. If the kernel may
+    /// choose a NodePort, the agent does not start.
     #[serde(default)]
     pub reserves_nothing: bool,
 }
 
-/// Cilium's action on a connection to a Service without an endpoint.
+/// The result of a connection to a Service without an endpoint, if Cilium serves the Service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WithoutBackend {
@@ -198,14 +200,14 @@ pub enum WithoutBackend {
     Reject,
     /// `drop`.
     Drop,
-    /// The connection continues as if there were no Service.
+    /// The connection continues as if the Service did not exist.
     Pass,
 }
 
 /// The values of kube-proxy's `/metrics` that rules use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyMetrics {
-    /// `process_max_fds`: the live soft limit.
+    /// `process_max_fds`: the soft limit of the process now.
     pub max_fds: Option<u64>,
     /// `process_open_fds`.
     pub open_fds: Option<u64>,

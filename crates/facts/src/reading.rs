@@ -5,16 +5,16 @@ use std::ops::Deref;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The outcome of reading one fact.
+/// The result of reading one fact.
 ///
-/// There is deliberately no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero and never healthy. Code that continues
-/// without the fact states why no problem is missed ([`Unread`]).
+/// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero, and never
+/// healthy. Code that continues without the fact states why no problem is missed ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
     /// The fact.
     Seen(T),
-    /// Why there is no fact.
+    /// The reason why there is no fact.
     Gap(Gap),
 }
 
@@ -37,8 +37,8 @@ impl<T> Reading<T> {
         self.get().ok()
     }
 
-    /// The fact; none if it was not read. The argument states why this is enough. Code that concludes
-    /// something from an absent fact uses [`Self::get`].
+    /// The fact; `None` if it was not read. The argument states why this is enough. If code concludes something from an
+    /// absent fact, it must call [`Self::get`].
     pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
             Self::Seen(fact) => Some(fact),
@@ -55,7 +55,7 @@ impl<T> Reading<T> {
         self.known(why).map(Deref::deref).unwrap_or_default()
     }
 
-    /// The reason why the fact was not read, if it was not.
+    /// The reason why the fact was not read; `None` if it was read.
     pub fn gap(&self) -> Option<&Gap> {
         match self {
             Self::Seen(_) => None,
@@ -63,7 +63,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The reading of a value that is derived from the fact.
+    /// The reading of a value that `derive` makes of the fact.
     pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Seen(fact) => Reading::Seen(derive(fact)),
@@ -72,27 +72,28 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why no problem is missed if an unread fact is treated as absent, or an unread list as empty.
+/// The reason why no problem is missed, although an unread fact counts as absent, or an unread list as empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.
     Adds,
-    /// The part of the output that reports the unread fact.
+    /// Some part of the output, named here, reports the unread fact.
     Reported(&'static str),
-    /// The assumed value.
+    /// The code assumes this value.
     Assumed(&'static str),
-    /// The fact decides what is read or listed next, and no conclusion follows from it.
+    /// The fact only decides what is read or listed next. No conclusion depends on it.
     Chooses,
-    /// The caller concludes nothing: every value is possible, or it reads another source, or it has its own gap.
+    /// The caller concludes nothing from an absent fact: every value stays possible, the caller reads another source,
+    /// or it has its own `Gap`.
     Doubted,
 }
 
-/// A fact that was not requested is treated as absent: a scan without a cluster, or without its pods, has none. A fact that was requested but
-/// not read stays unread.
+/// `Ok(None)` for a fact that was not requested: a scan without a cluster, or without its pods, has no such fact. If a
+/// fact was requested and not read, it stays unread.
 ///
 /// # Errors
 ///
-/// The [`Gap`], if reading was tried.
+/// The [`Gap`], if the fact was requested.
 pub fn if_requested<T>(read: Result<T, Gap>) -> Result<Option<T>, Gap> {
     match read {
         Ok(fact) => Ok(Some(fact)),
@@ -110,14 +111,14 @@ impl<T> From<Result<T, Gap>> for Reading<T> {
     }
 }
 
-/// The source of a fact, the reason why it was not read, and one line for a person.
+/// An unread input: its source, the reason, and one line for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Gap {
     /// The reader.
     pub source: Source,
     /// The kind of failure.
     pub why: Why,
-    /// The details as text: the operation, its place, the system's message.
+    /// The details as text: the operation, its place, and the message of the system.
     pub detail: String,
 }
 
@@ -191,7 +192,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether the time to read this source grows with the number of connections, of the node or of its pods.
+    /// Whether the time for reading this source grows with the number of connections of the node or of its pods.
     pub fn walks_connections(self) -> bool {
         matches!(self, Self::Clients | Self::EphemeralUse | Self::PodNamespaces | Self::Conntrack | Self::IpVsConn)
     }

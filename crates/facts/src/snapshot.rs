@@ -15,22 +15,22 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// The `schema` of a snapshot document.
 pub const SNAPSHOT_SCHEMA: &str = "portreeve.snapshot/v1";
 
-/// All facts of one scan: bug report, fixture and input of `--snapshot`.
+/// All facts of one scan. A snapshot is a bug report, test data, and the input of `--snapshot`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// [`SNAPSHOT_SCHEMA`].
     pub schema: String,
-    /// The version of the program that scanned.
+    /// The version of the program that made the scan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The beginning of the scan.
+    /// The time at which the scan began.
     pub at: Timestamp,
-    /// The beginning of the last scan that read connections; absent if this scan did. Facts that take long with many
-    /// connections have this age.
+    /// The time at which the last scan with connections began. Absent if this scan read connections. Facts that take
+    /// long if there are many connections have this age.
     #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
-    /// The last time at which the API server confirmed exactly these Pods of this node. Absent if they were read from
-    /// files, or not at all.
+    /// The time at which the API server last confirmed exactly these Pods of this node. Absent if the Pods came from
+    /// files, or were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods_at: Option<Timestamp>,
     /// Facts from the command line or the configuration. They replace the facts that were read.
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub kernel: KernelFacts,
     /// The facts of the cluster.
     pub cluster: ClusterFacts,
-    /// Whether the agent has its own port; not requested without an agent.
+    /// Whether the agent has its own port. Not requested if no agent runs.
     #[serde(default = "OwnPort::not_requested")]
     pub own_port: Reading<OwnPort>,
 }
@@ -50,32 +50,32 @@ pub struct Snapshot {
 pub struct OwnPort {
     /// `--listen`.
     pub address: SocketAddr,
-    /// Whether another process has the address.
+    /// Whether another process has the port.
     pub taken: bool,
 }
 
 impl OwnPort {
-    /// The reading without an agent: a single `check`, and snapshots older than agents.
+    /// The reading if no agent runs: for `check`, and in snapshots that are older than agents.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
 }
 
 impl Snapshot {
-    /// This node's name in the cluster, otherwise its hostname.
+    /// This node's name in the cluster. If it is not known, the hostname.
     pub fn node_name(&self) -> &str {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)
     }
 
-    /// The time from the last scan that read connections to this one.
+    /// The time between the last scan that read connections and this scan.
     pub fn since_connections(&self) -> Duration {
         let since = self.connections_at.map(|read| self.at.duration_since(read));
-        // If the clock was set back in between, the age is zero.
+        // If the clock was set back between the two scans, the time is zero.
         since.and_then(|since| since.try_into().ok()).unwrap_or_default()
     }
 
-    /// Changes the snapshot to a node whose proxy was started in another mode. kube-proxy in iptables mode turns
-    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings exclude NodePorts on loopback.
+    /// Changes the snapshot as if the proxy was started in another mode. In iptables mode, kube-proxy turns
+    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings turn NodePorts on loopback off.
     pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
         let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
         if mode == Mode::Iptables && !keeps_off {
@@ -84,7 +84,7 @@ impl Snapshot {
         self.overrides.proxy_mode = Some(Learned { value: mode, place: place.to_owned() });
     }
 
-    /// This node's own object.
+    /// This node's own Node object.
     pub fn own_node(&self) -> Option<&Node> {
         self.cluster
             .nodes
@@ -94,14 +94,15 @@ impl Snapshot {
             .find(|node| node.name == self.node_name())
     }
 
-    /// The reason why this node's own object is not known: Nodes were not read, or the object is not among them.
+    /// The reason why this node's own Node object is not known: Nodes were not read, or this object is not among them.
     pub fn own_node_gap(&self, detail: &'static str) -> Gap {
         let unread = self.cluster.nodes.gap().cloned();
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the best source: the command line, `/proxyMode`, then the cluster's configuration of the proxy.
-    /// If no source was read, the error is the error of `/proxyMode`, or the reason why the mode is [contested](Self::contested).
+    /// The proxy mode from the best source: the command line, then `/proxyMode`, then the cluster's configuration of
+    /// the proxy. If no source was read, the error is the error of `/proxyMode`. If the mode is
+    /// [contested](Self::contested), the error is this reason.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
@@ -118,22 +119,23 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
-    /// The read settings of the proxy: its own answer first.
+    /// The settings of the proxy that were read: the proxy's own answer first, then the cluster's.
     fn proxy_configs(&self, unread: Unread) -> impl Iterator<Item = &ProxyConfig> {
         [&self.kernel.proxy.config, &self.cluster.proxy_config].into_iter().filter_map(move |it| it.known(unread))
     }
 
-    /// Whether the proxy is known to be in a mode.
+    /// Whether the proxy is in this mode. False if the mode is not known.
     pub fn is_in(&self, mode: Mode) -> bool {
         self.proxy_mode().is_ok_and(|known| known.value == mode)
     }
 
-    /// Whether this node's proxy serves a Service, by the label `service.kubernetes.io/service-proxy-name`: Services
-    /// without the label, or with the name in Cilium's settings.
+    /// Whether this node's proxy serves a Service, according to the label `service.kubernetes.io/service-proxy-name`.
+    /// The proxy serves Services without the label. If Cilium's settings have a name, Cilium serves only Services with
+    /// this name.
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
-        // Nearly no node has such a name, and this runs for each Service.
+        // Few nodes have such a name in their settings, and this function runs for each Service.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
             return service.proxy_name.is_none();
         }
@@ -141,7 +143,8 @@ impl Snapshot {
         service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
-    /// The mode of a kube-proxy that may be replaced by another data plane, and the reason why this is not known.
+    /// The mode of a kube-proxy, if another data plane may have replaced this kube-proxy, and the reason why this is
+    /// not known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
             _ if self.overrides.proxy_mode.is_some() => None,
@@ -150,8 +153,8 @@ impl Snapshot {
         }
     }
 
-    /// Only the cluster's settings show a kube-proxy, and the node has the link of Cilium or of another replacement, or its
-    /// links were not read. Users who remove kube-proxy often leave its ConfigMap.
+    /// The mode of a kube-proxy that only the cluster's settings show. The node has the link of Cilium or of another
+    /// replacement, or its links were not read. Users who remove kube-proxy often leave its ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -169,8 +172,8 @@ impl Snapshot {
         Some((mode, Gap::new(Source::ProxyMode, Why::Ambiguous, detail)))
     }
 
-    /// kube-proxy answers on this node, but the cluster's settings name Cilium as its replacement: kube-proxy was not
-    /// removed, and both serve.
+    /// The mode of a kube-proxy that answers on this node, although the cluster's settings name Cilium as its
+    /// replacement. The user did not remove kube-proxy, and both serve.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } =
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
@@ -185,16 +188,17 @@ impl Snapshot {
     ///
     /// # Errors
     ///
-    /// The reason why the proxy's own answer was not read, if neither was.
+    /// If neither source was read: the reason why the proxy's own answer was not read.
     pub fn proxy_config(&self) -> Result<&ProxyConfig, Gap> {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The settings of a proxy in this mode: settings of kube-proxy never apply to Cilium, and the reverse, even if the key is the same.
+    /// The settings of a proxy in this mode. Settings of kube-proxy never apply to Cilium, and settings of Cilium never
+    /// apply to kube-proxy, even if their keys are equal.
     ///
     /// # Errors
     ///
-    /// The reason why the proxy's own answer was not read, if neither was.
+    /// If neither source was read: the reason why the proxy's own answer was not read.
     pub fn proxy_config_of(&self, mode: Option<Mode>) -> Result<&ProxyConfig, Gap> {
         let is_its_own = |config: &&ProxyConfig| match (mode, config.mode_if_known()) {
             (Some(mode), Some(its)) => (mode == Mode::Cilium) == (its == Mode::Cilium),

@@ -1,13 +1,13 @@
-//! A snapshot from a document: checks the schema, and content that no scan can have written. The document is not trusted, and users type
-//! printed parts of it.
+//! Reads a snapshot from a JSON document. It checks the schema, and content that no scan can have written. A stranger
+//! may have written the document, and users type names that are printed from it into commands.
 
 use serde::Deserialize;
 
 use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, text};
 
 impl Snapshot {
-    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is checked first: the error for a
-    /// document of another kind names that kind, not its first missing field.
+    /// A snapshot from its JSON document, as `serde_json` writes it. The schema is checked first, so that the error for
+    /// another kind of document names this kind, and not a missing field.
     ///
     /// # Errors
     /// As text, when the document is not JSON, has another schema, or has content that no scan can have written.
@@ -32,7 +32,7 @@ impl Snapshot {
     }
 }
 
-/// The first impossible part of a snapshot, in words: its place, its value, and the expected value.
+/// The first value of a snapshot that no scan can have written, in words: its place, the value, and the expected value.
 fn impossible(snapshot: &Snapshot) -> Option<String> {
     let ClusterFacts { services, endpoint_slices, pods, nodes, node_name, .. } = &snapshot.cluster;
     let unread = Unread::Reported("the gap in its place");

@@ -12,45 +12,46 @@ use super::{Family, Gap, PortSet, Protocol, Reading, Source, Why};
 pub struct Socket {
     /// TCP, UDP or SCTP.
     pub protocol: Protocol,
-    /// The state; an unconnected UDP socket is [`State::Close`], and so is a TCP socket that is bound and neither listens nor connects.
+    /// The state. [`State::Close`] means an unconnected UDP socket, or a TCP socket that is bound and neither listens
+    /// nor connects.
     pub state: State,
-    /// The family the socket was made with; `[::]` without v6only serves IPv4 too.
+    /// The family with which the socket was made. A socket on `[::]` without v6only serves IPv4 too.
     pub family: Family,
-    /// The bound address; unspecified means every address.
+    /// The local address. An unspecified address means every address.
     pub local: IpAddr,
-    /// The bound port.
+    /// The local port.
     pub local_port: u16,
-    /// The peer; unspecified for listeners.
+    /// The peer's address; unspecified for listeners.
     pub remote: IpAddr,
     /// The peer's port; 0 for listeners.
     pub remote_port: u16,
-    /// `IPV6_V6ONLY`; reported for listening and unconnected IPv6 sockets only, never by `/proc/net`.
+    /// `IPV6_V6ONLY`. The kernel reports it for listening and unconnected IPv6 sockets only; `/proc/net` never has it.
     pub v6only: Option<bool>,
-    /// The uid of the socket's owner; meaningless in TIME_WAIT.
+    /// The uid of the user that opened the socket. It has no meaning in TIME_WAIT.
     pub uid: u32,
-    /// The inode in sockfs; 0 in TIME_WAIT and SYN_RECV.
+    /// The socket's inode in sockfs; 0 in TIME_WAIT and SYN_RECV.
     pub inode: u64,
-    /// The inode of its cgroup2 directory (`INET_DIAG_CGROUP_ID`, Linux 5.8).
+    /// The inode of the socket's cgroup2 directory (`INET_DIAG_CGROUP_ID`, since Linux 5.8).
     pub cgroup: Option<u64>,
-    /// The interface it is bound to (`SO_BINDTODEVICE`), 0 for none.
+    /// The index of the interface to which the socket is bound (`SO_BINDTODEVICE`); 0 for none.
     pub device: u32,
-    /// Unanswered retransmissions of the segment in flight.
+    /// How often the segment in flight was sent again without an answer.
     pub retransmits: u8,
     /// The owner.
     pub owner: Owner,
 }
 
 impl Socket {
-    /// Whether root opened the socket: only root can configure the kernel for Services.
+    /// Whether root opened the socket. Only root can configure the kernel to serve Services.
     pub fn is_of_root(&self) -> bool {
         self.uid == 0
     }
 
-    /// Whether the socket serves addresses of `family`: its own family, and also IPv4 for `[::]` without v6only.
-    /// An IPv6 wildcard whose v6only is not known may serve IPv4: `None`.
+    /// Whether the socket serves addresses of `family`. It serves its own family. A socket on `[::]` without v6only
+    /// also serves IPv4; if v6only is not known, the answer is `None`.
     pub fn serves(&self, family: Family) -> Option<bool> {
         match (self.local.to_canonical(), family) {
-            // An IPv6 socket may be bound to one IPv4 address, or to every IPv4 address.
+            // An IPv6 socket may be bound to an IPv4 address, or to all IPv4 addresses.
             (IpAddr::V4(_), _) => Some(family == Family::V4),
             (local, Family::V4) if local.is_unspecified() => self.v6only.map(|only| !only),
             (IpAddr::V6(_), _) => Some(family == Family::V6),
@@ -95,7 +96,7 @@ impl State {
         Self::NewSynRecv,
     ];
 
-    /// The state of a kernel number.
+    /// The state with this number in the kernel.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| *state as u8 == number)
     }
@@ -126,70 +127,72 @@ pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
     #[serde(alias = "not-asked")]
     NotRead,
-    /// TIME_WAIT: the kernel keeps the tuple for 60 s without its owner.
+    /// TIME_WAIT: the kernel keeps addresses and ports for 60 s, and no owner.
     TimeWait,
-    /// The kernel itself: a VXLAN, Geneve, WireGuard... tunnel, with the name of its link if known.
+    /// The kernel itself, for a tunnel such as VXLAN, Geneve or WireGuard. The link is empty if it is not known.
     Kernel {
-        /// The link, e.g. `flannel.1`.
+        /// The name of the link, e.g. `flannel.1`.
         link: String,
     },
     /// A process of the node or of a pod.
     Held(Holder),
 }
 
-/// The owner of a socket, found in two independent ways.
+/// The owner of a socket. Two readers find it independently of each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// By cgroup: this needs no privilege and names the pod.
+    /// From the socket's control group. Reading it needs no privilege, and its name contains the pod.
     pub cgroup: Reading<Cgroup>,
-    /// By `/proc/<pid>/fd`: this needs SYS_PTRACE for other users' processes. If several processes share the socket, the oldest process.
+    /// From `/proc/<pid>/fd`. For other users' processes this needs SYS_PTRACE. If several processes share the socket,
+    /// the oldest of them.
     pub process: Reading<Process>,
 }
 
 /// A control group in the cgroup2 hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cgroup {
-    /// The path below the mount, `/` for the root.
+    /// The path below the mount; `/` is the root.
     pub path: String,
     /// The pod to which this cgroup belongs.
     pub pod: Option<PodContainer>,
 }
 
 impl Cgroup {
-    /// The root group does not show the owner of a socket: tunnels, early daemons and processes with only cgroup1 are in it.
+    /// Whether this is the root group. The root group does not show the owner of a socket, because it contains tunnels,
+    /// early daemons and processes that only have cgroup1.
     pub fn is_root(&self) -> bool {
         self.path == "/"
     }
 }
 
-/// The pod uid and the container id in a cgroup's name, which a kubelet wrote.
+/// The pod uid and the container id in the name of a control group that the kubelet made.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PodContainer {
-    /// `metadata.uid`, with dashes, or for static pods the configuration's hash.
+    /// `metadata.uid` with dashes. For static pods, the hash of their configuration.
     pub pod_uid: String,
-    /// The container's id in its runtime.
+    /// The container's id in the container runtime.
     pub container: Option<String>,
 }
 
-/// A process, distinguished from a later one of the same pid by its start time.
+/// A process. Its start time distinguishes it from a later process with the same pid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Process {
     /// The pid in the reader's pid namespace.
     pub pid: u32,
     /// `/proc/<pid>/comm`, cleaned.
     pub command: String,
-    /// `/proc/<pid>/cmdline`, cleaned and cut; only if requested, because it may contain secrets.
+    /// `/proc/<pid>/cmdline`, cleaned and cut. Read only if requested, because it may contain secrets.
     pub command_line: Option<String>,
-    /// Clock ticks since boot at its start (`/proc/<pid>/stat` field 22).
+    /// The number of clock ticks from the boot to the start of the process (`/proc/<pid>/stat` field 22).
     pub started: u64,
 }
 
 impl Process {
-    /// Clock ticks in a second, as /proc counts them on every processor that Kubernetes runs on (`USER_HZ`,
+    /// Clock ticks in a second, as /proc counts them on every kind of processor that Kubernetes supports (`USER_HZ`,
     /// include/asm-generic/param.h).
     const TICKS: u64 = 100;
 
-    /// The start time, to the second, on a node that booted at `booted`.
+    /// The start time of the process, to the second. `booted` is the time at which the node booted.
     pub fn started_at(&self, booted: Timestamp) -> Option<Timestamp> {
         let since_boot = SignedDuration::from_secs(i64::try_from(self.started / Self::TICKS).ok()?);
         let second = booted.checked_add(since_boot).ok()?.as_second();
@@ -197,7 +200,7 @@ impl Process {
     }
 }
 
-/// The ephemeral ports that connections between two addresses use.
+/// The use of ephemeral ports by connections between two addresses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestinationUse {
     /// TCP or UDP.
@@ -208,7 +211,7 @@ pub struct DestinationUse {
     pub destination: IpAddr,
     /// The peer's port.
     pub port: u16,
-    /// Distinct local ports of the ephemeral range in use, TIME_WAIT included.
+    /// The number of different local ports of the ephemeral port range in use, including TIME_WAIT.
     pub used: u32,
     /// The number of these ports in TIME_WAIT.
     pub time_wait: u32,
@@ -216,37 +219,38 @@ pub struct DestinationUse {
     pub owner: Owner,
 }
 
-/// Use of the ephemeral range in one network namespace.
+/// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// No destination can use more than this: the count of the walk, or without a walk `inuse + tw` of sockstat and sockstat6. For a
-    /// pod with few sockets: sockets of any kind.
+    /// An upper bound of the ports that any destination can use. With a walk over the sockets, it is the count of the
+    /// walk. Without a walk, it is `inuse + tw` of sockstat and sockstat6; for a pod with few sockets, the number of
+    /// all its sockets.
     pub at_most: u32,
-    /// The busiest destinations, at most 16, worst first. Empty if `at_most` is so low that no walk was needed for the
-    /// range of that time, or if the walk found none.
+    /// The busiest destinations, at most 16, the worst first. Empty if the walk found none. Also empty if `at_most` was
+    /// so low for the range of that time that no walk was needed.
     pub busiest: Vec<DestinationUse>,
-    /// The sockets that were counted.
+    /// The sockets that the count includes.
     #[serde(default, skip_serializing_if = "Extent::is_not_recorded")]
     pub extent: Extent,
 }
 
-/// The sockets that a count of ephemeral ports has.
+/// The sockets that a count of ephemeral ports includes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
-    /// An earlier version recorded the count: it holds for the settings at that time.
+    /// An earlier version of Portreeve recorded the count. It is true for the settings at that time.
     #[default]
     NotRecorded,
-    /// Every socket, in TIME_WAIT too, without a walk: the count is an upper bound for all settings.
+    /// Every socket, including TIME_WAIT, without a walk. The count is an upper bound for all settings.
     Every,
     /// A walk over the sockets.
     Walked {
-        /// Only these local ports were counted.
+        /// The local ports that were counted.
         ports: PortSet,
-        /// The value of `net.ipv4.tcp_tw_reuse` at that time: ports in TIME_WAIT that other connections could take were
+        /// The value of `net.ipv4.tcp_tw_reuse` at that time. Ports in TIME_WAIT that other connections could take were
         /// not counted.
         tcp_tw_reuse: Option<u8>,
-        /// The number of all sockets, in TIME_WAIT too, if it could be read.
+        /// The number of all sockets, including TIME_WAIT, if it could be read.
         every: Option<u32>,
     },
 }
@@ -263,7 +267,8 @@ impl EphemeralUse {
         Self { at_most, busiest: Vec::new(), extent: Extent::Every }
     }
 
-    /// The number of `ports` that no walk counted. `None` if no walk counted all that count with this `tcp_tw_reuse`.
+    /// The number of `ports` that the walk did not count. `None` if there was no walk, or if the walk left out sockets
+    /// that count with this `tcp_tw_reuse`.
     pub fn not_walked(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
         match &self.extent {
             Extent::NotRecorded => Some(0),
@@ -279,50 +284,54 @@ impl EphemeralUse {
         }
     }
 
-    /// The greatest number of `ports` that one destination can use with this `tcp_tw_reuse`. `None` if nothing bounds it.
+    /// The largest number of `ports` that one destination can use with this `tcp_tw_reuse`. `None` if it is not
+    /// bounded.
     pub fn bound(&self, ports: &PortSet, tcp_tw_reuse: Option<u8>) -> Option<u32> {
         let walked = self.busiest.first().map_or(self.at_most, |worst| worst.used);
         let walked = self.not_walked(ports, tcp_tw_reuse).map(|others| walked.saturating_add(others));
         let every = match self.extent {
             Extent::NotRecorded => None,
             Extent::Every => Some(self.at_most),
-            // Sockets may have come between the total and the walk.
+            // Programs may have opened sockets between the reading of the total and the walk.
             Extent::Walked { every, .. } => every.map(|every| every.max(self.at_most)),
         };
         walked.into_iter().chain(every).min()
     }
 }
 
-/// The client sockets whose local port matters.
+/// The client sockets on the requested local ports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
-    /// At most [`Clients::MOST`], sockets in SYN-SENT and UDP first, accepted connections last. After them, on the [contested](super::NodeQuery::contested) ports,
-    /// at most 64 that are bound and neither listen nor connect, if the kernel [lists them](lists_bound).
+    /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first, accepted connections last.
+    /// After them, at most 64 sockets on the [contested](super::NodeQuery::contested) ports that are bound and neither
+    /// listen nor connect, if the kernel [lists them](lists_bound).
     pub sockets: Vec<Socket>,
-    /// The peers of TCP connections on the same ports to which another connection leads, from a port without a listener.
-    /// These peers are servers: only a listener accepts a connection.
+    /// Peers of TCP connections on the same ports. Each of them is also the peer of another connection, from a port
+    /// without a listener. So these peers are servers, because only a listener accepts a connection.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
-    /// The number of further sockets.
+    /// The number of sockets that are not listed.
     pub beyond: u64,
-    /// The number of all these sockets that no listener accepted.
+    /// The number of all these sockets, listed or not, that no listener accepted.
     #[serde(default)]
     pub outgoing: u64,
-    /// Whether no client was searched: the kernel cannot have chosen one of these ports for a connection. To find a connection that was
-    /// bound by number, a scan would have to walk over all connections of a host with many.
+    /// Whether no client was searched for, because the kernel cannot have chosen one of these ports for a connection.
+    /// To find a connection that a program bound by number, a scan would have to walk over all connections, and this
+    /// host has many.
     #[serde(default)]
     pub passed_over: bool,
-    /// Whether sockets that are bound and neither listen nor connect may be missing: the kernel's text tables have none, and of many
-    /// only 64 are kept.
+    /// Whether sockets may be missing that are bound and neither listen nor connect. The kernel's text tables do not
+    /// have such sockets, and at most 64 are kept.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
 }
 
 impl Clients {
-    /// The greatest number of listed sockets, without those that are bound and neither listen nor connect.
+    /// The largest number of listed sockets. Sockets that are bound and neither listen nor connect are not included.
     pub const MOST: usize = 4096;
 
-    /// Why outgoing connections may be missing. Of too many sockets, accepted connections are left out first.
+    /// The reason why outgoing connections may be missing. If there are too many sockets, accepted connections are left
+    /// out first.
     pub fn outgoing_missing(&self) -> Option<Gap> {
         let detail = "the list of connections on these ports is full; connections that hang are listed first";
         let is_full = self.beyond > 0 && self.outgoing > Self::MOST as u64;
@@ -330,7 +339,8 @@ impl Clients {
     }
 }
 
-/// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect: since Linux 6.8.
+/// Whether a kernel of this release lists TCP sockets that are bound and neither listen nor connect. Linux lists them
+/// since 6.8.
 pub fn lists_bound(release: &str) -> bool {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|number| number.parse::<u32>().ok());
     numbers.next().flatten().zip(numbers.next().flatten()).is_some_and(|version| version >= (6, 8))
@@ -339,15 +349,15 @@ pub fn lists_bound(release: &str) -> bool {
 /// One pod's network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodNamespace {
-    /// The pod.
+    /// The uid of the pod.
     pub pod_uid: String,
-    /// Use of its own ephemeral range.
+    /// The use of the pod's own ephemeral port range.
     pub ephemeral: Reading<EphemeralUse>,
-    /// The ports with listeners in the pod; `None` if its connections were not walked.
+    /// The ports with listeners in the pod. `None` if the scan did not walk over the pod's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 sockets, TCP and UDP, on the [needed](super::PodQuery::needed) ports, with their holders. After them,
-    /// for a peer of such a connection: another connection to this peer from a port without a listener.
+    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. After them,
+    /// for each peer of such a connection, another connection to this peer from a port without a listener.
     #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }
@@ -362,7 +372,7 @@ fn was_not_requested<T>(reading: &Reading<T>) -> bool {
 }
 
 impl PodNamespace {
-    /// A pod of which only the use of the ephemeral range is known, or the reason why it is not.
+    /// A pod of which a scan read only the use of the ephemeral port range, or of which this is unread too.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
         Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_requested() }
     }

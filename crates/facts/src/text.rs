@@ -1,15 +1,15 @@
-//! Foreign text, made safe to print.
+//! Makes text from outside safe to print.
 
 use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
-/// The longest name kept from outside, in bytes: Kubernetes' own limit for a DNS subdomain (RFC 1123).
+/// The longest name from outside that is kept, in bytes: the longest DNS subdomain in Kubernetes (RFC 1123).
 pub const NAME: usize = 253;
 
-/// A copy of at most `limit` bytes, cut on a character boundary, with only visible characters. Nothing is inserted for removed characters,
-/// so the result is safe in a terminal, a table and an Event.
+/// A copy of at most `limit` bytes, cut between two characters, with only visible characters. Nothing replaces a
+/// removed character. The result is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
-    // Nearly every name is clean.
+    // Most names are clean already.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }
@@ -23,7 +23,8 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// A word that a shell does not change: Kubernetes' names are such words, but a name in a file possibly is no such word.
+/// A word that a shell does not change. Names in Kubernetes are such words. A name in a file may be another text, so it
+/// is quoted.
 pub fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
     match !text.is_empty() && text.chars().all(plain) {
@@ -32,13 +33,14 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether `clean` removes a character. It keeps only visible characters that stay in their place: letters, marks, numbers,
+/// Whether `clean` removes a character. Only visible characters that do not move are kept: letters, marks, numbers,
 /// punctuation, symbols, and the plain space.
 pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }
 
-/// By general category (Unicode Standard, 4.5): not control, format, separators, surrogates, private use, unassigned.
+/// Whether the character's general category is printable (Unicode Standard, 4.5): not control, format, separators,
+/// surrogates, private use or unassigned.
 fn prints(character: char) -> bool {
     use GeneralCategory as C;
     !matches!(
@@ -54,18 +56,18 @@ fn prints(character: char) -> bool {
     )
 }
 
-/// Characters with a printable category that show nothing: `Other_Default_Ignorable_Code_Point` and `Variation_Selector` of
-/// Unicode's `PropList.txt`, and the Braille pattern without dots.
+/// Whether a character has a printable category and shows nothing: `Other_Default_Ignorable_Code_Point` and
+/// `Variation_Selector` of Unicode's `PropList.txt`, and the Braille pattern without dots.
 fn is_blank(character: char) -> bool {
     matches!(character,
         '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{2800}'
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `, did you mean "interval"?` if one of the words is near: with one typing error, or with the typed text inside. Empty if no word is
-/// near: a word that only looks similar means something else.
+/// `, did you mean "interval"?` if a word is near the typed text: with one or two typing errors, or if the word
+/// contains the text. Otherwise empty, because a word that only looks similar means something else.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
-    // A name may be long; its end is ignored.
+    // A typed name may be long, so only its beginning is compared.
     let typed: String = typed.chars().take(64).collect();
     let letters = typed.chars().count();
     let slips = (letters / 3).clamp(1, 2);

@@ -5,11 +5,12 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// `metadata.uid`, as the API server wrote it. A cluster has many objects: a UUID takes 16 bytes instead of its text.
+/// `metadata.uid`, as the API server wrote it. A cluster may have many objects, and a UUID takes 16 bytes, less than
+/// its text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Uid {
-    /// As the API server makes it.
+    /// A UUID in the form that the API server writes.
     Uuid(Uuid),
     /// Any other text, from a file.
     Text(Box<str>),
@@ -17,7 +18,7 @@ pub enum Uid {
 
 impl From<String> for Uid {
     fn from(text: String) -> Self {
-        // A UUID has several forms.
+        // A UUID can be written in several forms. Only the API server's form is stored as a UUID.
         let uuid = Uuid::try_parse(&text).ok().filter(|uuid| uuid.to_string() == text);
         uuid.map_or_else(|| Self::Text(text.into()), Self::Uuid)
     }

@@ -19,11 +19,11 @@ pub enum Vantage {
     Pods,
 }
 
-/// The affected vantage points.
+/// The vantage points that are affected.
 pub type Affected = BTreeSet<Vantage>;
 
 impl Vantage {
-    /// Every vantage point, in the order in which they are printed.
+    /// Every vantage point, in the order of reports.
     pub const ALL: [Self; 4] = [Self::Remote, Self::Node, Self::Loopback, Self::Pods];
 
     /// The word in JSON.

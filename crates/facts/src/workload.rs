@@ -1,4 +1,4 @@
-//! Workloads, reduced to the ports of a node that their pods will want.
+//! Workloads, with the ports of a node that their pods will want.
 
 use std::fmt;
 
@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{ContainerPort, pods::node_ports};
 
-/// An object with a pod template, or a Pod from a manifest, whose pods want ports of a node. Read from files only.
+/// An object with a pod template, or a Pod of a manifest. Its pods want ports of a node. Workloads are read from files
+/// only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
     /// `kind`.
@@ -15,31 +16,33 @@ pub struct Workload {
     pub namespace: String,
     /// `metadata.name`.
     pub name: String,
-    /// The number of pods at a time, if set: `spec.replicas`, or the `parallelism` of a Job.
+    /// The number of pods at the same time, if set: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// For a Deployment: a roll-out keeps every old pod until a new one is ready. This is `RollingUpdate` with a `maxUnavailable` of no
-    /// pod, the default for fewer than four pods.
+    /// Whether a rollout of a Deployment keeps every old pod until a new pod is ready. This is so if the strategy is
+    /// `RollingUpdate` and `maxUnavailable` means no pod, the default for fewer than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// The conditions for a node in its template, by selector or by required affinity, except Linux, each as one text. With a condition,
-    /// the workload may be for some nodes only.
+    /// The conditions for a node in the workload's template, each as one text: node selectors and required affinity,
+    /// except the condition Linux. If there is a condition, the workload may be for some nodes only.
     #[serde(default)]
     pub selects: Vec<String>,
-    /// The excluded nodes in required affinity (`NotIn`, `DoesNotExist`), each as one text. The workload is still for most nodes.
+    /// The nodes that required affinity excludes (`NotIn`, `DoesNotExist`), each as one text. The workload is for most
+    /// other nodes.
     #[serde(default)]
     pub avoids: Vec<String>,
-    /// The taints that its template tolerates, each as one text.
+    /// The taints that the workload's template tolerates, each as one text.
     #[serde(default)]
     pub tolerates: Vec<String>,
-    /// `spec.template.spec.containers[].ports` that are ports of the node: ports with a hostPort, or all ports in the host's network.
+    /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. These are ports with a
+    /// hostPort; in the host's network, all ports.
     pub ports: Vec<ContainerPort>,
 }
 
 impl Workload {
-    /// The ports of a node that its pods want, each with its number on the node.
+    /// The ports of a node that the workload's pods want, each with its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
@@ -72,7 +75,8 @@ impl WorkloadKind {
         Self::Pod,
     ];
 
-    /// The kind of this name among the kinds that own pods. The objects between them and their pods are not reported again.
+    /// The kind with this name, if it owns pods. Kinds between an owner and its pods, such as ReplicaSet of a
+    /// Deployment, are not reported again.
     pub fn of(kind: &str) -> Option<Self> {
         [Self::DaemonSet, Self::Deployment, Self::StatefulSet].into_iter().find(|it| it.name() == kind)
     }
@@ -86,7 +90,7 @@ impl WorkloadKind {
         }
     }
 
-    /// The path of the spec of its pods.
+    /// The path of the pods' spec in the object.
     pub fn pod_spec(self) -> &'static str {
         match self {
             Self::Pod => "spec",

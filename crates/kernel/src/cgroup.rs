@@ -1,4 +1,4 @@
-//! Control groups: the directory of a socket's cgroup id, and the pod and the container that a path names.
+//! Control groups: the directory of a socket's cgroup id, and the pod and the container in a path.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,19 +13,19 @@ use procfs_core::process::MountInfo;
 use super::root::{read_unsized, read_unsized_text};
 use portreeve_facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
-/// The greatest number of directories that one scan visits.
+/// The largest number of directories that one scan visits.
 const DIRECTORIES: usize = 200_000;
-/// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a cgroup namespace shows has
-/// another inode.
+/// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a process in a cgroup namespace
+/// sees has another inode.
 const ROOT: u64 = 1;
 /// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
 
-/// The greatest number of bytes that are read of this process' mounts, and of the processes of one cgroup.
+/// The largest number of bytes that are read of this process's mounts, and of the list of processes of one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 
-/// The cgroup2 hierarchy as it is mounted here.
+/// The cgroup2 hierarchy, at the place where it is mounted here.
 #[derive(Clone, Debug)]
 pub struct Cgroups {
     mount: Result<PathBuf, Gap>,
@@ -33,9 +33,9 @@ pub struct Cgroups {
 }
 
 impl Cgroups {
-    /// Finds the mount that shows most cgroups. `root` is the host's root directory as it is mounted here. The first
-    /// choices are `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. The last choice is
-    /// any cgroup2 mount of this process.
+    /// Finds the mount that shows the most cgroups. `root` is the place where the host's root directory is mounted
+    /// here. The first choices are `/sys/fs/cgroup` (unified) and `/sys/fs/cgroup/unified` (hybrid) below `root`. The
+    /// last choice is any cgroup2 mount of this process.
     pub fn find(root: &Path) -> Self {
         let usual = ["sys/fs/cgroup", "sys/fs/cgroup/unified"].map(|place| root.join(place));
         let usual: Vec<_> = usual.into_iter().filter(|place| is_cgroup2(place)).collect();
@@ -56,8 +56,7 @@ impl Cgroups {
         Self { whole: whole.is_some(), mount }
     }
 
-    /// The directories of cgroup ids: for each id its path, or the reason why the path is not known. One walk serves
-    /// all ids.
+    /// The paths of cgroup ids. For each id, the path, or the reason why the path is not known. One walk finds all ids.
     pub fn of(&self, ids: &HashSet<u64>) -> HashMap<u64, Result<Cgroup, Gap>> {
         let mount = match &self.mount {
             Ok(mount) => mount,
@@ -90,7 +89,7 @@ impl Cgroups {
         found
     }
 
-    /// The directory at which it is mounted.
+    /// The directory at which the hierarchy is mounted.
     ///
     /// # Errors
     /// If no cgroup2 hierarchy is mounted.
@@ -98,7 +97,7 @@ impl Cgroups {
         self.mount.as_deref().map_err(Clone::clone)
     }
 
-    /// Whether the mount shows every cgroup of the node, and not only the cgroups of a container.
+    /// Whether the mount shows every cgroup of the node. In a container, a mount may show only the container's cgroups.
     pub fn is_whole(&self) -> bool {
         self.whole
     }
@@ -109,15 +108,15 @@ impl Cgroups {
         fs::metadata(directory).ok().filter(fs::Metadata::is_dir).map(|directory| directory.ino())
     }
 
-    /// The cgroup id of each pod, by the uid in the cgroup's name. Pods without a cgroup, and pods that this process cannot see, are
-    /// missing.
+    /// The cgroup id of each pod, by the uid in the cgroup's name. Pods without a cgroup are missing, and pods that
+    /// this process cannot see.
     pub fn pods(&self) -> HashMap<String, u64> {
         let mut pods = HashMap::new();
         let Ok(mount) = &self.mount else { return pods };
-        // The directories before an error, or before there are too many, are known.
+        // If the walk ends with an error, or with too many directories, the directories before this are still known.
         drop(walk(mount, |id, path| {
             let cgroup = cgroup(&path.to_string_lossy());
-            // A directory above its containers is visited first.
+            // The walk visits a pod's directory before the directories of its containers.
             if cgroup.pod.as_ref().is_some_and(|pod| pod.container.is_none())
                 && let Some(pod) = with_pod_of_root(mount, cgroup).pod
             {
@@ -132,19 +131,20 @@ impl Cgroups {
     pub fn processes(&self, cgroup: &Cgroup) -> Vec<u32> {
         let Ok(mount) = &self.mount else { return Vec::new() };
         let list = mount.join(cgroup.path.trim_start_matches('/')).join("cgroup.procs");
-        // This list is a hint where to search first. If the owner is not in it, the search goes through all processes.
+        // The list is only a hint where the search should begin. If the owner is not in the list, all processes are
+        // searched.
         let list = read_unsized_text(&list, PROCESSES).unwrap_or_default();
         list.lines().filter_map(|pid| pid.parse().ok()).filter(|pid| *pid != 0).collect()
     }
 }
 
-/// A cgroup by its path, with the pod that the path names.
+/// A cgroup by its path, with the pod whose uid the path has.
 pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
-/// The cgroup, with the pod in its path if the directory belongs to root. A kubelet makes these directories as root. A
-/// user who owns a cgroup can make any name in it.
+/// The cgroup, with the pod in its path if the directory belongs to root. A kubelet makes the directories of pods as
+/// root. A user who owns a cgroup can make directories with any name in it.
 fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     let of_root = || {
         let directory = fs::metadata(mount.join(cgroup.path.trim_start_matches('/')));
@@ -154,9 +154,9 @@ fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     Cgroup { pod, ..cgroup }
 }
 
-/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The cgroup2 hierarchy comes first. If it names no
-/// pod, a hierarchy of version 1 that names a pod is used: a kubelet writes both in the same way. If there is no
-/// cgroup2, systemd's hierarchy names services.
+/// The cgroup of a process, from the text of `/proc/<pid>/cgroup`. The cgroup2 hierarchy comes first. If its path has
+/// no pod, a hierarchy of version 1 with a pod is used. The kubelet writes the same names into both versions. If there
+/// is no cgroup2, the services are in systemd's hierarchy.
 pub fn cgroup_of_process(text: &str) -> Option<Cgroup> {
     let path = |line: &'_ str| line.splitn(3, ':').nth(2).map(cgroup);
     let named = |hierarchy: &str| text.lines().find(|line| hierarchy_of(line) == Some(hierarchy)).and_then(path);
@@ -173,9 +173,10 @@ fn hierarchy_of(line: &str) -> Option<&str> {
     line.split(':').nth(1)
 }
 
-/// The pod and container in a path as kubelets write it (pkg/kubelet/cm/cgroup_manager_linux.go), with the drivers
-/// cgroupfs and systemd, at any depth: `/kubepods/burstable/pod<uid>/<id>`, `/kubepods.slice/kubepods-pod<uid with
-/// underscores>.slice/cri-containerd-<id>.scope`. A user who gets a subtree from systemd can choose any names in it.
+/// The pod and the container in a path, as kubelets write it (pkg/kubelet/cm/cgroup_manager_linux.go). Both drivers are
+/// understood, cgroupfs and systemd, at any depth: `/kubepods/burstable/pod<uid>/<id>`,
+/// `/kubepods.slice/kubepods-pod<uid with underscores>.slice/cri-containerd-<id>.scope`. A user who gets a subtree from
+/// systemd can choose any names in the subtree.
 pub fn pod_of(path: &str) -> Option<PodContainer> {
     if path.split('/').any(|component| component == "user.slice" || component.starts_with("user@")) {
         return None;
@@ -195,7 +196,7 @@ pub fn pod_of(path: &str) -> Option<PodContainer> {
     Some(PodContainer { pod_uid, container: components.next().and_then(container_of) })
 }
 
-/// Whether it is a uid with dashes or underscores, or the hash of a static pod's configuration.
+/// Whether the text is a uid with dashes or underscores, or the hash of a static pod's configuration.
 fn is_pod_uid(text: &str) -> bool {
     (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-' || byte == b'_')
 }
@@ -208,8 +209,8 @@ fn container_of(component: &str) -> Option<String> {
     is_id.then(|| id.to_owned())
 }
 
-/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one: a malformed line about another
-/// mount does not matter here, and `MountInfos` would fail on it.
+/// The mount points of cgroup2 in the text of a mountinfo. Lines are parsed one by one, because `MountInfos` would fail
+/// on a malformed line about another mount.
 pub fn cgroup2_mounts(mountinfo: &str) -> impl Iterator<Item = PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| MountInfo::from_line(line).ok());
     mounts.filter(|mount| mount.fs_type == "cgroup2").map(|mount| mount.mount_point)
@@ -224,8 +225,8 @@ fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Visits `mount` and the directories below it, each with its id and its path below `mount`, until a visit ends the walk. Returns false if there are
-/// too many directories.
+/// Calls `visit` for `mount` and the directories below it, with the id and with the path below `mount`, until `visit`
+/// breaks. Returns false if there are too many directories.
 fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> io::Result<bool> {
     if visit(fs::metadata(mount)?.ino(), Path::new("")).is_break() {
         return Ok(true);
@@ -234,14 +235,16 @@ fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> i
     let mut seen = 0;
     while let Some(directory) = pending.pop() {
         let place = mount.join(&directory);
-        // A kernfs directory has two links, and one for each subdirectory. A directory with two links needs no reading.
+        // A kernfs directory has two links, and one more for each subdirectory. A directory with two links has no
+        // subdirectories to read.
         if fs::symlink_metadata(&place).is_ok_and(|directory| directory.nlink() == 2) {
             continue;
         }
         let entries = match fs::read_dir(place) {
             Ok(entries) => entries,
             Err(error) if directory.as_os_str().is_empty() => return Err(error),
-            // Cgroups are made and deleted at any time. A directory that was deleted during the walk has no socket to name.
+            // Cgroups are made and deleted at any time. If a directory was deleted during the walk, no socket belongs
+            // to it.
             Err(_) => continue,
         };
         for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

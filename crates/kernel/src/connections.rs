@@ -1,5 +1,5 @@
-//! One walk of the connections for all readers of them. A walk takes a time that depends on the number of connections,
-//! not on what is searched. So a scan walks once.
+//! One walk over all connections, for all readers of connections. The time of a walk depends on the number of
+//! connections, and not on the requested facts. So a scan walks only once.
 
 use std::{collections::HashSet, net::SocketAddr};
 
@@ -10,7 +10,7 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The greatest number of kept sockets that are bound and neither listen nor connect.
+/// The largest number of sockets that are kept of those that are bound and neither listen nor connect.
 const BOUND: usize = 64;
 
 /// The purpose of a walk.
@@ -22,7 +22,7 @@ pub struct ConnectionsWanted<'a> {
     pub counting: Option<&'a Counting<'a>>,
 }
 
-/// The result of a walk.
+/// The results of a walk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first. Connections that a listener accepted come
@@ -40,9 +40,9 @@ struct Found {
 }
 
 impl Sockets {
-    /// Lists the sockets with a peer and a wanted local port. Counts the local ports in use by (protocol, source,
-    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and uses no
-    /// ephemeral port. If no port can match, or no count can matter, the table is not walked.
+    /// Lists the sockets with a peer and a requested local port. Counts the local ports in use by (protocol, source,
+    /// destination, destination port). If one of `listeners` accepted a connection, it is listed last, and uses no
+    /// ephemeral port. If no port can match and no count can matter, the table is not walked.
     ///
     /// # Errors
     /// Each result has a [`Gap`] of its own source if TCP or UDP cannot be read, or if the result was not requested.
@@ -87,7 +87,7 @@ impl Sockets {
         self.connections(ConnectionsWanted { clients: None, counting: Some(counting) }, listeners).counted
     }
 
-    /// TCP and UDP, once each.
+    /// Walks over TCP and UDP, once each.
     fn walk_once(
         &self,
         clients: Option<&PortSet>,
@@ -116,9 +116,9 @@ impl Sockets {
         Ok(found)
     }
 
-    /// Adds facts about the clients on `contested` ports on which no process listens. The first fact: which of their
-    /// peers are servers. The second, if `lists_bound` says that the kernel reports it: the sockets that are bound
-    /// there and neither listen nor connect. A second walk is made only if there is such a client.
+    /// Adds facts about the clients on `contested` ports on which no process listens: which of their peers are servers.
+    /// If `lists_bound` is true, also the sockets on these ports that are bound and neither listen nor connect. A
+    /// second walk is made only if there is such a client.
     ///
     /// # Errors
     /// As [`Self::clients`].
@@ -173,7 +173,7 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// Clients of SCTP. SCTP has no ephemeral ports that a rule counts.
+    /// Adds clients of SCTP. No rule counts ephemeral ports of SCTP.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -195,8 +195,8 @@ impl Sockets {
         }
     }
 
-    /// The exact counts. A second walk is made only if the first walk forgot destinations, and a destination that it
-    /// kept may matter.
+    /// The exact counts. A second walk is made only if the first walk forgot destinations, and one of the remaining
+    /// destinations may use enough ports to matter.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
@@ -220,7 +220,7 @@ impl Sockets {
 /// The tables of connections that use ephemeral ports, with the states of sockets that have a peer.
 const TABLES: [(Protocol, States); 2] = [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)];
 
-/// Client sockets, never more than [`Clients::MOST`].
+/// Client sockets, at most [`Clients::MOST`].
 #[derive(Clone, Default)]
 struct KeptClients {
     by_rank: [Vec<Record>; 3],
@@ -230,7 +230,7 @@ struct KeptClients {
 
 impl KeptClients {
     /// Keeps a socket. If there is no space, a socket of a worse rank is dropped. Sockets in SYN-SENT and UDP sockets
-    /// have the best rank, accepted connections the worst.
+    /// have the best rank, accepted connections have the worst.
     fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
         let rank = match record {
             Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,

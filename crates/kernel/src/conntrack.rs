@@ -1,8 +1,9 @@
 //! Flows that this node masquerades, over ctnetlink (include/uapi/linux/netfilter/nfnetlink_conntrack.h). Needs
 //! CAP_NET_ADMIN.
 //!
-//! Measured on Linux 6.18 with 50,000 flows: 53 ms for all flows, 33 ms for the masqueraded half. A request for the
-//! 1,000 flows without an answer took 9 ms. Before Linux 5.15 the kernel does not select by status and sends all flows.
+//! Measured on Linux 6.18 with 50,000 flows: 53 ms for all flows, and 33 ms for the half that was masqueraded. A
+//! request for the 1,000 flows without an answer took 9 ms. Before Linux 5.15, the kernel cannot select flows by
+//! status, and sends all flows.
 
 use std::{
     cmp::Reverse,
@@ -23,7 +24,8 @@ use portreeve_facts::{
     Source, Why, text,
 };
 
-/// The last numbers of flows. Even an empty table takes time: its 262,144 buckets take some 10 to 30 ms.
+/// The counts of flows, kept between scans. Even a read of an empty table takes about 10 to 30 ms, because the table
+/// has 262,144 buckets.
 #[derive(Debug, Default)]
 pub struct FlowCounts {
     scans: ScanCounter,
@@ -31,20 +33,20 @@ pub struct FlowCounts {
     pools: Option<Vec<MasqueradePool>>,
 }
 
-/// The greatest number of unanswered flows that are kept.
+/// The largest number of flows without an answer that are kept.
 const UNANSWERED: usize = 64;
-/// A pool with fewer flows is not kept. The next two numbers are the greatest number of pools, and the greatest number
-/// of senders of each pool.
+/// The smallest number of flows of a pool that is kept. Below: the largest number of pools, and of clients of each
+/// pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
-/// The greatest number of destinations that are counted at one time.
+/// The largest number of destinations that are counted at one time.
 const DESTINATIONS: usize = 8192;
-/// In a table with this number of flows, half of the source ports for one destination may be in use. The kernel chooses
+/// If a table has this number of flows, half of the source ports for one destination may be in use. The kernel chooses
 /// from 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
 const PRESSED: u64 = 32_256;
-/// In a table with more flows than this, flows are not counted. Scans take a fixed share of time: a slow count would
-/// make them rare.
+/// If a table has more flows than this, flows are not counted. Scans take a fixed share of time, so if a count was
+/// slow, scans would be rare.
 const COUNTED: u64 = 25_000;
 
 // include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and only for
@@ -69,20 +71,20 @@ const CTA_PROTO_DST_PORT: u16 = 3;
 const CTA_PROTOINFO_TCP: u16 = 1;
 const CTA_PROTOINFO_TCP_STATE: u16 = 1;
 
-/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`. The second flag means that the source was changed, not that it may be changed.
+/// `IPS_SEEN_REPLY` and `IPS_SRC_NAT`. `IPS_SRC_NAT` means that the source was changed, not that it may be changed.
 const SEEN_REPLY: u32 = 1 << 1;
 const SRC_NAT: u32 = 1 << 4;
 /// `TCP_CONNTRACK_SYN_SENT`.
 const SYN_SENT: u8 = 1;
 
-/// Reads the flows whose source was translated to one of the node's `own` addresses. It lists flows without an answer
-/// on `wanted.client_ports`, if IPVS may have `taken` answers. It counts flows on `wanted.masquerade_ports`, if that is
-/// not empty. `counted` limits how often flows are counted. Pools of source ports are counted if ports are scarce
-/// (`pressed`), as seldom as flows.
+/// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may have `taken` answers,
+/// it lists the flows without an answer on `wanted.client_ports`. If `wanted.masquerade_ports` has ports, it counts
+/// flows on these ports; `counted` limits how often. If ports are scarce (`pressed`), it counts pools of source ports,
+/// as seldom as flows.
 ///
 /// # Errors
 /// `NotPermitted` without the capability. `NotSupported` if the kernel tracks no flows: then no request is sent,
-/// because the request alone would load the module. `NotRequested` if there is neither a number nor a list.
+/// because the request itself would load the module. `NotRequested` if neither a count nor a list is requested.
 pub(crate) fn read(
     root: &Root,
     wanted: &NodeQuery,
@@ -91,7 +93,7 @@ pub(crate) fn read(
     counted: &mut FlowCounts,
 ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
     if !pressed {
-        // If ports are scarce again, flows are counted again.
+        // When ports are scarce again, flows are counted again.
         counted.pools = None;
     }
     let tracked = flows(root)?;
@@ -126,8 +128,9 @@ pub(crate) fn read(
     Ok((Masquerade { flows, unanswered, beyond }, pools))
 }
 
-/// Whether masqueraded connections may lack source ports. There are two signs: the kernel dropped packets because a new flow
-/// had the ports of another flow (`insert_failed`), or the kernel tracks many flows. Any process may read both.
+/// Whether source ports for masqueraded connections may be nearly used up. There are two signs: the kernel dropped
+/// packets because a new flow had the ports of another flow (`insert_failed`), or the kernel tracks many flows. Any
+/// process may read both numbers.
 pub(crate) fn may_lack_ports(root: &Root) -> bool {
     let failed = || {
         let table = read_text(Source::Conntrack, &root.net("stat/nf_conntrack"), 64 << 10).ok()?;
@@ -139,7 +142,7 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
     flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
-/// Lists the flows whose status has these bits, within the mask.
+/// Lists the flows whose status bits in the mask equal `status`.
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
     // struct nfgenmsg for all families, version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
@@ -183,7 +186,7 @@ fn be32(kind: u16, number: u32) -> Vec<u8> {
     [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
-/// The results so far.
+/// The results of the messages so far.
 #[derive(Default)]
 struct Found {
     flows: BTreeMap<Protocol, u64>,
@@ -192,12 +195,12 @@ struct Found {
     pools: Pools,
 }
 
-/// The source ports in use, for each combination in which they must be unique: protocol, address of the node,
+/// The source ports in use. A source port must be unique for each combination of protocol, address of the node, and
 /// destination.
 #[derive(Default)]
 pub struct Pools {
     of: HashMap<(Protocol, IpAddr, (IpAddr, u16)), Pool>,
-    /// The greatest number of flows that a dropped pool can have.
+    /// The largest number of flows that a dropped pool can have.
     left_out: u32,
 }
 
@@ -210,7 +213,7 @@ struct Pool {
 }
 
 impl Pools {
-    /// Adds one flow. If there are too many destinations, the destinations with fewest flows are dropped.
+    /// Adds one flow. If there are too many destinations, the destinations with the fewest flows are dropped.
     pub fn take(&mut self, flow: &MasqueradedFlow) {
         let key = (flow.protocol, flow.translated.0, flow.server);
         while self.of.len() >= DESTINATIONS && !self.of.contains_key(&key) {
@@ -231,7 +234,7 @@ impl Pools {
         }
     }
 
-    /// The fullest pools.
+    /// The pools with the most ports in use.
     pub fn busiest(self) -> Vec<MasqueradePool> {
         let pools = self.of.into_iter().filter(|(_, pool)| pool.used >= POOL);
         let mut pools: Vec<_> = pools
@@ -246,14 +249,14 @@ impl Pools {
     }
 }
 
-/// Whether a flow has an answer.
+/// Whether the kernel saw an answer to a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// An answer was seen.
     Seen,
     /// No answer was seen.
     Awaited,
-    /// Tracking began in the middle of the connection, so no first answer is expected.
+    /// The kernel began to track the flow in the middle of the connection, so it expects no first answer.
     Unknown,
 }
 
@@ -311,7 +314,7 @@ struct Tuple {
 }
 
 impl Tuple {
-    /// None if no Service can have the protocol.
+    /// The direction of a flow in these attributes; `None` if no Service can have the protocol.
     fn parse(tuple: &[u8]) -> Result<Option<Self>, Malformed> {
         let (mut from, mut to, mut protocol, mut ports) = (None, None, None, [None; 2]);
         for attribute in attributes(tuple) {
@@ -388,7 +391,7 @@ mod tests {
         }
     }
 
-    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Its answers go to 192.0.2.1 at the given port.
+    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Answers go to 192.0.2.1 and this port.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
         let tuple = |kind: u16, from: [u8; 4], to: [u8; 4], ports: [u16; 2]| {
             let addresses = [attribute(1, &from), attribute(2, &to)].concat();
@@ -405,7 +408,7 @@ mod tests {
         body
     }
 
-    /// A flow of a pod's address with this port as its translated port.
+    /// A flow from a pod's address, with this source port and this translated port.
     fn flow(pod: u8, to: u16, port: u16) -> MasqueradedFlow {
         MasqueradedFlow {
             protocol: Protocol::Tcp,
@@ -478,7 +481,8 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
         for length in 0..body.len() {
-            // The two tuples and the status make a flow. The rest is not needed, or is the state.
+            // The two tuples and the status are enough for a flow. The other attributes are not needed, or are the
+            // state.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }

@@ -1,5 +1,5 @@
-//! The number of ephemeral ports that each destination uses. The memory for it does not grow with the number of
-//! sockets.
+//! The number of ephemeral ports that connections to each destination use. The count needs an amount of memory that
+//! does not grow with the number of sockets.
 
 use std::{
     collections::HashMap,
@@ -10,37 +10,39 @@ use std::{
 use crate::{owner::Claim, record::Record};
 use portreeve_facts::{DestinationUse, EphemeralUse, Extent, Owner, PortSet, Protocol, State};
 
-/// The greatest number of destinations that are reported.
+/// The largest number of destinations that are reported.
 const REPORTED: usize = 16;
-/// The greatest number of destinations that are counted at one time.
+/// The largest number of destinations that are counted at one time.
 const COUNTED: usize = 8192;
 
 /// The settings for counting ephemeral ports.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting<'a> {
-    /// The local ports that are counted: the ephemeral range without the reserved ports.
+    /// The local ports that are counted: the ephemeral port range without the reserved ports.
     pub ports: &'a PortSet,
-    /// The greatest number of ports that one destination can use, from sockstat and sockstat6, if these could be read.
+    /// The largest number of ports that one destination can use, according to sockstat and sockstat6, if they could be
+    /// read.
     pub at_most: Option<u32>,
-    /// The table is walked only if `at_most` reaches this number.
+    /// The sockets are walked only if `at_most` is at least this number.
     pub worth_walking: u32,
     /// `net.ipv4.tcp_tw_reuse`, if it could be read. With 1, a new connection can take any port in TIME_WAIT; with 2,
-    /// only on loopback. Sockets with such ports are not counted.
+    /// only on loopback. Such ports are not counted.
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral range. For each of the busiest destinations, one socket is an example whose owner will be
-/// named.
+/// The use of the ephemeral port range. For each of the busiest destinations, one socket is an example, and the owner
+/// of this socket will be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// The counts; their owners are not yet known.
+    /// The counts. The owners in them are not known yet.
     pub ephemeral: EphemeralUse,
-    /// Examples for the busiest destinations that use at least `worth_walking` ports, in the order of the destinations.
+    /// An example for each of the busiest destinations, if it uses at least `worth_walking` ports, in the order of the
+    /// destinations.
     pub examples: Vec<Claim>,
 }
 
 impl Counting<'_> {
-    /// The answer without a walk, if no destination can use enough ports to matter.
+    /// The answer without a walk, if no destination can use enough ports to matter; otherwise `None`.
     pub(super) fn without_a_walk(&self) -> Option<Counted> {
         let is_idle = |at_most: u32| at_most < self.worth_walking || at_most == 0 || self.ports.is_empty();
         let ephemeral = match self.at_most {
@@ -56,7 +58,7 @@ impl Counting<'_> {
         Extent::Walked { ports: self.ports.clone(), tcp_tw_reuse: self.tcp_tw_reuse, every: self.at_most }
     }
 
-    /// Whether other connections cannot use the port of this socket.
+    /// Whether no other connection can use the port of this socket.
     fn counts(&self, record: &Record) -> bool {
         let reusable = match self.tcp_tw_reuse {
             Some(1) => true,
@@ -67,7 +69,7 @@ impl Counting<'_> {
     }
 }
 
-/// Sockets with an equal key compete for the same ephemeral ports. IPv4 over an IPv6 socket is treated as IPv4.
+/// Sockets with equal values compete for the same ephemeral ports. IPv4 over an IPv6 socket counts as IPv4.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Destination {
     protocol: Protocol,
@@ -84,8 +86,8 @@ impl Destination {
 }
 
 impl Hash for Destination {
-    /// Hashes few words, because a million sockets are looked up. A derived hash adds lengths and the names of
-    /// variants.
+    /// Hashes only a few words, because a million sockets are looked up. A derived hash would add lengths and the
+    /// numbers of variants.
     fn hash<H: Hasher>(&self, state: &mut H) {
         for ip in [self.source, self.destination] {
             state.write_u128(match ip {
@@ -101,8 +103,8 @@ impl Hash for Destination {
 struct Count {
     used: u32,
     time_wait: u32,
-    /// `used`, plus the floor at the time when counting began. A destination whose credit falls to the floor is
-    /// forgotten.
+    /// `used`, plus the floor at the time when the count of this destination began. If the floor reaches the credit,
+    /// the destination is forgotten.
     credit: u64,
     example: Claim,
 }
@@ -119,9 +121,9 @@ impl Count {
     }
 }
 
-/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for another destination, every
-/// count loses one, and destinations without a count are dropped. A destination with more than one socket in
-/// [`COUNTED`] stays.
+/// Counts of the frequent destinations (Misra and Gries, 1982). If there is no space for another destination, one is
+/// subtracted from every count, and destinations with the count zero are dropped. A destination with more than one of
+/// every [`COUNTED`] sockets is never dropped.
 #[derive(Clone, Default)]
 pub(super) struct Tally {
     counts: HashMap<Destination, Count>,
@@ -138,8 +140,8 @@ impl Tally {
         }
         self.walked += 1;
         let destination = Destination::of(record);
-        // The common case comes first, with one search: most of a million sockets have the destination of earlier
-        // sockets.
+        // The common case comes first and needs only one search, because most of a million sockets have the same
+        // destination as earlier sockets.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -159,8 +161,8 @@ impl Tally {
     }
 
     /// A tally for a second walk, if destinations were forgotten and the other counts are not exact. It has the
-    /// destinations that may be the busiest, with counts of zero, and no space for others. None if none of them can use
-    /// enough ports to matter.
+    /// destinations that may be the busiest, with the count zero, and no space for others. `None` if none of these can
+    /// use enough ports to matter.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;
@@ -176,13 +178,14 @@ impl Tally {
         })
     }
 
-    /// The greatest number of ports that any destination can use; forgotten destinations are included.
+    /// The largest number of ports that any destination can use, including destinations that were forgotten.
     fn highest(&self) -> u64 {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// To find one socket of a process with many connections takes long. So only a destination that uses enough ports
-    /// to be reported has an example. Counts that are not exact are upper bounds.
+    /// The counts and the examples. It takes long to find one socket of a process with many connections. So a
+    /// destination has an example only if it uses enough ports to be reported. Counts that are not exact are upper
+    /// bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         let extent = counting.extent();

@@ -1,6 +1,6 @@
-//! How often kept facts are read again, even if nothing seems to have changed.
+//! How often facts that are kept are read again, even if nothing seems to have changed.
 
-/// The number of scans from one full read to the next.
+/// The number of scans from one full read to the next full read.
 pub(super) const PERIOD: u8 = 20;
 
 /// Counts the scans since the last full read.
@@ -8,7 +8,7 @@ pub(super) const PERIOD: u8 = 20;
 pub(super) struct ScanCounter(u8);
 
 impl ScanCounter {
-    /// Counts one more scan, and returns whether it is a full read.
+    /// Counts one more scan, and returns whether this scan makes a full read.
     pub(super) fn advance(&mut self) -> bool {
         self.0 = (self.0 + 1) % PERIOD;
         self.0 == 0

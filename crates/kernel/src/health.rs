@@ -8,10 +8,11 @@ use tokio::task::JoinSet;
 use super::http::{self, Answer};
 use portreeve_facts::{Family, Gap, HealthCheckAnswer, Interfaces, Source, Why, text};
 
-/// The answer is a status of a few fields.
+/// The longest answer that is read. A health check answers with a status of a few fields.
 const LONGEST: usize = 64 * 1024;
 
-/// Connects to at most 64 ports at the same time. For each port it tries the given addresses until a process listens.
+/// Connects to at most 64 ports at the same time. For each port, it tries the addresses one after another until a
+/// process listens.
 pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer> {
     let mut requests = JoinSet::new();
     for port in ports.iter().copied().take(HealthCheckAnswer::MOST) {
@@ -23,8 +24,8 @@ pub async fn read(ports: &[u16], addresses: &[IpAddr]) -> Vec<HealthCheckAnswer>
     answers
 }
 
-/// The addresses on which a proxy of this host may listen: both loopback addresses, then the first address of each
-/// family that another host could use. A proxy with nodePortAddresses possibly does not listen on loopback.
+/// The addresses on which a proxy of this host may listen. Both loopback addresses come first, then the first address
+/// of each family that other hosts could use. A proxy with nodePortAddresses may not listen on loopback.
 pub fn addresses(interfaces: Option<&Interfaces>) -> Vec<IpAddr> {
     let own = |family| {
         let mut addresses = interfaces.into_iter().flat_map(|interfaces| &interfaces.addresses);
@@ -48,7 +49,7 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
     for address in addresses {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
             Ok(answer) => return Ok(service(&answer)),
-            // A process listens and does not speak HTTP: it is no health check.
+            // A process listens and does not speak HTTP, so it is no health check.
             Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),
@@ -57,7 +58,7 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
     Err(Gap::new(Source::HealthChecks, Why::Unreachable, refused.join("; ")))
 }
 
-/// The Service in a proxy's answer, which is 200 with local endpoints and 503 without
+/// The Service in a proxy's answer. The status is 200 if the node has endpoints, otherwise 503
 /// (pkg/proxy/healthcheck/service_health.go).
 pub fn service(answer: &Answer) -> Option<String> {
     #[derive(Deserialize)]

@@ -14,10 +14,11 @@ use tokio::{net::TcpStream, time::timeout};
 
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// A proxy on loopback answers in a millisecond. A proxy that takes longer than this hangs.
+/// The longest wait for an answer. A proxy on loopback answers in a millisecond; a proxy that takes longer than this
+/// hangs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// More headers than any component of Kubernetes sends.
+/// The longest headers that are read. No component of Kubernetes sends more.
 const LONGEST_HEAD: usize = 16 * 1024;
 
 /// An answer, with any status.
@@ -45,14 +46,15 @@ impl Answer {
         Err(Gap::new(source, why, format!("{} answered {}", self.place, self.status)))
     }
 
-    /// The `Gap` of a body of the wrong form. It shows the beginning of the body.
+    /// The `Gap` for a body of the wrong form. It has the beginning of the body.
     pub fn malformed(&self, source: Source, wanted: &str) -> Gap {
         let beginning = text::clean(&self.body, 48);
         Gap::new(source, Why::Malformed, format!("{} answered {beginning:?}, wanted {wanted}", self.place))
     }
 }
 
-/// Runs requests on the calling thread, and so in its network namespace. Must not be called on an async runtime.
+/// Runs requests on the calling thread, and so in the thread's network namespace. Must not be called on an async
+/// runtime.
 ///
 /// # Errors
 /// A `Gap` of `/proxyMode` if no file descriptors are left for a runtime.
@@ -67,7 +69,7 @@ pub fn run<T>(requests: impl Future<Output = T>) -> Result<T, Gap> {
 ///
 /// # Errors
 /// `Unreachable` if no process listens, `TimedOut` after a second, `Malformed` if the answer is not HTTP, `TooMuch` if
-/// it is too long.
+/// the answer is too long.
 pub async fn get(source: Source, place: SocketAddr, path: &str, limit: usize) -> Result<Answer, Gap> {
     let url = format!("{place}{path}");
     match timeout(PATIENCE, exchange(place, path, limit)).await {
@@ -81,8 +83,8 @@ type Failure = (Why, String);
 
 async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(StatusCode, String), Failure> {
     let stream = TcpStream::connect(place).await.map_err(|error| not_connected(&error))?;
-    // The connection is closed with a reset, which leaves no TIME_WAIT on our side: a scan must not put client sockets
-    // on NodePorts itself.
+    // The connection is closed with a reset, so no TIME_WAIT remains on this side. A scan must not itself put client
+    // sockets on NodePorts.
     stream.set_zero_linger().map_err(|error| not_connected(&error))?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(LONGEST_HEAD)
@@ -108,7 +110,8 @@ async fn exchange(place: SocketAddr, path: &str, limit: usize) -> Result<(Status
     tokio::select! {
         biased;
         answer = &mut answer => answer,
-        // The connection ends before the answer was read, or with the error that the answer reports too.
+        // The connection ended before the answer was read, or ended with an error. If there was an error, the answer
+        // reports it too.
         _ = &mut connection => answer.await,
     }
 }

@@ -6,20 +6,20 @@ use std::{io::BufRead, net::IpAddr, path::Path};
 use super::root::{Root, each_line, open};
 use portreeve_facts::{Gap, IpVsConnection, MasqueradedFlow, PortSet, Protocol, Source, VirtualServer, text};
 
-/// How many connections are kept.
+/// The largest number of connections that are kept.
 const CONNECTIONS: usize = 4096;
 
 /// Reads every virtual server.
 ///
 /// # Errors
-/// A `Gap`. [`portreeve_facts::Why::NotSupported`] if the file is absent: the kernel has not loaded IPVS.
+/// A `Gap`. [`portreeve_facts::Why::NotSupported`] if the file is absent, because the kernel has not loaded IPVS.
 pub(crate) fn servers(root: &Root) -> Result<Vec<VirtualServer>, Gap> {
     let path = root.net("ip_vs");
     parse_servers(&path, open(Source::IpVs, &path)?)
 }
 
-/// Reads connections whose virtual server has one of `ports`: the first 4,096, and all connections that took the answer to a flow in
-/// `unanswered`. The server of this flow is the client of the connection.
+/// Reads connections whose virtual server has one of `ports`. It keeps the first 4,096 connections, and all connections
+/// that took the answer to a flow in `unanswered`. The client of such a connection is the server of the flow.
 ///
 /// # Errors
 /// As [`servers`].
@@ -35,10 +35,10 @@ pub(crate) fn connections(
 /// `/proc/net/ip_vs` (net/netfilter/ipvs/ip_vs_ctl.c): the virtual servers.
 ///
 /// # Errors
-/// A line of another form, with its number.
+/// The first line of another form, with its number.
 pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
-    // A firewall mark, or a protocol without ports, owns the real servers in the lines below it.
+    // A firewall mark, or a protocol without ports, is no virtual server here. The lines below it are its real servers.
     let mut counted = false;
     each_line(Source::IpVs, name, "PROTOCOL ADDRESS:PORT SCHEDULER", reader, |line| {
         let mut words = line.split_ascii_whitespace();
@@ -71,7 +71,7 @@ pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualSer
 /// `/proc/net/ip_vs_conn` (net/netfilter/ipvs/ip_vs_conn.c): the connections at these ports.
 ///
 /// # Errors
-/// A line of another form, with its number.
+/// The first line of another form, with its number.
 pub fn parse_connections(
     name: &Path,
     reader: impl BufRead,
@@ -95,7 +95,7 @@ pub fn parse_connections(
     Ok(connections)
 }
 
-/// A protocol with ports. IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates with the
+/// A protocol with ports. IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates that have the
 /// protocol `IP`.
 fn protocol(word: &str) -> Option<Protocol> {
     [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)]
@@ -117,7 +117,7 @@ fn port(word: &str) -> Option<u16> {
     hexadecimal(word, 4).and_then(|number| u16::try_from(number).ok())
 }
 
-/// Exactly this number of digits. A sign or a shorter word means that the line is torn.
+/// A number with exactly this number of digits. A sign, or fewer digits, means that the line is torn.
 fn hexadecimal(word: &str, digits: usize) -> Option<u32> {
     (word.len() == digits && !word.starts_with('+')).then(|| u32::from_str_radix(word, 16).ok())?
 }

@@ -1,4 +1,4 @@
-//! Facts that are kept from scan to scan: they take long to read, and seldom change.
+//! Facts that are kept from scan to scan, because they take long to read and seldom change.
 
 use std::{collections::HashMap, mem, sync::Arc};
 
@@ -11,11 +11,11 @@ use super::{
 };
 use portreeve_facts::{Cgroup, Gap, Interfaces};
 
-/// The number of first scans in which a process is read: it may move to another namespace or group, as containers do at
+/// A process is read in this number of scans, because it may move to another namespace or group. Containers do so at
 /// their start.
 const CONFIRMING: u8 = 2;
 
-/// Facts from earlier scans of a host. A single scan keeps none.
+/// Facts from earlier scans of a host. Empty for a single scan.
 #[derive(Debug, Default)]
 pub struct Known {
     pub(super) sockets: Option<Sockets>,
@@ -24,10 +24,10 @@ pub struct Known {
     pub(super) flows: FlowCounts,
 }
 
-/// Links, addresses and gateways of the last scan, until the kernel reports a change.
+/// Links, addresses and gateways of the last scan. They are used until the kernel reports a change.
 ///
-/// In ipvs mode a node has an address for every Service. To read ten thousand addresses takes some 5 ms, nearly all of
-/// it in the kernel. To learn that nothing changed takes microseconds.
+/// In ipvs mode, a node has an address for every Service. To read ten thousand addresses takes about 5 ms, nearly all
+/// of it in the kernel. To find that nothing changed takes microseconds.
 #[derive(Debug, Default)]
 pub(super) struct WatchedInterfaces {
     scans: ScanCounter,
@@ -45,7 +45,8 @@ impl WatchedInterfaces {
         if let (false, false, Some(last)) = (changed, self.scans.advance(), &self.last) {
             return Ok(Arc::clone(last));
         }
-        // A single scan needs no notifications. A change during a read is notified, and the next scan reads it.
+        // A single scan needs no notifications. If something changes during a read, the kernel reports the change, and
+        // the next scan reads again.
         if self.changes.is_none() && self.last.is_some() {
             self.changes = InterfaceChanges::subscribe().ok();
         }
@@ -56,7 +57,7 @@ impl WatchedInterfaces {
     }
 }
 
-/// The network namespace and control group of each process of the last scan, by pid. To read all of them again takes
+/// The network namespace and the control group of each process of the last scan, by pid. To read them again takes
 /// longer than all other facts about pods.
 #[derive(Debug, Default)]
 pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
@@ -64,18 +65,18 @@ pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 /// The known facts of a process.
 #[derive(Debug)]
 pub(super) struct KnownProcess {
-    /// The inode of its directory below `/proc`. A later process with the same pid has another inode (fs/proc/base.c
-    /// `proc_pid_make_inode`).
+    /// The inode of the process's directory below `/proc`. A later process with the same pid has another inode
+    /// (fs/proc/base.c `proc_pid_make_inode`).
     inode: u64,
     scans: u8,
-    /// The inode of its network namespace.
+    /// The inode of the process's network namespace.
     pub(super) network: Option<u64>,
-    /// The process's control group, if that names a pod.
+    /// The process's control group, if its path has a pod.
     pub(super) cgroup: Option<Option<Arc<Cgroup>>>,
 }
 
 impl KnownProcesses {
-    /// Returns the known facts of all processes. A process is forgotten unless [`Self::keep`] stores it again.
+    /// Takes the known facts of all processes. A process is forgotten unless [`Self::keep`] stores it again.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }
@@ -99,7 +100,7 @@ impl KnownProcesses {
 mod tests {
     use super::*;
 
-    /// Whether a process is read, for each of `scans` scans.
+    /// For each of `scans` scans: whether the process is read.
     fn read_at(known: &mut KnownProcesses, inode: u64, scans: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);

@@ -1,6 +1,6 @@
-//! Reads the node: its sockets, settings, addresses and proxy, each fact with its own reason if it is unread.
+//! Reads the node: its sockets, settings, addresses and proxy. Each fact that was not read has its own reason.
 //!
-//! Never: judges, fails as a whole, or writes to the host.
+//! The crate never judges, never fails as a whole, and never writes to the host.
 
 #![allow(clippy::disallowed_methods, reason = "reads the node's files, its kernel and its proxy")]
 
@@ -57,17 +57,18 @@ use portreeve_facts::{
     VirtualServer, Why, lists_bound, text,
 };
 
-/// The addresses on which kube-proxy answers, unless `metricsBindAddress` sets another. `bindAddress` decides which of
-/// the two is used.
+/// The addresses on which kube-proxy answers, unless `metricsBindAddress` sets another address. `bindAddress` decides
+/// which of these two addresses kube-proxy uses.
 const PROXY_PLACES: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PROXY_METRICS),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), PROXY_METRICS),
 ];
 
-/// Up to this number of connections of the host are walked in every scan: one or two milliseconds.
+/// If the host has at most this number of connections, every scan walks over them. A walk takes one or two
+/// milliseconds.
 const FEW_CONNECTIONS: u32 = 16_384;
 
-/// A host to read: the live one, or a recorded tree of files.
+/// A host to read: a running host, or a recorded tree of files.
 #[derive(Clone, Debug)]
 pub struct Host {
     root: Root,
@@ -75,9 +76,9 @@ pub struct Host {
 }
 
 impl Host {
-    /// The host whose `/` is at `root`. The host is live if `root` is `/` or a mount of the running host's `/`, which
-    /// its boot id shows. For a live host the kernel and the proxy are read. For a recorded tree only its files are
-    /// read, and all other facts are unread.
+    /// The host whose `/` is at `root`. The host is live if `root` is `/`, or a mount of the running host's `/`, which
+    /// has the same boot id. For a live host, the kernel and the proxy are read. For a recorded tree, only its files
+    /// are read, and all other facts are unread.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: Root::at(root.into()), proxy_places: PROXY_PLACES.to_vec() }
     }
@@ -89,25 +90,26 @@ impl Host {
         Self { proxy_places, ..self }
     }
 
-    /// Whether the running kernel can be queried about the host.
+    /// Whether the host is the running host, so that its kernel can be queried.
     pub fn is_live(&self) -> bool {
         self.root.is_live()
     }
 
-    /// The name of the host, `/proc/sys/kernel/hostname`; `unknown` if that cannot be read.
+    /// The name of the host, `/proc/sys/kernel/hostname`; `unknown` if the file cannot be read.
     pub fn hostname(&self) -> String {
         self.name("hostname")
     }
 
-    /// Reads every fact once, in the network namespace of the calling thread. It blocks, for some seconds if a proxy
-    /// hangs. Do not call it on an async runtime: give it a thread.
+    /// Reads every fact once, in the network namespace of the calling thread. If a proxy hangs, the call blocks for
+    /// some seconds. Call it on a thread of its own, not on an async runtime.
     ///
-    /// Sockets come before the proxy, so that our own connections are not among them.
+    /// Sockets are read before the proxy, so that Portreeve's own connections are not among them.
     pub fn read(&self, wanted: &NodeQuery) -> KernelFacts {
         self.read_again(wanted, &mut Known::default()).0
     }
 
-    /// Reads every fact as [`Self::read`] does, with the facts that earlier scans left in `known`. Also returns the time of each reader.
+    /// Reads every fact as [`Self::read`] does, and uses the facts that earlier scans left in `known`. Also returns the
+    /// time of each reader.
     pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
@@ -126,7 +128,7 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // A process that may not list flows misses nothing while no sign shows that ports are scarce.
+            // If no sign shows that ports are scarce, a process without the right to list flows misses nothing.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }
@@ -176,8 +178,8 @@ impl Host {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Masqueraded flows. They are read if IPVS may take their answers, if their number is wanted, or if their source
-    /// ports may run out.
+    /// Masqueraded flows. They are read if IPVS may take their answers, if their number is requested, or if their
+    /// source ports may be nearly used up.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -227,7 +229,7 @@ impl Host {
         }
 
         let mut unnamed: Vec<(Claim, &mut Owner)> = Vec::new();
-        // No fact is read from the port of kube-proxy's own health check, but its owner is named.
+        // Portreeve reads no fact from kube-proxy's health port, but names the owner of this port.
         let always = self.proxy_places.iter().map(SocketAddr::port).chain([PROXY_HEALTH]);
         let interfaces = interfaces.known(Unread::Adds).map(Arc::as_ref);
         let down = interfaces.into_iter().flat_map(Interfaces::tunnels_down).map(|(port, _)| port);
@@ -313,8 +315,8 @@ struct HostSockets {
     ephemeral: Reading<EphemeralUse>,
 }
 
-/// Whether a walk of all connections to find client sockets costs much and is useless. It would find only ports that a
-/// program bound on purpose.
+/// Whether to skip the walk over all connections for client sockets: it costs much, and would find only ports that a
+/// program bound by number.
 fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockStat>) -> bool {
     let (Reading::Seen(stat), Reading::Seen(range), Reading::Seen(reserved)) =
         (sockstat, &sysctls.ip_local_port_range, &sysctls.ip_local_reserved_ports)
@@ -326,7 +328,7 @@ fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockS
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
-/// The result of a reader, if a rule will use it.
+/// The result of a reader, if a rule uses it; otherwise a `Gap`.
 fn unless_skipped<T>(
     wanted: &NodeQuery,
     watch: &Stopwatch,
@@ -341,8 +343,8 @@ fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
-/// Clients and the use of ephemeral ports, from one walk. The use is counted only if half of the range or more may be
-/// in use: below that no rule warns.
+/// Clients and the use of ephemeral ports, from one walk. The use is counted only if at least half of the range may be
+/// in use, because below this no rule warns.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -363,7 +365,7 @@ fn connections(
     let clients = (is_wanted(Source::Clients) && !passed_over).then_some(&wanted.client_ports);
     let readers = [clients.map(|_| Source::Clients), counting.map(|_| Source::EphemeralUse)];
     let readers: Vec<Source> = readers.into_iter().flatten().collect();
-    // Without listeners no connection is known to be accepted. That changes only the order of the list.
+    // If listeners were not read, no connection counts as accepted. This changes only the order of the list.
     let known = listeners.as_deref().unwrap_or_default();
     let requested = ConnectionsWanted { clients, counting: counting.as_ref() };
     let found = watch.on_each(&readers, || reader.connections(requested, known));
@@ -380,8 +382,8 @@ fn connections(
     }
 }
 
-/// The ports from which the kernel chooses. Without the listeners, accepted connections cannot be distinguished from
-/// outgoing connections.
+/// The ports from which the kernel chooses. Needs the listeners, because without them accepted connections cannot be
+/// distinguished from outgoing connections.
 fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
     let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
     listeners.as_ref().map_err(Gap::clone)?;

@@ -1,4 +1,4 @@
-//! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of the legacy iptables
+//! Traces of proxies in netfilter: nft tables and chains over nfnetlink, and the tables of legacy iptables
 //! (include/uapi/linux/netfilter/nfnetlink.h, nf_tables.h). Needs CAP_NET_ADMIN.
 
 mod names;
@@ -17,21 +17,22 @@ use names::{
     NFTA_TABLE_NAME, attribute, family,
 };
 
-/// Chains that exist once for each Service, endpoint, pod or network policy. Thousands of chains of Services and
-/// endpoints show no more than `KUBE-SERVICES` does (kubernetes pkg/proxy/iptables/proxier.go). Chains of pods and
-/// network policies show nothing about a proxy (kube-router pkg/controllers/netpol).
+/// Chains that exist once for each Service, endpoint, pod or network policy. The chains of Services and endpoints, of
+/// which there may be thousands, show no more than the chain `KUBE-SERVICES` (kubernetes
+/// pkg/proxy/iptables/proxier.go). The chains of pods and network policies show nothing about a proxy (kube-router
+/// pkg/controllers/netpol).
 const ONE_AN_OBJECT: [&str; 8] =
     ["KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-", "KUBE-EXT-", "KUBE-FW-", "KUBE-XLB-", "KUBE-POD-FW-", "KUBE-NWPLCY-"];
 
-/// The files with the tables of the legacy iptables. Only root can read them.
+/// The files with the tables of legacy iptables. Only root can read them.
 const LEGACY: [&str; 2] = ["ip_tables_names", "ip6_tables_names"];
 
 /// Reads four things: tables; chains whose name begins with `KUBE-`, without chains of single objects; redirections of
-/// hostPorts; ports that are not tracked by conntrack.
+/// hostPorts; and ports that conntrack does not track.
 ///
 /// # Errors
-/// `NotPermitted` without the capability. A kernel without nf_tables, or without the legacy iptables, has none of their
-/// tables, which is no error.
+/// `NotPermitted` without the capability. If the kernel has no nf_tables, or no legacy iptables, their tables are
+/// empty, which is no error.
 pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     require_net_admin(Source::Netfilter, "nft tables and chains")?;
     let mut connection = connection(Family::Netfilter, false);
@@ -57,7 +58,7 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections, untracked })
 }
 
-/// A part that the kernel does not have is empty.
+/// The result, or an empty result if the kernel does not have this part of netfilter.
 fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
     match read {
         Err(gap) if gap.why == Why::NotSupported => Ok(T::default()),

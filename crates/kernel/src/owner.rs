@@ -26,7 +26,7 @@ pub struct Claim {
     pub inode: u64,
     /// The claim's cgroup id.
     pub cgroup: Option<u64>,
-    /// The user who made it.
+    /// The uid of the user who made the socket.
     pub uid: u32,
 }
 
@@ -44,7 +44,7 @@ impl From<&Socket> for Claim {
     }
 }
 
-/// Names the owners of sockets of this network namespace.
+/// Finds the owners of sockets of this network namespace.
 #[derive(Clone, Debug)]
 pub struct Owners {
     proc: PathBuf,
@@ -56,14 +56,14 @@ pub struct Owners {
 
 impl Owners {
     /// For the live host whose root directory is mounted at `root`. `tunnels` are the links that are up, with their UDP
-    /// ports: no process can have these ports. `command_lines` decides whether command lines are kept, which may hold
+    /// ports: no process can have these ports. If `command_lines` is true, command lines are kept, which may contain
     /// secrets.
     pub fn live(root: &Path, tunnels: Vec<(u16, String)>, command_lines: bool) -> Self {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
 
-    /// The owner of each claim, in the order of the claims. One pass over the cgroups and one over the processes serve
-    /// all claims, so search for all at once.
+    /// The owner of each claim, in the order of the claims. One pass over the cgroups and one pass over the processes
+    /// find all owners, so call this once for all claims.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
         let searched: Vec<_> =
             claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
@@ -94,8 +94,9 @@ impl Owners {
         claims.iter().map(owner).collect()
     }
 
-    /// The cgroup of a socket, or its process' cgroup if that shows more. A socket shows only its cgroup2. If the
-    /// hierarchies of version 1 hold the pods, a socket has the cgroup2 of the container runtime, or none.
+    /// The cgroup of a socket, or its process's cgroup if that shows more. A socket only has a cgroup of version 2. If
+    /// the pods are in hierarchies of version 1, the socket's cgroup is the cgroup of the container runtime, or there
+    /// is none.
     fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &of_socket {
             Ok(cgroup) if cgroup.pod.is_some() => return of_socket,
@@ -109,9 +110,9 @@ impl Owners {
         of_process.filter(names_more).map_or(of_socket, Ok)
     }
 
-    /// The owner, if the claim alone shows it.
+    /// The owner, if the claim alone shows the owner.
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
-        // FIN_WAIT2 without an inode is already in TIME_WAIT: it waits for the peer's FIN.
+        // A socket in FIN_WAIT2 without an inode is in TIME_WAIT already: it waits for the peer's FIN.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
             return Some(Owner::TimeWait);
         }
@@ -120,13 +121,13 @@ impl Owners {
         tunnel.filter(|_| of_kernel).map(|(_, link)| Owner::Kernel { link: link.clone() })
     }
 
-    /// The owners of all claimed inodes.
+    /// The owners of the inodes of all claims.
     fn processes_of(&self, claims: &[Claim], cgroups: &HashMap<u64, Result<Cgroup, Gap>>) -> HashMap<u64, Held> {
         let mut missing: HashSet<u64> = claims.iter().map(|claim| claim.inode).filter(|inode| *inode != 0).collect();
         if missing.is_empty() {
             return HashMap::new();
         }
-        // The root cgroup names no owner, so its processes are no better a hint than others.
+        // The root cgroup shows no owner, so its processes are no better hint than other processes.
         let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
         let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
@@ -155,7 +156,7 @@ impl Owners {
         held
     }
 
-    /// Separates the kernel's sockets from sockets that were closed during the search for owners: the kernel's sockets
+    /// Separates the kernel's sockets from sockets that were closed during the search for owners. The kernel's sockets
     /// still exist.
     fn without_process(&self, claims: &[Claim], missing: &HashSet<u64>) -> Vec<(u64, Held)> {
         let claims: Vec<_> = claims.iter().filter(|claim| missing.contains(&claim.inode)).collect();
@@ -192,25 +193,25 @@ impl Owners {
     }
 }
 
-/// For a socket that exists and that no process shows. A process can pass it on before it is received (unix(7)
-/// `SCM_RIGHTS`), or only io_uring holds it.
+/// The reason if a socket exists, and no process has it. A process may have sent it to another process, which has not
+/// received it yet (unix(7) `SCM_RIGHTS`), or only io_uring has it.
 const NO_DESCRIPTOR: &str =
     "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
-/// Whether a socket that no process shows may be the kernel's own. The kernel's sockets belong to root. The cgroup
-/// shows more about the maker.
+/// Whether a socket that no process has may be the kernel's own. The kernel's sockets belong to root. If the cgroup is
+/// known, it shows more about the program that made the socket.
 fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
     claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
 }
 
-/// The known owner of an inode.
+/// The owner of an inode, as far as it was found.
 enum Held {
     By(Process),
     ByNoProcess,
     Unknown(Gap),
 }
 
-/// The owner of a socket of another machine: no fact about it can be read.
+/// The owner of a socket in recorded files. No fact about it can be read.
 pub(super) fn unread(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })

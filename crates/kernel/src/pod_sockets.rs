@@ -14,20 +14,19 @@ use crate::{
 };
 use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, Source, State, Why};
 
-/// The greatest number of sockets of one pod that are listed.
+/// The largest number of sockets of one pod that are listed.
 const LISTED: usize = 256;
 
 /// The tables of a pod, each with the states of its listeners and of its sockets with a peer.
 const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
-/// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its
-/// holder among `pids`. After them comes, for the peer of such a connection, another connection to the same peer from a
-/// port on which no process listens. Two connections share the peer's port, and a client has one port for each
-/// connection: so the peer is a server.
+/// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its owner
+/// among `pids`. After them, for each peer of such a connection, another connection to this peer, from a port on which
+/// no process listens. Such a peer is a server, because a client has another port for each connection.
 ///
 /// # Errors
-/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read or has too many such
+/// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such
 /// sockets.
 pub(super) fn sockets_on(proc: &Path, net: &Path, ports: &PortSet, pids: &[u32]) -> Result<Vec<Socket>, Gap> {
     if sockstat::at_most(net, 1)? == 0 {
@@ -49,14 +48,15 @@ pub(super) fn sockets_on(proc: &Path, net: &Path, ports: &PortSet, pids: &[u32])
     Ok(sockets)
 }
 
-/// The far end of a connection.
+/// The peer of a connection.
 type Peer = (Protocol, IpAddr, u16);
 
 fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of these peers, a connection from another port on which no process listens, if there is one.
+/// For each of these peers, a connection to it from another port on which no process listens, if there is such a
+/// connection.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;
@@ -65,7 +65,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
     Ok(opened.map(|it| (peer(it), *it)).collect::<BTreeMap<_, _>>().into_values().collect())
 }
 
-/// The wanted sockets of both tables. If there are more than [`LISTED`], a few more than that are returned.
+/// The requested sockets of both tables. If there are more than [`LISTED`], the result has a few more than [`LISTED`].
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {
@@ -79,7 +79,7 @@ fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> b
     Ok(found)
 }
 
-/// Searches for the owners only among the processes of the pod.
+/// Finds the owners of the sockets, among the processes of the pod only.
 fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
     let mut missing: HashSet<u64> = sockets.iter().map(|it| it.inode).filter(|inode| *inode != 0).collect();
     let mut processes = Processes::new(proc, false);

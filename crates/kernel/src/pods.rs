@@ -1,4 +1,4 @@
-//! Pods' own network namespaces, seen through `/proc/<pid>/net` without entering them.
+//! The network namespaces of pods, read through `/proc/<pid>/net`. The reader does not enter them.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -25,34 +25,35 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// `net.ipv4.tcp_tw_reuse` in a new network namespace: a pod's own value cannot be read from outside.
+/// The value of `net.ipv4.tcp_tw_reuse` in a new network namespace. The value of a pod cannot be read from outside the
+/// pod.
 const TCP_TW_REUSE: Option<u8> = Some(2);
 
 /// The usual length of `/proc/PID/cgroup` in bytes, with a line for each hierarchy of version 1.
 const CGROUP: usize = 4096;
-/// The greatest length: a dozen lines, each with a path.
+/// The largest length of `/proc/PID/cgroup`: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// A pod with fewer sockets of any kind than `worth_walking` divided by this number is far from a problem. It is not
-/// read a second time.
+/// If a pod has fewer sockets of any kind than `worth_walking` divided by this number, it cannot soon use most ports.
+/// Such a pod is not read a second time.
 const FAR: u32 = 8;
 
-/// The sockets on needed ports are listed for this number of pods: each list takes a time that grows with the
-/// connections on the node.
+/// The largest number of pods whose sockets on needed ports are listed. Each list takes a time that grows with the
+/// number of connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// A pod with fewer sockets than `worth_walking` divided by this number is not walked, whatever its range is. The
-/// author of the pod chooses the range, and a walk takes a time that grows with the connections on the node.
+/// If a pod has fewer sockets than `worth_walking` divided by this number, it is not walked, whatever its range is. A
+/// user chooses the range of a pod, and a walk takes a time that grows with the number of connections on the node.
 const FEWEST: u32 = 64;
 
-/// The use of ephemeral ports in each pod with a network namespace of its own, by pod uid. A pod's own range and its
-/// listeners can be read only with CAP_SYS_ADMIN and a thread in the namespace. So the ports of a pod in `pods` come
-/// from its specification. Such a pod is not walked if its sockstat shows fewer sockets of one protocol than half of
-/// its ports. Any other pod is walked if it has at least `worth_walking` sockets; each local port without a listener
-/// counts. For the first eight of `pods` that need ports, the sockets on these ports are listed. `proc` is the place
-/// where the host's `/proc` is mounted. `known` has the facts from earlier scans.
+/// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. A pod's range and its
+/// listeners could be read only with CAP_SYS_ADMIN and a thread in the namespace. So for a pod in `pods`, the range
+/// comes from its specification. Such a pod is not walked if, by its sockstat, each protocol has fewer sockets than
+/// half of its ports. Any other pod is walked if it has at least `worth_walking` sockets; then each local port without
+/// a listener counts. For the first eight of `pods` that need ports, the sockets on these ports are listed. `proc` is
+/// the place where the host's `/proc` is mounted. `known` has the facts from earlier scans.
 ///
 /// # Errors
-/// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if the processes of the node, or their namespaces, are not
-/// all visible. A pod that could not be read has its own `Gap`.
+/// A [`Gap`] of [`Source::PodNamespaces`]: `NotPermitted` if some processes of the node, or their namespaces, are not
+/// visible. A pod that could not be read has its own `Gap`.
 pub fn pod_namespaces(
     proc: &Path,
     worth_walking: u32,
@@ -64,7 +65,7 @@ pub fn pod_namespaces(
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // Even if no pod happens to be hidden: without the privilege the visible part depends on luck.
+    // This is an error even if all pods happen to be visible, because without the privilege this is luck.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
@@ -103,19 +104,19 @@ pub fn pod_namespaces(
     Ok(reported)
 }
 
-/// The pods' namespaces, as far as the processes of the node show them.
+/// The namespaces of pods, found through the processes of the node.
 #[derive(Default)]
 struct Found {
     namespaces: Vec<Namespace>,
-    /// Pods with a process that does not show its namespace.
+    /// Pods with a process whose namespace could not be read.
     hidden: BTreeMap<String, Gap>,
-    /// The first process that does not show its namespace.
+    /// The reason for the first process whose namespace could not be read.
     refused: Option<Gap>,
-    /// The processes in each namespace of a pod whose sockets are requested, by the inode of the namespace.
+    /// The processes in each namespace of a pod whose sockets are requested. The key is the inode of the namespace.
     members: HashMap<u64, Vec<u32>>,
 }
 
-/// A network namespace of a pod: a process through which it is read, and the cgroup that names the pod.
+/// A network namespace of a pod: a process through which it is read, and the cgroup that has the pod's uid.
 struct Namespace {
     inode: u64,
     net: PathBuf,
@@ -123,11 +124,12 @@ struct Namespace {
     cgroup: Arc<Cgroup>,
 }
 
-/// Every network namespace of a process of a pod, without our own and the node's.
+/// Every network namespace of a process of a pod. The reader's own namespace and the node's namespace are left out.
 fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
-    // The namespace of init and of the kernel's first thread: some hosts show only one of them.
+    // The node's namespace is the namespace of init and of the kernel's first thread. Some hosts show only one of the
+    // two.
     let node = ["1", "2"].into_iter().filter_map(|pid| network(&proc.join(pid)).ok());
     let mut passed: HashSet<u64> = [own].into_iter().chain(node).collect();
     let mut found = Found::default();
@@ -137,7 +139,7 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
         let mut process = before.process(pid, inode);
         match found.scan(&proc.join(pid.to_string()), &mut process, &mut passed, &mut text) {
             Ok(new) => {
-                // The first process of a namespace shows whose it is.
+                // The first process of a namespace shows to which pod the namespace belongs.
                 let query = new.and_then(|pod_uid| pods.get(pod_uid)).filter(|query| !query.needed.is_empty());
                 if let (Some(network), Some(_)) = (process.network, query) {
                     found.members.insert(network, Vec::new());
@@ -154,8 +156,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 }
 
 impl Found {
-    /// Reads the facts of a process that are not yet known, and takes its namespace unless that is in `passed`. Returns
-    /// the uid of the pod whose namespace it took.
+    /// Reads the facts of a process that are not known yet, and takes the process's namespace unless it is in `passed`.
+    /// Returns the uid of the pod whose namespace was taken.
     fn scan(
         &mut self,
         directory: &Path,
@@ -176,7 +178,8 @@ impl Found {
         if process.cgroup.is_none() {
             process.cgroup = Some(cgroup(directory, text)?);
         }
-        // A process that only entered the namespace does not name its pod; the next process may.
+        // A process outside the pod may have entered the namespace. Its cgroup has no pod; the next process's cgroup
+        // may have it.
         let Some(cgroup) = process.cgroup.iter().flatten().next() else { return Ok(None) };
         let Some(pod_uid) = cgroup.pod.as_ref().map(|pod| pod.pod_uid.clone()) else { return Ok(None) };
         match network {
@@ -204,10 +207,10 @@ fn network(process: &Path) -> io::Result<u64> {
     inode.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: wanted net:[INODE]", link.display())))
 }
 
-/// The control group of a process, if it names a pod.
+/// The control group of a process, if its path has a pod.
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
-    // Reads without a query of the length, and into one buffer for all.
+    // Reads without a query of the length, into one buffer for all processes.
     open_file(&process.join("cgroup")).and_then(|file| file.take(LONGEST).read_to_end(text))?;
     Ok(cgroup_of_process(&String::from_utf8_lossy(text)).filter(|cgroup| cgroup.pod.is_some()).map(Arc::new))
 }
@@ -217,7 +220,7 @@ fn unread(path: &Path, error: &io::Error) -> Gap {
 }
 
 impl Namespace {
-    /// None if the pod ended.
+    /// The facts of the namespace; `None` if the pod ended.
     fn read(self, own: Option<&PortSet>, worth_walking: u32) -> Option<PodNamespace> {
         let mut listening = None;
         let ephemeral = self.ephemeral_use(own, worth_walking, &mut listening);
@@ -240,7 +243,7 @@ impl Namespace {
         let listeners = sockets.listeners()?.sockets;
         let every_port = PortSet::from(PortRange { first: 1, last: u16::MAX });
         let chosen = own.cloned().unwrap_or_else(|| PortRange::DEFAULT_EPHEMERAL.into());
-        // An unconnected UDP socket with a port that the kernel chooses is usually a client.
+        // An unconnected UDP socket on a port that the kernel chooses is usually a client.
         let serves = |it: &&Socket| it.protocol != Protocol::Udp || !chosen.contains(it.local_port);
         *listening = Some(listeners.iter().filter(serves).map(|socket| socket.local_port).collect());
         let ports = own.unwrap_or(&every_port);
@@ -266,7 +269,7 @@ mod tests {
 
     const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 
-    /// A made-up `/proc` of a node: this process, init, and a process in a namespace.
+    /// A made-up `/proc` of a node, with this process, init, and a process in a namespace.
     fn node(namespace: &str, cgroup: &str) -> tempfile::TempDir {
         let proc = tempfile::tempdir().expect("a directory");
         for (pid, namespace, cgroup) in

@@ -7,14 +7,14 @@ use portreeve_facts::{Gap, Source, Why};
 const USED: [(u32, &str); 5] =
     [(2, "CAP_DAC_READ_SEARCH"), (12, "CAP_NET_ADMIN"), (19, "CAP_SYS_PTRACE"), (21, "CAP_SYS_ADMIN"), (39, "CAP_BPF")];
 
-/// The names of those capabilities of [`USED`] that the calling thread has. The list is empty if they cannot be read:
-/// the `Gap` of each reader then names the missing right.
+/// The names of the capabilities in [`USED`] that the calling thread has. Empty if they cannot be read; then the `Gap`
+/// of each reader still names the missing right.
 pub(super) fn read() -> Vec<String> {
     status().map(|status| effective(&status)).unwrap_or_default()
 }
 
-/// Refuses a request that the kernel would refuse without `CAP_NET_ADMIN`, because the kernel would first load modules
-/// for it. If this thread's capabilities cannot be read, the kernel decides.
+/// Refuses a request that the kernel would refuse without `CAP_NET_ADMIN`, because the kernel would load modules first.
+/// If the capabilities of this thread cannot be read, the request is not refused here.
 ///
 /// # Errors
 /// `NotPermitted`, with the given source.
@@ -31,7 +31,7 @@ fn status() -> Result<String, Gap> {
     read_text(Source::Processes, "/proc/thread-self/status".as_ref(), 16 * 1024)
 }
 
-/// The line `CapEff:` of `/proc/<pid>/status`.
+/// The capabilities in the line `CapEff:` of `/proc/<pid>/status`.
 fn effective(status: &str) -> Vec<String> {
     let mask = status
         .lines()

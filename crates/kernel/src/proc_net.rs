@@ -1,5 +1,6 @@
-//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`: for kernels without the diag modules, for other
-//! processes' namespaces and for recorded trees. Slower than sock_diag, and without v6only and cgroup.
+//! Socket tables as text, `/proc/net/{tcp,tcp6,udp,udp6,sctp}`. They are used for kernels without the diag modules, for
+//! namespaces of other processes, and for recorded trees. They are slower than sock_diag, and have neither v6only nor
+//! cgroup.
 
 use std::{
     io::{self, BufRead, BufReader, Read},
@@ -14,21 +15,22 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, State, Why};
 
-/// The longest line that is read. The kernel pads lines to 150 bytes, and to 180 bytes for IPv6.
+/// The longest line that is read. The kernel pads lines to 150 bytes, and lines of IPv6 to 180 bytes.
 const LINE: u64 = 512;
 
-/// The longest table that is read, in bytes: some three million sockets. A longer table is cut, and so malformed.
+/// The longest table that is read, in bytes: about three million sockets. A longer table is cut, and so it is
+/// malformed.
 const LONGEST: u64 = 512 * 1024 * 1024;
 
-/// The first line of a table. The kernel writes this line even without sockets. A file without this line was not
-/// recorded completely.
+/// A word of a table's first line. The kernel writes this line even if there are no sockets. If a file lacks the line,
+/// it was not recorded completely.
 const HEADING: &str = "local_address";
 
-/// Files that a kernel with IPv6 has beside its tables.
+/// Other files in the same directory that a kernel with IPv6 has.
 const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 
-/// Adds every requested socket to `collected`, from the tables in the directory `net`. A missing IPv6 table means no
-/// sockets if no other file of IPv6 exists: the kernel may have no IPv6.
+/// Adds every requested socket to `collected`, from the tables in the directory `net`. If an IPv6 table and all other
+/// files of IPv6 are missing, the kernel may have no IPv6, so there are no sockets.
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
@@ -67,7 +69,7 @@ pub fn walk<T>(
     Ok(collected)
 }
 
-/// The meaning of a file system error for a reader below `/proc`. The files of a process vanish with the process.
+/// The meaning of a file system error for a reader below `/proc`. When a process ends, its files vanish.
 pub fn why(error: &io::Error) -> Why {
     match error.kind() {
         io::ErrorKind::NotFound => Why::NotSupported,
@@ -76,7 +78,7 @@ pub fn why(error: &io::Error) -> Why {
     }
 }
 
-/// Reads one table. Its first line is the heading.
+/// Reads one table, whose first line is the heading.
 pub fn read(
     mut table: impl BufRead,
     protocol: Protocol,
@@ -101,7 +103,7 @@ pub fn read(
         let record = text.and_then(|text| parse(text, protocol, family));
         let malformed = || (Why::Malformed, format!("line {number} is not a socket in the format of /proc/net"));
         let record = record.ok_or_else(malformed)?;
-        // A socket without an inode is a request that waits at its listener, not a socket yet.
+        // An entry in SYN_RECV without an inode is no socket yet. It is a request that waits at its listener.
         if record.state != State::SynRecv || record.inode != 0 {
             each(&record);
         }
@@ -139,7 +141,8 @@ fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     })
 }
 
-/// `ADDRESS:PORT`. The address is written as 32-bit words in the host's byte order, the port as a number.
+/// `ADDRESS:PORT`. The address is written as 32-bit words in the byte order of the host. The port is written as a
+/// number.
 fn end(text: &str, family: Family) -> Option<(IpAddr, u16)> {
     let (address, port) = text.split_once(':')?;
     let word = |index: usize| {

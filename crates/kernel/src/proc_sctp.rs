@@ -1,5 +1,5 @@
-//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c): for kernels that have SCTP loaded, but no
-//! module that reports its sockets.
+//! SCTP sockets as text, `/proc/net/sctp/{eps,assocs}` (net/sctp/proc.c). They are used for kernels that have loaded
+//! SCTP, and have no module that reports its sockets.
 
 use std::{io::BufRead, net::IpAddr, path::Path};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 
-/// The first line of a table.
+/// A word of a table's first line.
 const HEADING: &str = "LPORT";
 
 /// Gives `take` each socket of the tables in `net`, if the table can have a requested state.
@@ -30,7 +30,7 @@ pub fn walk(net: &Path, request: &SocketRequest<'_>, mut take: impl FnMut(&Recor
     Ok(())
 }
 
-/// Reads one table. Its first line is the heading.
+/// Reads one table, whose first line is the heading.
 fn read(
     source: Source,
     name: &Path,
@@ -48,12 +48,12 @@ fn read(
         }
         Some(())
     })?;
-    // The kernel writes the heading even without sockets.
+    // The kernel writes the heading even if there are no sockets.
     if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
 }
 
-/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`. No record for an endpoint that does not listen: it has no peer
-/// here either.
+/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`. There is no record for an endpoint that does not listen, because
+/// this table does not show its peer.
 pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
@@ -65,7 +65,7 @@ pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
 }
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
-/// before the address in use. No record for a state that we do not have.
+/// before the address in use. There is no record for a state that [`State`] does not have.
 pub fn association(fields: &[&str]) -> Option<Option<Record>> {
     let [_, _, _, _, state, _, _, _, _, uid, inode, local_port, remote_port, addresses @ ..] = fields else {
         return None;

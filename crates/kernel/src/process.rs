@@ -1,5 +1,5 @@
-//! Processes below `/proc`, and the sockets that they own. A later process with the same pid is not mistaken for an
-//! earlier process.
+//! Processes below `/proc`, and the sockets that they own. If a later process has the same pid, it is not confused with
+//! the earlier process.
 
 use std::{
     cell::Cell,
@@ -22,11 +22,11 @@ use crate::{
 };
 use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 
-/// The longest command, in bytes. The kernel keeps 15 bytes for a process, 63 for a kernel thread.
+/// The longest command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
 const COMMAND: usize = 64;
 /// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
-/// The greatest number of bytes that are read of a file with one line, and of a file with many lines.
+/// The largest number of bytes that are read of a file with one line. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
 /// The clock that counts from boot. The kubectl plugin compiles for macOS, whose clock has another name.
@@ -34,32 +34,32 @@ const ONE_FILE: u64 = 64 * 1024;
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_MONOTONIC;
-/// The greatest number of descriptors that one scan reads to find owners, and the greatest number for one process.
-/// readlink(2) takes about a microsecond, and a process may have a million useless descriptors.
+/// The largest number of descriptors that one scan reads to find owners. The next number is for one process.
+/// readlink(2) takes about a microsecond, and a process may have a million descriptors that are no sockets.
 const DESCRIPTORS: usize = 1_000_000;
 const DESCRIPTORS_OF_ONE: usize = 250_000;
-/// The longest wait for command lines, for all processes together.
+/// The longest time to wait for command lines, for all processes together.
 const SLOW_MEMORY: Duration = Duration::from_secs(2);
 /// The inode of the initial pid namespace (include/linux/proc_ns.h `PROC_PID_INIT_INO`).
 const INITIAL_PID_NAMESPACE: &str = "pid:[4026531836]";
 
-/// The processes that a `/proc` shows.
+/// The processes in a `/proc`.
 pub struct Processes<'a> {
     proc: &'a Path,
     command_lines: bool,
     /// Processes whose descriptors were read, or could not be read.
     searched: HashSet<u32>,
     denied: u32,
-    /// The number of descriptors that may still be read.
+    /// The number of descriptors that may still be read in this scan.
     left: Cell<usize>,
-    /// Processes with descriptors that were not read.
+    /// The number of processes with descriptors that were not read.
     cut: Cell<u32>,
-    /// The time for which command lines may still be waited for.
+    /// The time that may still be spent waiting for command lines.
     patience: Cell<Duration>,
 }
 
 impl<'a> Processes<'a> {
-    /// The processes of a `/proc`. Command lines are read on request.
+    /// The processes in a `/proc`. If `command_lines` is true, their command lines are read.
     pub fn new(proc: &'a Path, command_lines: bool) -> Self {
         Self {
             proc,
@@ -79,8 +79,8 @@ impl<'a> Processes<'a> {
             .map_err(|error| Gap::new(Source::Processes, why(&error), format!("{}: {error}", self.proc.display())))
     }
 
-    /// The owners of the `missing` sockets among `pids`. If a socket has several owners, the oldest process is its
-    /// owner. Sockets that were found are removed from `missing`.
+    /// The owners of the `missing` sockets among `pids`. If several processes have a socket, its owner is the oldest of
+    /// them. Sockets that were found are removed from `missing`.
     pub fn owners(&mut self, mut pids: Vec<u32>, missing: &mut HashSet<u64>) -> HashMap<u64, Process> {
         pids.retain(|pid| self.searched.insert(*pid));
         let mut by_age = Vec::with_capacity(pids.len());
@@ -117,7 +117,7 @@ impl<'a> Processes<'a> {
         found
     }
 
-    /// The reason why an owner was possibly missed, if there is a reason.
+    /// The reason why some owner may not have been found, if there is a reason.
     pub fn overlooked(&self) -> Option<Gap> {
         let cut = || format!("{} processes have too many descriptors to read them all", self.cut.get());
         let detail = if self.denied > 0 {
@@ -137,13 +137,13 @@ impl<'a> Processes<'a> {
         self.proc.join(pid.to_string()).join(file)
     }
 
-    /// The start of a process, in clock ticks since boot.
+    /// The start time of a process, in clock ticks since boot.
     fn started(&self, pid: u32) -> io::Result<u64> {
         let stat = read_unsized_text(&self.path(pid, "stat"), ONE_LINE)?;
         started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The wanted inodes of a process.
+    /// The inodes among `wanted` that are sockets of a process.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
         // A process may listen on one port at tens of thousands of addresses.
@@ -161,13 +161,14 @@ impl<'a> Processes<'a> {
             held.extend(inode);
             Ok(held.len() == wanted.len())
         };
-        // Listeners have low numbers. Thousands of connections may follow, and the kernel takes long to list them.
+        // Listeners usually have low descriptor numbers. Thousands of connections may have higher numbers, and the
+        // kernel takes long to list them all.
         let mut next = 0_u32;
         loop {
             match scan(next.to_string().as_ref()) {
                 Ok(true) => return Ok(held),
                 Ok(false) => next += 1,
-                // A free number.
+                // No descriptor has this number.
                 Err(error) if is_gone(&error) => break,
                 Err(error) => return Err(error),
             }
@@ -180,7 +181,7 @@ impl<'a> Processes<'a> {
             match scan(fd.as_ref()) {
                 Ok(true) => break,
                 Ok(false) => {}
-                // A descriptor that was closed during the scan has no socket.
+                // If a descriptor was closed during the scan, it has no socket.
                 Err(error) if is_gone(&error) => {}
                 Err(error) => return Err(error),
             }
@@ -188,7 +189,7 @@ impl<'a> Processes<'a> {
         Ok(held)
     }
 
-    /// None if the process ended, or the pid now belongs to another process.
+    /// The process; `None` if it ended, or if another process now has the pid.
     fn describe(&self, pid: u32, started: u64) -> io::Result<Option<Process>> {
         let command = read_unsized(&self.path(pid, "comm"), ONE_LINE)?;
         let command_line = if self.command_lines { self.command_line(pid)? } else { None };
@@ -200,10 +201,10 @@ impl<'a> Processes<'a> {
         }))
     }
 
-    /// The command line of a process; none if it does not arrive in time. It is read from the memory of the process.
-    /// That memory may be a file on the process' own file system, which never answers. Or the process makes the command
-    /// line terabytes long (prctl(2) `PR_SET_MM`). The wait for all such processes together is limited, and only one
-    /// thread is left behind.
+    /// The command line of a process; `None` if it does not arrive in time. The kernel reads the command line from the
+    /// memory of the process. This memory may be a file on a file system of the process, which may never answer. A
+    /// process can also make its command line terabytes long (prctl(2) `PR_SET_MM`). The time to wait for all such
+    /// processes together is limited, and at most one thread is left behind.
     fn command_line(&self, pid: u32) -> io::Result<Option<Vec<u8>>> {
         let path = self.path(pid, "cmdline");
         let patience = self.patience.get();
@@ -220,11 +221,11 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// The answer of `read`, if it arrives within `limit`. Another process may delay the answer forever, so a thread of its
-/// own reads and may be left behind.
+/// The result of `read`, if it arrives within `limit`. Another process may delay the result forever, so a separate
+/// thread reads, and may be left behind.
 ///
 /// # Errors
-/// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if there was no answer: the thread then stays
+/// An error of `read`, or a panic of `read`. [`io::ErrorKind::TimedOut`] if there was no result; the thread then stays
 /// until the kernel releases it. The same error if no thread could be made.
 fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     let (answer, answered) = mpsc::sync_channel(1);
@@ -239,7 +240,7 @@ fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result
     }
 }
 
-/// The cgroup of a process that was described, if it can be read and still belongs to this process.
+/// The cgroup of a process that was described before, if it can be read and still belongs to the same process.
 pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     let directory = proc.join(process.pid.to_string());
     let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
@@ -247,7 +248,8 @@ pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     cgroup_of_process(&text).filter(|_| started(&stat) == Some(process.started))
 }
 
-/// The open descriptors of a process and its soft limit. `proc` is the place where the host's `/proc` is mounted.
+/// The number of open descriptors of a process, and its soft limit. `proc` is the place where the host's `/proc` is
+/// mounted.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::ProxyProcess`] with the file that could not be read.
@@ -277,57 +279,57 @@ pub fn pids(proc: &Path) -> io::Result<Vec<(u32, u64)>> {
     Ok(pids)
 }
 
-/// Whether a `/proc` shows every process that can hold a socket of the node. There are three such cases: the `/proc`
-/// shows the initial pid namespace; it shows a namespace outside this process' own; or the node is itself a container
-/// that runs systemd (kind).
+/// Whether a `/proc` shows every process that can have a socket of the node. There are three cases. The `/proc` shows
+/// the initial pid namespace. Or it shows a namespace outside this process's own namespace. Or the node itself is a
+/// container that runs systemd (kind).
 pub fn sees_the_node(proc: &Path) -> bool {
     let own = proc.join("thread-self");
     let read = |path: PathBuf| read_unsized_text(&path, ONE_FILE).unwrap_or_default();
     let (first, ours) = (read(proc.join("1/cgroup")), read(own.join("cgroup")));
     let initial = fs::read_link(own.join("ns/pid")).is_ok_and(|link| link.as_os_str() == INITIAL_PID_NAMESPACE);
-    // The mount option hidepid hides even the first process.
+    // The mount option hidepid hides even the process with pid 1.
     !first.is_empty()
         && (initial
             || is_outside(&read(own.join("status")))
             || first != ours && first.lines().any(|line| line.starts_with("0::") && line.ends_with("/init.scope")))
 }
 
-/// Whether a `/proc` belongs to a pid namespace outside this process' own. `NSpid` begins with the pid in the namespace
-/// of that `/proc`: two numbers mean two namespaces.
+/// Whether a `/proc` belongs to a pid namespace outside this process's own namespace. `NSpid` begins with the pid in
+/// the namespace of the `/proc`; each further number is the pid in an inner namespace.
 pub fn is_outside(status: &str) -> bool {
-    // This is not `procfs_core`'s `Status`: `Status` needs a dozen other lines, and a sandbox may leave one of them
-    // out.
+    // `Status` of `procfs_core` is not used, because it needs a dozen other lines, and a sandbox may leave out one of
+    // them.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }
 
-/// A process that ended has no sockets.
+/// Whether an error means that the process ended. Such a process has no sockets.
 pub fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
 
-/// `socket:[4711]`.
+/// The inode in a link such as `socket:[4711]`.
 pub fn socket_inode(link: &str) -> Option<u64> {
     link.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, also parentheses. This is not
-/// `procfs_core`'s `Stat`: `Stat` panics on a line with misplaced parentheses, and this line is read for every process
-/// of a node.
+/// Field 22 of `/proc/<pid>/stat`. Field 2, the command, may contain anything, including parentheses. `Stat` of
+/// `procfs_core` is not used, because it panics on a line with misplaced parentheses. This line is read for every
+/// process of a node.
 pub fn started(stat: &str) -> Option<u64> {
     let (_, behind_command) = stat.rsplit_once(')')?;
     behind_command.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The boot time of this node, by the present clock. `/proc/stat` has the same time, but the kernel counts all
-/// interrupts for each read.
+/// The time at which this node booted, by the present clock. `/proc/stat` has the same time, but the kernel counts all
+/// interrupts for each read of this file.
 pub fn booted() -> Option<Timestamp> {
     let since_boot = clock_gettime(SINCE_BOOT).ok()?;
     Timestamp::now().checked_sub(Duration::from(since_boot)).ok()
 }
 
-/// A command line with its arguments joined by spaces. Line breaks and tabs in an argument become one space, because
-/// `text::clean` would join the words around them. Only the part that can be kept is processed.
+/// A command line, with spaces between its arguments. Line breaks and tabs in an argument become one space, because
+/// `text::clean` would join the words around them. Only the part of the command line that is kept is processed.
 pub fn arguments(line: &[u8]) -> String {
     let line = line.get(..COMMAND_LINE * 4).unwrap_or(line);
     let in_one_line = |argument: &[u8]| {
@@ -338,8 +340,9 @@ pub fn arguments(line: &[u8]) -> String {
     arguments.join(" ").trim_end().to_owned()
 }
 
-/// The soft limit in `Max open files  1024  524288  files`. This is not `procfs_core`'s `Limits`: `Limits` treats the
-/// end of a partial read as the end of the file, needs all sixteen limits, and can overflow on a line with fewer words.
+/// The soft limit in `Max open files  1024  524288  files`. `Limits` of `procfs_core` is not used, for three reasons.
+/// After a partial read, it treats the end of the text as the end of the file. It needs all sixteen limits. It can
+/// overflow on a line with fewer words.
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     let numbers = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     match numbers.split_ascii_whitespace().next()? {

@@ -1,5 +1,5 @@
-//! One socket, as any reader reports it, before its holder is known. The type is small and `Copy`, because there may be
-//! a million.
+//! One socket, as any reader reports it, before its owner is known. The type is small and `Copy`, because there may be
+//! a million sockets.
 
 use std::net::IpAddr;
 
@@ -28,7 +28,8 @@ impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
-        // An IPv6 socket that is bound to IPv4 addresses serves IPv4. All other code compares it with IPv4 addresses.
+        // If an IPv6 socket is bound to an IPv4 address, it serves IPv4. All other code compares it with IPv4
+        // addresses.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,
@@ -54,7 +55,8 @@ impl From<Record> for Socket {
 pub struct States(pub u32);
 
 impl States {
-    /// TCP and SCTP listeners. If a request has only this state, the kernel walks only the hash of listeners.
+    /// TCP and SCTP listeners. If a request has only this state, the kernel walks only over the hash table of
+    /// listeners.
     pub const LISTENING: Self = Self::of(&[State::Listen]);
     /// UDP sockets that were never connected.
     pub const UNCONNECTED: Self = Self::of(&[State::Close]);
@@ -74,8 +76,8 @@ impl States {
     ]);
 
     /// TCP sockets that are bound and neither listen nor connect. The state exists only in requests
-    /// (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h, Linux 6.8); answers have the state CLOSE. An older kernel
-    /// reports none.
+    /// (`TCP_BOUND_INACTIVE`, include/net/tcp_states.h, Linux 6.8). In answers, such sockets have the state CLOSE.
+    /// Older kernels report no such sockets.
     pub const BOUND: Self = Self(1 << 13);
 
     const fn of(states: &[State]) -> Self {
@@ -103,18 +105,18 @@ impl States {
 pub struct SocketRequest<'a> {
     /// The source of the fact.
     pub source: Source,
-    /// The protocol, which selects the table.
+    /// The protocol, which determines the table.
     pub protocol: Protocol,
-    /// The wanted states.
+    /// The requested states.
     pub states: States,
-    /// The wanted local ports; if not given, all ports but 0.
+    /// The requested local ports; `None` means all ports except 0.
     pub ports: Option<&'a PortSet>,
-    /// The wanted ports of peers, if no local ports are given.
+    /// The requested ports of peers. Used only if no local ports are requested.
     pub peers: Option<&'a PortSet>,
 }
 
 impl SocketRequest<'_> {
-    /// Whether a socket was requested. Readers may filter more coarsely before.
+    /// Whether a request includes a socket. Readers may filter less exactly before.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0
@@ -128,16 +130,16 @@ impl SocketRequest<'_> {
     }
 }
 
-/// The listeners that can have accepted a connection. sock_diag does not report the direction of a connection. If a
-/// listener covers the local end of a connection, the connection was accepted.
+/// The listeners that may have accepted a connection. sock_diag does not report the direction of a connection. If a
+/// listener covers the local end of a connection, the connection counts as accepted.
 pub struct Accepting<'a> {
     by_port: Vec<&'a Socket>,
-    /// A bit for each port. Most of a million connections are on none of these ports.
+    /// A bit for each port of a listener. Most of a million connections are on other ports.
     ports: Vec<u64>,
 }
 
 impl<'a> Accepting<'a> {
-    /// Makes the set from the TCP and SCTP listeners.
+    /// The set of these TCP and SCTP listeners.
     pub fn new(listeners: &'a [Socket]) -> Self {
         let mut accepting: Vec<_> = listeners.iter().filter(|socket| socket.protocol != Protocol::Udp).collect();
         accepting.sort_unstable_by_key(|socket| socket.local_port);
@@ -150,7 +152,7 @@ impl<'a> Accepting<'a> {
     }
 
     /// Whether a listener covers the local port, address and family of a connection. If v6only is not known, `[::]`
-    /// covers IPv4: that is the kernel's default.
+    /// covers IPv4, because this is the kernel's default.
     pub fn covers(&self, record: &Record) -> bool {
         let (word, bit) = place_of(record.local_port);
         if self.ports[word] & bit == 0 {
@@ -166,12 +168,12 @@ impl<'a> Accepting<'a> {
     }
 }
 
-/// The position of a port's bit.
+/// The place of a port's bit in `ports`.
 fn place_of(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
 }
 
-/// Sorted, and each socket once: a table that changes during the walk shows some sockets twice.
+/// The sockets, sorted, each once. If a table changes during the walk, it shows some sockets twice.
 pub fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
     records.sort_unstable();
     records.dedup();

@@ -5,15 +5,15 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, Source};
 
-/// The address of systemd-resolved, if it stands before the real nameservers (systemd-resolved.service(8)).
+/// The addresses of systemd-resolved, which forwards queries to the real nameservers (systemd-resolved.service(8)).
 const STUBS: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 53)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 54))];
 
 const LONGEST: usize = 64 * 1024;
 
-/// Reads `/etc/resolv.conf`. If that names only systemd-resolved's stub, reads the list of the real nameservers.
+/// Reads `/etc/resolv.conf`. If it names only systemd-resolved's stub, reads the list of the real nameservers.
 ///
 /// # Errors
-/// A `Gap` that names the file.
+/// A `Gap` with the file.
 pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     let of = |below| read_text(Source::ResolvConf, &root.file(below), LONGEST).map(|content| nameservers(&content));
     let named = of("etc/resolv.conf")?;
@@ -21,7 +21,7 @@ pub(crate) fn read(root: &Root) -> Result<Vec<IpAddr>, Gap> {
     if only_stub { of("run/systemd/resolve/resolv.conf") } else { Ok(named) }
 }
 
-/// The addresses of `nameserver` lines without zones. A word that is not an address is ignored, as in libc (glibc
+/// The addresses of `nameserver` lines, without zones. A word that is no address is ignored, as libc does (glibc
 /// resolv/res_init.c).
 pub fn nameservers(content: &str) -> Vec<IpAddr> {
     let address = |line: &str| {

@@ -1,4 +1,4 @@
-//! The origin of files: the live host, a mount of it, or a recorded tree.
+//! The place of the files: the live host, a mount of the host's root directory, or a recorded tree.
 
 use std::{
     collections::VecDeque,
@@ -13,26 +13,26 @@ use nix::fcntl::OFlag;
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// The id changes with every boot, so equal ids mean the same running kernel
+/// A file whose id changes with every boot. If two ids are equal, the running kernel is the same
 /// (Documentation/admin-guide/sysctl/kernel.rst).
 const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
 
-/// The id is shorter.
+/// The largest number of bytes that are read of the id, which is shorter.
 const BOOT_ID_LENGTH: u64 = 64;
 
-/// The lines of all files that are read here are much shorter. A file with a longer line is not the expected file.
+/// The longest line that is read. The lines of the expected files are much shorter.
 const LONGEST_LINE: u64 = 4096;
 
-/// All tables that are read here are much smaller: a million sockets take 150 MB.
+/// The longest file that is read. The expected tables are much smaller: a million sockets take 150 MB.
 const LONGEST_FILE: u64 = if cfg!(test) { 16 } else { 512 } * 1024 * 1024;
 
-/// The greatest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
+/// The largest number of links that the kernel follows (fs/namei.c `MAXSYMLINKS`).
 const MOST_LINKS: usize = 40;
 
-/// Enough for most files that are read in one piece.
+/// The number of bytes that the first read requests. Enough for most files.
 const PAGE: usize = 4096;
 
-/// The `/` of a host: the directory itself, a mount of it, or a recording.
+/// The `/` of a host: the directory itself, a mount of it, or a recorded tree.
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     path: PathBuf,
@@ -40,7 +40,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// A root. It is live if it is `/`, or has this kernel's own boot id.
+    /// The root at this path. It is live if it is `/`, or has the boot id of this kernel.
     pub(super) fn at(path: PathBuf) -> Self {
         let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
         let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
@@ -57,20 +57,20 @@ impl Root {
         &self.path
     }
 
-    /// A file by its path below the root. No link leads out of the root: absolute links begin at the root, and none
-    /// climbs above it.
+    /// A file, by its path below the root. No link leads out of the root: an absolute link begins at the root, and no
+    /// link leads above the root.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         below(&self.path, path)
     }
 
-    /// A file of `/proc/net`. On a live host it shows the network namespace of the calling thread.
+    /// A file of `/proc/net`. On a live host, it shows the network namespace of the calling thread.
     pub(super) fn net(&self, name: &str) -> PathBuf {
         if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.file("proc/net").join(name) }
     }
 }
 
-/// A path below a root, without links. It is for trees that do not change meanwhile: [`open_file`] does not follow a
-/// link that was made later. openat2(2) is not used, because it needs kernel 5.6.
+/// A path below a root, with all links resolved. The tree must not change meanwhile: if a program makes a link later,
+/// [`open_file`] does not follow it. openat2(2) is not used, because it needs Linux 5.6.
 fn below(root: &Path, path: &str) -> PathBuf {
     let names = |path: &Path| -> Vec<OsString> {
         let named = |component: Component<'_>| match component {
@@ -100,7 +100,7 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(taken)
 }
 
-/// Opens a file of a tree that other programs write, or of `/proc`. A FIFO, a device, a directory or a link is refused
+/// Opens a file of `/proc`, or of a tree that other programs write. A FIFO, a device, a directory or a link is refused
 /// at once.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
@@ -108,12 +108,12 @@ pub(super) fn open_file(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
 }
 
-/// The `Gap` of a fact that only a running kernel has.
+/// The `Gap` for a fact that only a running kernel has.
 pub(super) fn recorded(source: Source) -> Gap {
     Gap::new(source, Why::NotSupported, "only a running kernel has this fact, and this is a recorded tree")
 }
 
-/// The `Gap` of a file that could not be opened or read.
+/// The `Gap` for a file that could not be opened or read.
 pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -123,12 +123,13 @@ pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
     Gap::new(source, why, format!("read {}: {error}", path.display()))
 }
 
-/// The text of a file of at most `limit` bytes, taken in one read.
+/// The text of a file of at most `limit` bytes, read in one piece.
 ///
-/// One read is needed for `/proc/sys`: a list such as `ip_local_reserved_ports` answers only the first read, cut to its
-/// size (kernel/sysctl.c `proc_do_large_bitmap`), and `std::fs::read` begins with 32 bytes. Most values are short, and
-/// the kernel clears as many bytes as are requested (fs/proc/proc_sysctl.c `proc_sys_call_handler`). So only a value
-/// that fills a page is read again, with the full limit.
+/// Files in `/proc/sys` need one read. A list such as `ip_local_reserved_ports` answers only the first read, and cuts
+/// the list to the requested size (kernel/sysctl.c `proc_do_large_bitmap`). `std::fs::read` would begin with 32 bytes.
+/// Most values are short, and the kernel clears as many bytes as are requested (fs/proc/proc_sysctl.c
+/// `proc_sys_call_handler`). So the first read requests a page, and only a value that fills the page is read again,
+/// with `limit`.
 ///
 /// # Errors
 /// A `Gap` with the path if the file cannot be read, is longer, or is not UTF-8.
@@ -154,8 +155,8 @@ pub(super) fn read_text(source: Source, path: &Path, limit: usize) -> Result<Str
     String::from_utf8(bytes).map_err(|_| wrong(Why::Malformed, "not UTF-8"))
 }
 
-/// The first bytes of a file of unknown size, as most files below `/proc` are. No more than `limit` bytes are read,
-/// even if a process pretends to have more. `std::fs::read` would read 32 bytes at first, then 64, and so on.
+/// The content of a file of unknown size, as most files below `/proc` are. At most `limit` bytes are read, even if a
+/// process makes the file longer. `std::fs::read` would read 32 bytes at first, then 64, and so on.
 pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(PAGE);
     open_file(path)?.take(limit).read_to_end(&mut bytes)?;
@@ -175,7 +176,7 @@ pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> 
     open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }
 
-/// Passes each line to `take`. `take` returns `None` for a line of a wrong form.
+/// Passes each line to `take`. `take` returns `None` if a line has a wrong form.
 ///
 /// # Errors
 /// A `Gap` with `name`, the line's number and the `wanted` form.

@@ -1,9 +1,9 @@
 //! Links, addresses and default gateways over rtnetlink (rtnetlink(7)).
 //!
-//! `netlink-packet-route` knows the messages and their attributes. This reader uses only its parsers of single
-//! attributes. The parsers of `LinkMessage`, `AddressMessage` and `RouteMessage` fail completely if one attribute is
-//! not as this version of the crate expects. So an attribute that a later kernel adds or changes would cost the
-//! addresses of the node. We parse only the attributes that we use.
+//! `netlink-packet-route` has the messages and their attributes. This reader uses only its parsers of single
+//! attributes. The parsers of `LinkMessage`, `AddressMessage` and `RouteMessage` fail completely if one attribute
+//! differs from the form that this version of the crate expects. So if a later kernel adds or changes an attribute, the
+//! addresses of the node would be unread. This reader parses only the attributes that Portreeve uses.
 
 use std::{
     collections::BTreeMap,
@@ -36,7 +36,7 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// Stands for the address in attributes of which only the kind matters.
+/// A value for the address in attributes of which only the kind matters.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.
@@ -48,11 +48,11 @@ pub struct DefaultRoutes {
     pub links: Vec<u32>,
 }
 
-/// Reads every link and address, and the main table's default routes.
+/// Reads every link and address, and the default routes of the main table.
 ///
 /// # Errors
-/// The `Gap` of the links or of the addresses: an address cannot be judged without its link. A `Gap` of the routes affects
-/// only the gateways.
+/// The `Gap` of the links or of the addresses, because an address cannot be judged without its link. If the routes
+/// cannot be read, only the gateways are unread.
 pub fn read() -> Result<Interfaces, Gap> {
     read_over(&mut connection(Family::Route, true))
 }
@@ -85,13 +85,13 @@ where
     let mut routes = DefaultRoutes::default();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let (kind, body) = encoded(&routes_of(family));
-        // The table does not exist while there is no route.
+        // If there is no route, the table does not exist.
         let request = Request { absent: Some(Errno::ENOENT), ..request("routes", kind, &body) };
         let of_family = connection.dump(&request, DefaultRoutes::default, default_route)?;
         routes.gateways.extend(of_family.gateways);
         routes.links.extend(of_family.links);
     }
-    // A kernel without IPv6 answers its request with the IPv4 routes.
+    // A kernel without IPv6 answers the request for IPv6 routes with the IPv4 routes.
     routes.gateways.sort_unstable();
     routes.gateways.dedup();
     routes.links.sort_unstable();
@@ -99,8 +99,8 @@ where
     Ok(routes)
 }
 
-/// The request for every link, without counters: the counters take most of the kernel's time for a link, and are not
-/// used here.
+/// The request for every link, without counters. Counters take most of the kernel's time for a link, and Portreeve does
+/// not use them.
 fn every_link() -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
@@ -112,8 +112,8 @@ fn every_address() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetAddress(AddressMessage::default())
 }
 
-/// The request for the unicast routes of the main table. It keeps the kernel from a walk of the table `local`, which
-/// has a route for every address. Before Linux 4.20 the kernel sends the routes of all tables.
+/// The request for the unicast routes of the main table. With it, the kernel does not walk over the table `local`,
+/// which has a route for every address. Before Linux 4.20, the kernel sends the routes of all tables.
 fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
@@ -122,7 +122,7 @@ fn routes_of(family: AddressFamily) -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetRoute(message)
 }
 
-/// `nlmsg_type`, and everything behind the `nlmsghdr`.
+/// `nlmsg_type`, and all bytes after the `nlmsghdr`.
 fn encoded(message: &RouteNetlinkMessage) -> (u16, Vec<u8>) {
     let mut body = vec![0; message.buffer_len()];
     message.serialize(&mut body);
@@ -133,7 +133,7 @@ fn request<'a>(what: &'static str, kind: u16, body: &'a [u8]) -> Request<'a> {
     Request { source: Source::Addresses, what, kind, body, absent: None }
 }
 
-/// A link, if the message is about one.
+/// The link in a message; `None` if the message is about another object.
 pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewLink(LinkMessage::default()).message_type() {
         return Ok(None);
@@ -151,8 +151,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
     let (mut tunnel, mut is_of_another) = (None, false);
     for attribute in attributes_behind::<LinkMessageBuffer>(message.body) {
         let attribute = attribute?;
-        // Names are read as bytes: the crate's `IfName` would fail on a name that is not UTF-8, and with it the whole
-        // dump.
+        // Names are read as bytes. If a name is not UTF-8, the crate's `IfName` would fail, and with it the whole dump.
         if is(&attribute, &LinkAttribute::IfName(String::new())) {
             link.name = name(attribute.value(), NAME);
         } else if is(&attribute, &LinkAttribute::LinkInfo(Vec::new())) {
@@ -166,14 +165,15 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
             }
         }
     }
-    // A tunnel that was made in another network namespace has its port there, even after a move.
+    // If a tunnel was made in another network namespace, its port is in that namespace, even if the link moves.
     if let Some((port, opened)) = tunnel.filter(|_| !is_of_another) {
         (link.udp_port, link.tunnel) = (port, Some(opened));
     }
     Ok(Some(link))
 }
 
-/// A UDP port, and how the kernel opens it. None for WireGuard, whose port is not read.
+/// The UDP port of a tunnel, and how the kernel opens the port. The port is `None` for WireGuard, because it is not
+/// read.
 type Opened = (Option<u16>, Tunnel);
 
 /// `IFLA_LINKINFO`: the kind, and the UDP port, if the kernel listens on a port for links of this kind. WireGuard
@@ -206,7 +206,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
             [Port(0), Id(0), CollectMetadata, Remote6(ANY), Local6(ANY)].map(|it| Some(it.kind()))
         }
         InfoKind::BareUdp => [Some(InfoBareUdp::Port(0).kind()), None, None, None, None],
-        // A socket of each family (drivers/net/wireguard/socket.c `wg_socket_init`).
+        // WireGuard opens a socket of each family (drivers/net/wireguard/socket.c `wg_socket_init`).
         InfoKind::Wireguard => {
             return Ok(Some((None, Tunnel { families: IpFamily::BOTH.to_vec(), ..Tunnel::default() })));
         }
@@ -215,7 +215,7 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     let (mut port, mut tunnel, mut families) = (None, Tunnel::default(), &[IpFamily::V4][..]);
     for attribute in attributes(data) {
         let attribute = attribute?;
-        // A flag is present or absent. Every other attribute is present, with 0 or 1.
+        // A flag is either present or absent. Every other attribute is present, with the value 0 or 1.
         let (number, is_set) = (Some(attribute.kind()), attribute.value().first() != Some(&0));
         if number == its_port {
             port = Some(parse_u16_be(attribute.value()).map_err(|_| Malformed("the port of a tunnel"))?);
@@ -232,15 +232,15 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     tunnel.options.sort();
     tunnel.options.dedup();
     tunnel.id = tunnel.id.filter(|_| !tunnel.external);
-    // An external device has a socket of each family (vxlan_sock_add, geneve_open). bareudp has one socket for both
+    // An external device opens a socket of each family (vxlan_sock_add, geneve_open). bareudp opens one socket for both
     // families (bareudp_create_sock).
     let both = tunnel.external || *kind == InfoKind::BareUdp;
     tunnel.families = if both { IpFamily::BOTH.to_vec() } else { families.to_vec() };
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The ip-link(8) name of an option that all VXLAN devices on one socket must have, or none of them. `external` is
-/// another such option.
+/// The name in ip-link(8) of an option that VXLAN devices with one socket must share: either all have it, or none.
+/// `external` is another such option.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),
@@ -253,13 +253,13 @@ fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     options.into_iter().find(|(option, _)| is(attribute, option)).map(|(_, name)| name)
 }
 
-/// An address, if the message is about one.
+/// The address in a message; `None` if the message is about another object.
 pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result<Option<Address>, Malformed> {
     if message.kind != RouteNetlinkMessage::NewAddress(AddressMessage::default()).message_type() {
         return Ok(None);
     }
     let header = AddressHeader::parse(message.body).map_err(|_| Malformed("an address with its header"))?;
-    // Other families are in the same dump, for example MCTP, whose addresses have one byte.
+    // The dump has other families too, for example MCTP, whose addresses have one byte.
     if !matches!(header.family, AddressFamily::Inet | AddressFamily::Inet6) {
         return Ok(None);
     }
@@ -275,16 +275,16 @@ pub fn address(message: &Message<'_>, names: &BTreeMap<u32, Arc<str>>) -> Result
             }
         }
     }
-    // If there is a peer, IFA_ADDRESS is the peer's address, and IFA_LOCAL is ours.
+    // If there is a peer, IFA_ADDRESS is the peer's address, and IFA_LOCAL is the node's own address.
     Ok(local.or(either).map(|ip| Address {
         ip,
         prefix: header.prefix_len,
-        // The link appeared after the dump of links.
+        // If a link appeared after the dump of links, its name is not known.
         link: names.get(&header.index).map_or_else(|| format!("#{}", header.index).into(), Arc::clone),
     }))
 }
 
-/// The facts of one route, if it is a default route of the main table.
+/// Adds the facts of a route, if it is a default route of the main table.
 pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Result<(), Malformed> {
     let header = RouteHeader::parse(message.body).map_err(|_| Malformed("a route with its header"))?;
     let is_default = header.destination_prefix_length == 0 && header.kind == RouteType::Unicast;
@@ -312,8 +312,8 @@ pub fn default_route(routes: &mut DefaultRoutes, message: &Message<'_>) -> Resul
     Ok(())
 }
 
-/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. The crate's parser fails on all hops if it
-/// cannot parse one attribute.
+/// `RTA_MULTIPATH`: a `struct rtnexthop` before the attributes of each hop. If the crate's parser cannot parse one
+/// attribute, it fails on all hops.
 fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8]) -> Result<(), Malformed> {
     while !hops.is_empty() {
         let length = usize::from(u16::from_ne_bytes(bytes_at(hops, 0)?));
@@ -326,7 +326,7 @@ fn multipath(gateways: &mut Vec<IpAddr>, family: AddressFamily, mut hops: &[u8])
     Ok(())
 }
 
-/// `RTA_GATEWAY`, or `RTA_VIA` if the gateway's address has another family than the route.
+/// `RTA_GATEWAY`; or `RTA_VIA`, if the gateway's address and the route have different families.
 fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option<IpAddr>, Malformed> {
     let here = RouteAttribute::Gateway(UNSPECIFIED.into());
     if !is(attribute, &here) && !is(attribute, &RouteAttribute::Via(UNSPECIFIED.into())) {
@@ -344,12 +344,12 @@ fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option
     }
 }
 
-/// The attributes after a header, not yet parsed.
+/// The attributes after a header, before they are parsed.
 fn attributes_behind<Header>(message: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     attributes(message.get(size_of::<Header>()..).unwrap_or_default())
 }
 
-/// Attributes, not yet parsed.
+/// Attributes, before they are parsed.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     NlasIterator::new(bytes).map(|attribute| attribute.map_err(|_| Malformed("an attribute within its message")))
 }

@@ -1,5 +1,5 @@
-//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h). It needs no privilege, parses no text, and
-//! filters in the kernel.
+//! Socket tables over `NETLINK_SOCK_DIAG` (include/uapi/linux/inet_diag.h). This reader needs no privilege and parses
+//! no text, and the kernel filters the sockets.
 
 use std::{cmp::Reverse, net::IpAddr};
 
@@ -9,7 +9,7 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, PortRange, PortSet, Protocol, State};
 
-/// One request for both families; TCP only.
+/// The request for sockets of both families. Only TCP has it.
 const TCPDIAG_GETSOCK: u16 = 18;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const INET_DIAG_REQ_BYTECODE: u16 = 1;
@@ -23,19 +23,19 @@ const INET_DIAG_BC_D_GE: u8 = 4;
 const INET_DIAG_BC_D_LE: u8 = 5;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
-/// The bytes of a test, of a jump, and of the two tests of a range with the jump after them.
+/// The bytes of a test, and below of a jump, and of the two tests of a range with the jump after them.
 const TEST: usize = 8;
 const JUMP: usize = 4;
 const RANGE: usize = 2 * TEST + JUMP;
-/// The greatest number of port ranges with which the kernel compares a socket.
+/// The largest number of port ranges with which the kernel compares a socket.
 const RANGES: usize = 8;
 /// `sizeof(struct inet_diag_msg)`.
 const MESSAGE: usize = 72;
-/// `idiag_timer`: a segment is being retransmitted.
+/// The value of `idiag_timer` while a segment is sent again.
 const TIMER_RETRANSMIT: u8 = 1;
 
 /// Adds every requested socket to `collected`, in the network namespace of the calling thread. Only TCP has one table
-/// for both families. A table that changes during the walk may show a socket twice.
+/// for both families. If a table changes during the walk, it may show a socket twice.
 ///
 /// # Errors
 /// As for the dump of a connection, in `netlink/connection.rs`. `NotSupported` if the kernel has no diag module for the
@@ -59,7 +59,7 @@ pub fn walk<T: Clone>(
             body: &body,
             absent: None,
         };
-        // Each dump starts from a copy, so a torn dump loses only its own sockets.
+        // Each dump starts with a copy, so if a dump is torn, only its own sockets are lost.
         collected = connection.dump(
             &dump,
             || collected.clone(),
@@ -76,16 +76,17 @@ pub fn walk<T: Clone>(
     Ok(collected)
 }
 
-/// The requests of a walk: one for TCP in both families, and one for each wanted family of the other protocols.
+/// The requests of a walk: one request for TCP in both families, and for other protocols one request for each requested
+/// family.
 fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u8>)> {
     let of = |ports: Option<&PortSet>, tests| {
         ports.map(hull).filter(|ranges| !ranges.is_empty()).map(|ranges| bytecode(&ranges, tests))
     };
-    // One program is enough: a request by ports of peers has no local ports.
+    // One filter program is enough, because a request by ports of peers has no local ports.
     let filter = of(request.ports, (INET_DIAG_BC_S_GE, INET_DIAG_BC_S_LE))
         .or_else(|| of(request.peers, (INET_DIAG_BC_D_GE, INET_DIAG_BC_D_LE)));
     let id = [0; 48];
-    // SCTP numbers the states of associations differently. The kernel matches only LISTEN.
+    // SCTP has other numbers for the states of associations. For SCTP, the kernel compares only LISTEN.
     let states = request.states.0.to_ne_bytes();
     let finish = |mut body: Vec<u8>| {
         body.extend(filter.iter().flatten());
@@ -104,8 +105,9 @@ fn requests(request: &SocketRequest<'_>, families: &[Family]) -> Vec<(u16, Vec<u
     }
 }
 
-/// At most [`RANGES`] ranges that contain all these ports. The widest spaces between ports stay outside. A socket that
-/// the kernel filters out is neither sent nor parsed, and both take longer than a few comparisons.
+/// At most [`RANGES`] ranges that contain all these ports. The widest ranges of other ports between them are left out.
+/// If the kernel filters a socket, the socket is neither sent nor parsed, which would take longer than a few
+/// comparisons.
 fn hull(ports: &PortSet) -> Vec<PortRange> {
     let ranges = ports.ranges();
     let gap = |at: &usize| ranges[*at].first - ranges[at - 1].last;
@@ -125,9 +127,10 @@ fn hull(ports: &PortSet) -> Vec<PortRange> {
 }
 
 /// The attribute with a filter program for ascending ranges of ports (net/ipv4/inet_diag.c `inet_diag_bc_run`). The two
-/// given tests, *at least* and *at most*, are for local ports or for ports of peers. Each test is an operation with its
-/// jumps, and a second word whose jump is the port. To reach the end means yes, and to jump beyond the end means no.
-/// `inet_diag_bc_audit` demands one straight path after each yes, so a jump leads from a range to the end.
+/// tests, *at least* and *at most*, are for local ports or for ports of peers. A test has two words: the operation with
+/// its jumps, and a word whose jump field is the port. If the program reaches the end, the socket matches; if it jumps
+/// beyond the end, the socket does not match. `inet_diag_bc_audit` requires that the path after each match is straight,
+/// so each range ends with a jump to the end.
 fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     let length = ranges.len() * RANGE - JUMP;
     let mut program = Vec::with_capacity(length);
@@ -139,7 +142,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     for (index, range) in ranges.iter().enumerate() {
         let left = length - index * RANGE;
         let is_last = index + 1 == ranges.len();
-        // Ranges ascend: a port below this range is in none of the ranges after it.
+        // Ranges ascend. So if a port is below this range, it is in none of the later ranges.
         program.extend([operation(at_least, TEST, left + 4), port(range.first)].concat());
         let next = if is_last { left - TEST + 4 } else { TEST + JUMP };
         program.extend([operation(at_most, TEST, next), port(range.last)].concat());
@@ -151,7 +154,7 @@ fn bytecode(ranges: &[PortRange], (at_least, at_most): (u8, u8)) -> Vec<u8> {
     [&whole.to_ne_bytes()[..], &INET_DIAG_REQ_BYTECODE.to_ne_bytes(), &program].concat()
 }
 
-/// Reads `struct inet_diag_msg` and its attributes; none for a family or a state that we do not have.
+/// Parses `struct inet_diag_msg` and its attributes. `None` for a family or a state that [`Record`] does not have.
 pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malformed> {
     let [family, state, timer, retransmits] = bytes_at(body, 0)?;
     let family = match family {
@@ -179,7 +182,8 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     };
     for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
         match attribute? {
-            // The message itself has the address at which the last association of a listener arrived.
+            // The message itself has the address at which the last association of a listener arrived. This attribute
+            // has the listener's own addresses.
             (INET_DIAG_LOCALS, payload) if !payload.is_empty() => {
                 record.local = sockaddr(payload)?.unwrap_or(record.local);
             }
@@ -191,7 +195,7 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     Ok(Some(record))
 }
 
-/// The first address in a list of `struct sockaddr_storage`; none for a family that we do not have.
+/// The first address in a list of `struct sockaddr_storage`. `None` for a family other than IPv4 and IPv6.
 fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
     let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
     Ok(match u8::try_from(family) {
@@ -208,7 +212,8 @@ fn address(family: Family, body: &[u8], offset: usize) -> Result<IpAddr, Malform
     })
 }
 
-/// An endpoint has a TCP state and no peer. An association has a state of its own (include/net/sctp/constants.h).
+/// The state of an SCTP socket. An endpoint has a TCP state and no peer. An association has a state of SCTP
+/// (include/net/sctp/constants.h).
 pub fn sctp_state(number: u8, remote_port: u16) -> Option<State> {
     match number {
         _ if remote_port == 0 => State::from_number(number),
@@ -287,7 +292,7 @@ mod tests {
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
     }
 
-    /// The kernel's evaluation of a program (`inet_diag_bc_run`).
+    /// Evaluates a filter program as the kernel does (`inet_diag_bc_run`).
     fn admits(program: &[u8], port: u16) -> bool {
         let word = |at: usize| u16::from_ne_bytes([program[at + 2], program[at + 3]]);
         let (mut at, mut left) = (0, i64::try_from(program.len()).unwrap());

@@ -13,32 +13,33 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Socket, Source, Why};
 
-/// Reads sockets over sock_diag, or from the text tables if there is no sock_diag.
+/// Reads sockets over sock_diag. If the kernel has no sock_diag, reads the text tables.
 #[derive(Debug)]
 pub struct Sockets {
     net: PathBuf,
     sock_diag: Option<RefCell<SockDiagConnection>>,
 }
 
-/// Every listener, and how listeners were read.
+/// Every listener, and how the listeners were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listeners {
     /// Sorted by protocol, port and address.
     pub sockets: Vec<Socket>,
-    /// For messages: `sock_diag`, or the protocols that were read elsewhere and the facts that are missing there.
+    /// For messages: `sock_diag`, or the protocols that another reader read, with the facts that this reader does not
+    /// have.
     pub read_from: String,
-    /// The reason why UDP sockets are not among them.
+    /// The reason why UDP sockets are missing.
     pub no_udp: Option<Gap>,
 }
 
-/// The greatest number of listeners that are kept, of all protocols together, so that a program cannot fill the agent's
-/// memory with them. The agent's pod has 128 MiB. A listener takes some 300 bytes, and twice that during the next scan.
-/// The largest nodes have a few thousand listeners.
+/// The largest number of listeners that are kept, of all protocols together. Otherwise a program could fill the agent's
+/// memory with listeners. The agent's pod has 128 MiB. A listener takes about 300 bytes, and twice as much during the
+/// next scan. The largest nodes have a few thousand listeners.
 const MOST_LISTENERS: usize = 65_536;
 
 impl Sockets {
-    /// The live sockets in the network namespace of the calling thread, which must be the same for every walk. `proc`
-    /// is the place where the host's `/proc` is mounted.
+    /// The live sockets in the network namespace of the calling thread. The namespace must be the same for every walk.
+    /// `proc` is the place where the host's `/proc` is mounted.
     pub fn live(proc: &Path) -> Self {
         Self { net: proc.join("thread-self/net"), sock_diag: Some(RefCell::new(sock_diag_connection())) }
     }
@@ -48,8 +49,8 @@ impl Sockets {
         Self { net: net.to_owned(), sock_diag: None }
     }
 
-    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends only
-    /// on their number, not on the number of connections.
+    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on the
+    /// number of these sockets only, and not on the number of connections.
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if there are too many sockets to keep. If
@@ -58,8 +59,8 @@ impl Sockets {
         self.at_most(MOST_LISTENERS)
     }
 
-    /// All sockets of a protocol are kept, or none: with some missing, no port is known to be free. Any user can make too many
-    /// UDP sockets, which needs no privilege. So UDP comes last.
+    /// Keeps either all sockets of a protocol or none: if some sockets are missing, no port is known to be free. Any
+    /// user can make too many UDP sockets, because this needs no privilege. So UDP is read last.
     fn at_most(&self, most: usize) -> Result<Listeners, Gap> {
         let mut records = Vec::new();
         let mut from_text = Vec::new();
@@ -100,19 +101,20 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// One walk. It uses sock_diag if this kernel has it for the protocol and this process may use it. `/proc/net`
-    /// shows the same sockets to a process whose filter of system calls refuses netlink.
+    /// One walk. It uses sock_diag if this kernel has sock_diag for the protocol, and if this process may use it. If a
+    /// filter of system calls refuses netlink, `/proc/net` shows the same sockets.
     pub(super) fn walk<T: Clone>(
         &self,
         request: &SocketRequest<'_>,
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // Without its tables SCTP is not loaded. A request to sock_diag would make the kernel search for a module.
+        // If SCTP has no tables, it is not loaded, and a request to sock_diag would make the kernel search for a
+        // module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {
-            // UDP has tens of thousands of buckets. Each family walks all of them.
+            // The UDP table has tens of thousands of buckets, and the walk of each family goes through all of them.
             let only_v4 = request.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
@@ -121,8 +123,8 @@ impl Sockets {
                     let read = proc_net::walk(&self.net, request, collected, each);
                     return match read {
                         Ok(seen) => Ok((seen, ReadFrom::Text)),
-                        // SCTP is not loaded, or the process may read neither its table nor netlink. Netlink is the
-                        // better reader.
+                        // SCTP is not loaded, or the process may read neither its table nor netlink. The `Gap` of
+                        // netlink is kept, because netlink is the better reader.
                         Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
                         Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
                     };

@@ -1,5 +1,5 @@
-//! `/proc/net/sockstat` and `/proc/net/sockstat6`: the numbers of sockets, without a walk over them (net/ipv4/proc.c,
-//! net/ipv6/proc.c).
+//! `/proc/net/sockstat` and `/proc/net/sockstat6`: the numbers of sockets. Reading them needs no walk over sockets
+//! (net/ipv4/proc.c, net/ipv6/proc.c).
 
 use std::{
     io::{BufRead, Read},
@@ -9,18 +9,18 @@ use std::{
 use super::root::{Root, each_line, open_file, unread};
 use portreeve_facts::{Gap, SockStat, Source, Why};
 
-/// Three times the size of either file. The files of every pod of a node are read, so the buffer is not on the heap.
+/// Three times the size of each file. The files of every pod of a node are read, so the buffer is not on the heap.
 const LONGEST: usize = 1024;
 
-/// Reads both families of the host and adds them up.
+/// Reads both families of the host, and adds their counts.
 ///
 /// # Errors
-/// A `Gap` that names the file. Without `sockstat6` the kernel has no IPv6, which is no error.
+/// A `Gap` with the file. If `sockstat6` is missing, the kernel has no IPv6, which is no error.
 pub(crate) fn read(root: &Root) -> Result<SockStat, Gap> {
     of(&root.net(""))
 }
 
-/// Reads both families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds them up.
+/// Reads both families of the network namespace whose `/proc/<pid>/net` is at `net`, and adds their counts.
 ///
 /// # Errors
 /// As `read`.
@@ -30,16 +30,16 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
     sums.finish(net)
 }
 
-/// The greatest number of sockets of one protocol, TIME_WAIT included, that the network namespace whose
-/// `/proc/<pid>/net` is at `net` can have. If it has fewer than `few` sockets of any kind, that number is returned: one
-/// file is enough then.
+/// The largest number of sockets of one protocol, including TIME_WAIT, that a network namespace can have. Its
+/// `/proc/<pid>/net` is at `net`. If it has fewer than `few` sockets of any kind, this number of sockets is returned,
+/// and only one file is read.
 ///
 /// # Errors
 /// As `read`.
 pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     let mut sums = Sums::of_v4(net)?;
     let stat = sums.finish(net)?;
-    // Before Linux 4.16 the counts of all namespaces were added up, without sockets that no process holds.
+    // Before Linux 4.16, the kernel added the counts of all namespaces, without sockets that no process has.
     let of_any_kind = sums.used.unwrap_or(u32::MAX).max(stat.tcp).saturating_add(stat.tcp_time_wait);
     if of_any_kind < few {
         return Ok(of_any_kind);
@@ -48,20 +48,21 @@ pub fn at_most(net: &Path, few: u32) -> Result<u32, Gap> {
     Ok(sums.finish(net)?.of_one_protocol())
 }
 
-/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket, as far as the file shows.
+/// Whether the network namespace whose `/proc/<pid>/net` is at `net` has no IPv6 UDP socket. False if the file does not
+/// show this.
 pub fn has_no_udp6(net: &Path) -> bool {
     let (path, mut buffer) = (net.join("sockstat6"), [0; LONGEST]);
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
 }
 
-/// The content of a file, in one read.
+/// The content of a file, from one read.
 fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     let read = open_file(path).and_then(|mut file| file.read(buffer));
     let read = read.map_err(|error| unread(Source::Sockstat, path, &error))?;
     Ok(buffer.get(..read).unwrap_or_default())
 }
 
-/// The counts of `/proc/net/sockstat` and `sockstat6` (net/ipv4/proc.c), added up.
+/// The counts of `/proc/net/sockstat` and `sockstat6` (net/ipv4/proc.c), added.
 #[derive(Default)]
 pub struct Sums {
     used: Option<u32>,
@@ -72,7 +73,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The counts in `sockstat`. Counts without a family are of both families.
+    /// The counts in `sockstat`. If a count has no family, it is of both families.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
@@ -80,7 +81,7 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Adds the counts in `sockstat6`; a kernel without IPv6 has none.
+    /// Adds the counts in `sockstat6`. A kernel without IPv6 does not have this file.
     fn add_v6(&mut self, net: &Path) -> Result<(), Gap> {
         let path = net.join("sockstat6");
         match content(&path, &mut [0; LONGEST]) {
@@ -92,7 +93,7 @@ impl Sums {
     /// Adds the counts of one file.
     ///
     /// # Errors
-    /// A line of another form, with its number.
+    /// The first line of another form, with its number.
     pub fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;
@@ -106,7 +107,7 @@ impl Sums {
                 _ => return Some(()),
             };
             *sum = Some(sum.unwrap_or(0).saturating_add(count(counts, "inuse")?));
-            // This count is present once, for both families.
+            // The file has this count once, for both families.
             if let (Some(wait), "TCP") = (wait, protocol) {
                 *wait = Some(count(counts, "tw")?);
                 self.tcp_everywhere = Some(count(counts, "alloc")?);

@@ -9,7 +9,7 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use portreeve_facts::Source;
 
-/// The time of each reader of one scan. Readers that wait may do so at the same time.
+/// The time of each reader of one scan. Several readers may wait at the same time.
 pub type Took = BTreeMap<Source, Spent>;
 
 /// The time of one reader.
@@ -17,7 +17,7 @@ pub type Took = BTreeMap<Source, Spent>;
 pub struct Spent {
     /// The time from the beginning to the end.
     pub wall: Duration,
-    /// Processor time of its thread. Zero if the reader waits for an answer and other readers run meanwhile.
+    /// The processor time of the reader's thread. Zero if the reader waits for an answer while other readers run.
     pub processor: Duration,
 }
 
@@ -31,8 +31,8 @@ impl Stopwatch {
         self.on_each(&[source], reader)
     }
 
-    /// Runs `reader`, which reads for several sources at once: each source has an equal part of the time. Returns its
-    /// result.
+    /// Runs `reader`, which reads for several sources at once. Each source gets an equal part of the time. Returns the
+    /// reader's result.
     pub(super) fn on_each<T>(&self, sources: &[Source], reader: impl FnOnce() -> T) -> T {
         let (begun, processor) = (Instant::now(), thread_cpu_time());
         let read = reader();
@@ -51,7 +51,7 @@ impl Stopwatch {
         read
     }
 
-    /// A source may be read in several places.
+    /// Adds a time, because a source may be read in several places.
     fn add(&self, source: Source, spent: Spent) {
         let mut took = self.0.borrow_mut();
         let sum = took.entry(source).or_default();
@@ -65,10 +65,10 @@ impl Stopwatch {
     }
 }
 
-/// Processor time of the calling thread. `getrusage` is not used: many kernels update it only at a tick, so it misses
-/// short work.
+/// The processor time of the calling thread. `getrusage` is not used, because many kernels update it only at a tick, so
+/// it misses short work.
 pub fn thread_cpu_time() -> Duration {
-    // An agent runs on Linux only.
+    // Only Linux has agents. Other systems use the clock of the whole process.
     #[cfg(not(target_os = "linux"))]
     let clock = ClockId::CLOCK_PROCESS_CPUTIME_ID;
     #[cfg(target_os = "linux")]

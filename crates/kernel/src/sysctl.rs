@@ -5,10 +5,11 @@ use std::str::FromStr;
 use super::root::{Root, read_text};
 use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, text};
 
-/// More than the longest port list that the kernel can print: 32,768 ports that do not touch, 6 bytes each.
+/// The largest file that is read. The longest port list that the kernel can print has 32,768 ports that do not touch,
+/// with 6 bytes each.
 const LONGEST: usize = 256 * 1024;
 
-/// Reads every setting. Each has its own reason if it is unread.
+/// Reads every setting. Each setting that was not read has its own reason.
 pub(super) fn read(root: &Root) -> Sysctls {
     Sysctls {
         ip_local_port_range: value::<PortRange>(root, "net/ipv4/ip_local_port_range", "two ports"),

@@ -1,4 +1,5 @@
-//! The objects that declare a port, without an agent: as text, and as a part of the JSON document of `owner`.
+//! The objects that declare a port, for a cluster without agents: as text, and as a part of the JSON document of
+//! `owner`.
 
 use std::io::{self, Write};
 
@@ -62,7 +63,7 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// Whether all input was read. A missing right is the user's: no profile excuses the gap.
+    /// Whether all input was read. If a right is missing, the user lacks it, so no profile excuses the unread input.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);
         answer_outcome(is_refused, self.unread.iter().map(Open::of_answer))
@@ -123,8 +124,8 @@ pub fn write_declared(report: &DeclaredReport<'_>, style: &Style, out: &mut dyn 
     writeln!(out, "  {}", style.paint(Ink::Command, &tidy(report.command)))
 }
 
-/// The command that scans a node with a pod and deletes the pod. The pod gets the objects that the caller may read, runs on the host's
-/// network, without root or any capability. `port` may have a protocol, as in `owner`.
+/// The command that scans a node with a pod, and deletes the pod. The pod gets the objects that the user may read. It
+/// runs in the host's network, without root and without capabilities. `port` may have a protocol, as in `owner`.
 pub fn look_once(port: &str, node: &str, namespace: &str, image: &str) -> String {
     let overrides = serde_json::json!({"spec": {
         "nodeName": node, "hostNetwork": true, "activeDeadlineSeconds": 120, "automountServiceAccountToken": false,

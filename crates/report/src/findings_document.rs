@@ -278,7 +278,7 @@ fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&Findin
 }
 
 impl<'a> FindingsDocument<'a> {
-    /// A document of findings, of the number of unreported findings, and of nodes.
+    /// A document with these findings, this number of findings that are not reported, and these nodes.
     pub(super) fn new(result: CheckResult, findings: &'a [Incident], hidden: usize, nodes: &'a [Node]) -> Self {
         let of_node = |node: &'a Node| node.unknown.iter().map(|what| UnknownOn { node: &node.node, what });
         let unknown = nodes.iter().flat_map(of_node).collect();
@@ -294,7 +294,7 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// The node of a scan. An agent reports it with its own version.
+    /// The node of a scan. An agent adds its own version.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
@@ -355,7 +355,7 @@ impl Problem {
         }
     }
 
-    /// A document from elsewhere, made safe to print.
+    /// A document from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: clean(&self.rule, text::NAME),
@@ -390,7 +390,7 @@ impl Unknown {
         }
     }
 
-    /// The unknowns of one scan.
+    /// The unknown results of one scan.
     fn of_reported(unseen: ReportedGap<'_>) -> Self {
         Self {
             subject: unseen.subject.map(tidy_subject),
@@ -399,13 +399,13 @@ impl Unknown {
         }
     }
 
-    /// The unknowns of a rule.
+    /// The unknown results of a rule.
     pub(super) fn of_rows(rows: Option<Rows>, gap: &Gap) -> Self {
         let variants = rows.iter().flat_map(|rows| rows.variants).map(|variant| (*variant).to_owned()).collect();
         Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
     }
 
-    /// The unknown result in the form that decides the exit code.
+    /// The same unknown result, in the form that decides the exit code.
     pub(super) fn open(&self) -> Open {
         let Self { rule, variants, claims, source, why, .. } = self;
         Open {
@@ -416,7 +416,7 @@ impl Unknown {
         }
     }
 
-    /// A document from elsewhere, made safe to print.
+    /// A document from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),
@@ -471,7 +471,7 @@ mod tests {
         assert_eq!(told(&world), [Some(3), Some(3)]);
         world.connections_at = Some(world.at - jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(19 * 60 + 3)]);
-        // A clock that was set back in between makes no age.
+        // If the clock was set back between the two times, there is no age.
         world.connections_at = Some(world.at + jiff::SignedDuration::from_mins(19));
         assert_eq!(told(&world), [Some(3), Some(3)]);
     }

@@ -1,8 +1,8 @@
-//! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. Also a page for
-//! each rule. Without a token, a client reads no more there than in the metrics.
+//! The agent's page for people: the findings of a node, the unread input, and the NodePort range as a picture. There is
+//! also a page for each rule. Without a token, the page contains only facts that the metrics also contain.
 //!
-//! No script, and nothing from another server: the page shows names from the cluster, so the browser must not run any script on it.
-//! One click selects a whole command, which needs only CSS.
+//! The page has no script, and nothing from another server. It contains names from the cluster, so the browser must not
+//! run any script on it. One click selects a whole command; this needs only CSS.
 
 use std::io::{self, Write};
 
@@ -29,19 +29,19 @@ use portreeve_rules::{
 
 const STYLE: &str = include_str!("html_page.css");
 
-/// The greatest number of findings on the page, the worst first. The document `/findings` has all.
+/// The largest number of findings on the page, the worst first. The document `/findings` has all findings.
 const EXPLAINED: usize = 50;
 
 /// The detail of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageDetail {
-    /// As in the metrics, for any client: rule, severity, Service or Node, port, start.
+    /// The facts in the metrics, for any client: rule, severity, Service or Node, port, start.
     AsMetrics,
     /// All details, for a client with the right to read them.
     Everything,
 }
 
-/// Writes the page about a scan of this age. Before the first scan, both are missing.
+/// Writes the page about a scan, with the age of the scan. Before the first scan, `report` and the age are missing.
 ///
 /// # Errors
 /// When the writer fails.
@@ -84,7 +84,7 @@ pub fn write_html_page(
     write_document(&format!("{title}: {state}"), &content, out)
 }
 
-/// Writes the page of a rule. It has no fact about the node.
+/// Writes the page of a rule. The page has no facts about the node.
 ///
 /// # Errors
 /// When the writer fails.
@@ -127,7 +127,7 @@ fn write_document(title: &str, content: &Markup, out: &mut dyn Write) -> io::Res
     writeln!(out, "{}", page.into_string())
 }
 
-/// Text of a rule's page: code in backquotes, emphasis in asterisks, and the words of links.
+/// Text of a rule's page: backquotes become code, asterisks become emphasis, and links become their words.
 fn inline(text: &str) -> Markup {
     html! {
         @for (index, part) in text.split('`').enumerate() {
@@ -144,7 +144,8 @@ fn emphasized(text: &str) -> Markup {
     }
 }
 
-/// `[words](address)` becomes `words`: the addresses are files of the documentation, which the agent does not have.
+/// `[words](address)` becomes `words`, because the addresses are files of the documentation, which the agent does not
+/// have.
 fn without_links(text: &str) -> String {
     let mut words = String::new();
     let mut rest = text;
@@ -321,7 +322,7 @@ fn ports(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The map in blocks: a line has as many blocks as fit into the window.
+/// The map in blocks. A line has as many blocks as fit into the window.
 fn map(usage: &PortUsage) -> Markup {
     let legend = legend(usage);
     html! {
@@ -414,7 +415,7 @@ mod tests {
         }
     }
 
-    /// The age of a scan by an agent that scans every two minutes at least.
+    /// The age of a scan, if the agent scans at least every two minutes.
     fn age(seconds: u64) -> ScanAge {
         ScanAge::new(Duration::from_secs(seconds), Duration::from_secs(120))
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 /// Writes a value, and a line end.
 pub(super) fn write_indented_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    // The output has thousands of small pieces: with a concrete type of writer, this is several times as fast.
+    // The output has thousands of small parts. With a concrete type of writer, this is several times as fast.
     let mut out = BufWriter::new(out);
     serde_json::to_writer_pretty(&mut out, value)?;
     writeln!(out)?;

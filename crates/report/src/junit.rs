@@ -1,5 +1,5 @@
-//! JUnit XML: a test case per finding, and one for each rule that found nothing or could not judge. A rule with findings and with unjudged
-//! subjects has both.
+//! JUnit XML: a test case for each finding, and a test case for each rule that found nothing or could not judge. If a
+//! rule has findings and could not judge some subjects, it has test cases of both kinds.
 
 use std::io::{self, Write};
 
@@ -13,8 +13,8 @@ use super::{
 use portreeve_facts::Gap;
 use portreeve_rules::{Rule, findings::Finding};
 
-/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
-/// as output.
+/// Writes one test suite. If a finding is below the severity that fails the run, its test case passes, with the
+/// finding's sentence as output.
 ///
 /// # Errors
 /// When the writer fails.
@@ -54,7 +54,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &text)
 }
 
-/// The reason if a rule could not judge.
+/// The reason if a rule could not judge; `None` if it could.
 fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
     let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
     let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();

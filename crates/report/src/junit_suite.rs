@@ -1,4 +1,4 @@
-//! JUnit XML: a document of one suite, for any kind of cases.
+//! JUnit XML: a document with one suite, for test cases of any kind.
 
 use std::{
     fmt,
@@ -11,16 +11,16 @@ use super::terminal::tidy;
 use portreeve_facts::Gap;
 use portreeve_rules::findings::Severity;
 
-/// The finding.
+/// The text of a finding.
 #[derive(Debug)]
 pub(super) struct FindingText {
     /// The sentence.
     pub(super) summary: String,
-    /// Its values, one name and value on each line.
+    /// The finding's values, with one name and value on each line.
     pub(super) lines: Vec<(String, String)>,
 }
 
-/// Writes the document. `name` is the judged node or input, and `at` the time, if it matters.
+/// Writes the document. `name` is the node or the input that was judged, and `at` is the time, if it matters.
 ///
 /// # Errors
 /// When the writer fails.
@@ -34,7 +34,7 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A rule without findings, or a rule that could not judge.
+/// A test case for a rule without findings, or for a rule that could not judge.
 pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String>) -> TestCase {
     let status = unknown.map_or_else(TestCaseStatus::success, |why| with_message(TestCaseStatus::skipped(), &why));
     case(&id.to_string(), title, status)
@@ -46,7 +46,7 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// A finding of a rule. Only a finding that sets the result has a severity.
+/// A test case for a finding of a rule. Only a finding that sets the result has a severity.
 pub(super) fn of_finding(
     rule: &str,
     name: &str,

@@ -1,9 +1,9 @@
-//! Reports: one scan as a table, as documents for machines and as a picture; many nodes folded.
+//! Reports: one scan as a table, as documents for programs and as a picture; many nodes in one report.
 //!
-//! Never: decides whether something is wrong; blocks the loop.
+//! The crate never decides whether something is wrong, and never blocks the agent's loop.
 //!
-//! From the rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports and the parameters of policies.
-//! From the data planes, it uses only the owner of a port.
+//! From the rules, this crate uses only the catalogue (titles, pages), the use of ports, the reserved ports and the
+//! parameters of policies. From the data planes, it uses only the owner of a port.
 
 mod declared;
 mod findings_document;

@@ -1,4 +1,5 @@
-//! The common part of texts about several nodes: the text without names of nodes, their addresses, and generated names of pods.
+//! The part of a text that is equal for several nodes: the text without names and addresses of nodes, and without
+//! generated names of pods.
 
 use std::{
     collections::HashMap,
@@ -8,16 +9,16 @@ use std::{
 use super::names::{NAMED, first_names};
 use portreeve_facts::{Gap, Source, Why};
 
-/// The letters of names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
+/// The letters in names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// How many of these letters follow the controller's name in the name of a pod.
+/// The number of these letters that follow the controller's name in a pod's name.
 const MADE_UP: usize = 5;
-/// A word with this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
+/// A word with at least this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;
 /// The word before the number of a process.
 const PID: &str = "pid ";
 
-/// The unknowns of nodes, each reason once with the nodes that share it: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
+/// The unread inputs of nodes. Each reason is listed once, with its nodes: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
 pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     let mut places: HashMap<(Source, Why, String), usize> = HashMap::new();
     let mut alike: Vec<(Vec<&str>, &Gap)> = Vec::new();
@@ -35,7 +36,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
 }
 
-/// A text about one node, reduced to words that are the same for other nodes. The text is compared, never shown.
+/// A text about one node, without the words that differ on other nodes. The result is compared, and never shown.
 pub(super) fn likeness(text: &str, node: &str) -> String {
     let of_word = |it: char| it.is_ascii_alphanumeric() || "-._:".contains(it);
     let mut common = String::with_capacity(text.len());
@@ -63,7 +64,7 @@ fn common_part<'a>(part: &'a str, node: &str) -> &'a str {
     }
 }
 
-/// The part before the generated end of a pod's name; none if there is no such end.
+/// The part of a pod's name before its generated end; `None` if the name has no generated end.
 pub(super) fn controlled(name: &str) -> Option<&str> {
     let (before, end) = name.rsplit_once('-')?;
     let made_up = end.len() == MADE_UP && end.chars().all(|it| LETTERS.contains(it));

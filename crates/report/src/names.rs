@@ -1,6 +1,6 @@
 //! The names of many nodes, in a few words.
 
-/// How many nodes are named if there is no space for all nodes.
+/// The number of nodes that are named if there is no space for all nodes.
 pub(super) const NAMED: usize = 3;
 
 /// The first names, and the number of other names: `n1, n2, n3 and 28 more`.

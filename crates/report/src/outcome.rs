@@ -1,6 +1,6 @@
-//! Findings, clear, or not checked: the decision for every verb, and the excused inputs.
+//! Decides for every command between *findings*, *clear* and *not checked*, and which inputs may be missing.
 //!
-//! Never: prints; judges a port.
+//! This file never prints, and never judges a port.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,15 +24,15 @@ pub enum CheckResult {
     NotChecked = 2,
 }
 
-/// The end of the words about no findings, if an unread input left rules without an answer and the result is clear.
+/// The end of the sentence about no findings, if the result is clear although some rules could not judge.
 pub(super) const NOT_ALL_READ: &str = ", but some input was not read";
 
-/// An unjudged input.
+/// An input that was not read, or not judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Open {
-    /// The highest severity that the unjudged rule could have found; none if only an input is missing.
+    /// The highest severity that the rule could have found, if it had been judged; `None` if only an input is missing.
     pub ceiling: Option<Severity>,
-    /// How many ports and objects the rule could not judge; 0 if the rule judged nothing.
+    /// The number of ports and objects that the rule could not judge. 0 if the rule judged nothing.
     pub claims: usize,
     /// The input that was missing.
     pub source: Source,
@@ -51,13 +51,14 @@ impl Open {
         Self { ceiling: Some(rows.ceiling()), claims, ..Self::input(gap) }
     }
 
-    /// The input without which an answer of a verb is not known.
+    /// The input without which an answer of a command is not known.
     pub fn of_answer(gap: &Gap) -> Self {
         Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
     }
 
-    /// An unread input that may change an answer. Every answer about ports needs the Services; any other input that was not requested
-    /// changes nothing. Without redirections the answer has the result of the rule about leftover redirections, which judges nothing then.
+    /// An unread input that may change an answer. Every answer about ports needs the Services. Any other input that was
+    /// not requested changes nothing. Without redirections, the answer has the same result as the rule about leftover
+    /// redirections, which then judges nothing.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -68,12 +69,14 @@ impl Open {
 
     /// Whether this input could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
-    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a node.
-    /// - A port or an object that was not judged makes the result unknown. The exceptions are: the profile lacks the
-    ///   right; the kernel does not report this about processes and pods; a pod holds all NodePorts, because
-    ///   OVN-Kubernetes programs Services so.
-    /// - A rule that could not judge at all makes the result unknown if its input failed. These are no failures: a right that the profile
-    ///   lacks, a feature that the kernel or proxy lacks, input that was not wanted, a kube-proxy that does not answer.
+    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a
+    ///   node.
+    /// - A port or an object that was not judged makes the result unknown. There are three exceptions. The profile
+    ///   lacks the right. The kernel does not report this about processes and pods. Or a pod listens on all NodePorts,
+    ///   as pods of OVN-Kubernetes do.
+    /// - A rule that could not judge at all makes the result unknown if its input failed. Four reasons are no
+    ///   failures: the profile lacks the right, the kernel or the proxy lacks the feature, the input was not requested,
+    ///   or kube-proxy does not answer.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -101,8 +104,8 @@ impl Open {
     }
 }
 
-/// The result: `worst` is the severity of the worst reported finding, and `is_open` whether an unjudged input could hide a finding that
-/// sets the result. `counts` is the lowest severity that sets the result.
+/// The result. `worst` is the severity of the worst finding that is reported. `is_open` returns whether an input that
+/// was not judged could hide a finding that sets the result. `counts` is the lowest severity that sets the result.
 pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl FnOnce() -> bool) -> CheckResult {
     if worst >= Some(counts) {
         CheckResult::Findings
@@ -113,13 +116,14 @@ pub(super) fn outcome(worst: Option<Severity>, counts: Severity, is_open: impl F
     }
 }
 
-/// The result of a verb that answers and has no findings. `lacks` is whether a whole part of the answer is missing: a node, a number.
+/// The result of a command that answers a question and has no findings. `lacks` is whether a whole part of the answer
+/// is missing, such as a node or a number.
 pub fn answer_outcome(lacks: bool, open: impl IntoIterator<Item = Open>) -> CheckResult {
     let counts = Severity::Warning;
     outcome(None, counts, || lacks || open.into_iter().any(|it| it.decides(counts)))
 }
 
-/// The result of a check without a finding that sets the result, and whether some input was not read.
+/// The words for a result without a finding that sets the result, and whether some input was not read.
 pub fn clear_in_words(report: &Report<'_>) -> String {
     if report.not_judged().is_some() {
         return "no port conflicts found; some ports or rules not judged".to_owned();
@@ -131,7 +135,7 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
     format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
-/// The unjudged part in one line, and the remedy. The reason with the most ports and objects is named.
+/// The part that was not judged in one line, and the remedy. The line has the reason with the most ports and objects.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
@@ -152,7 +156,8 @@ pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String>
     Some(format!("{}{help}{more}", named.in_words()))
 }
 
-/// How many rules could not judge at all, in one line with the reason of most: `3 rules were not judged: kube-proxy: no answer`.
+/// The number of rules that could not judge at all, in one line with the most frequent reason: `3 rules were not
+/// judged: kube-proxy: no answer`.
 pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<(Open, usize)> = Vec::new();
     for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
@@ -162,16 +167,17 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
         }
     }
     let rules: usize = reasons.iter().map(|(_, rules)| rules).sum();
-    // If counts are equal, the first rule is used.
+    // If two reasons are equally frequent, the reason of the first rule is used.
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
     Some(format!("{are} not judged: {}{more}", named.in_words()))
 }
 
-/// Whether a missing input is no failure for a rule. Excused are: a right that the profile lacks, a feature that the
-/// kernel or proxy lacks, input that was not wanted, input that leaves a choice, a kube-proxy that does not answer. An API server
-/// always has Services, EndpointSlices, Pods and Nodes.
+/// Whether a missing input is no failure for a rule. Five reasons excuse the input. The profile lacks the right. The
+/// kernel or the proxy lacks the feature. The input was not requested. The input leaves a choice. Or kube-proxy does
+/// not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has
+/// them. Any reason excuses kube-proxy's metrics and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -183,7 +189,8 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Whether the source is about kube-proxy, but not its mode. Many kube-proxies do not let other programs read these facts.
+/// Whether the source is about kube-proxy and is not its mode. Many kube-proxies do not let other programs read these
+/// facts.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }
@@ -192,20 +199,21 @@ fn is_of_every_cluster(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::Nodes)
 }
 
-/// Whether no node can be judged without this source. Every kernel has this source, and every profile can read it.
+/// Whether no node can be judged without this source. Every kernel has this source, and every profile has the right to
+/// read it.
 pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
-/// Whether a check without this input is a failure. This is so for Services, endpoints, sockets, addresses and
-/// settings. An unread [indispensable](is_indispensable) source is always a failure, and so are refused Services:
-/// without them no port was compared. Other inputs may be missing if the profile lacks the right or the kernel lacks
-/// the feature. Input that was not wanted is no failure. A broken object that was left out is one, and so is a node
-/// that matches no Node, or more than one.
+/// Whether a check without this input is a failure. This is true for Services, endpoints, sockets, addresses and
+/// settings. An unread [indispensable](is_indispensable) source is always a failure. Refused Services are a failure
+/// too, because without them no port was compared. Other inputs may be missing if the profile lacks the right, or if
+/// the kernel lacks the feature. Input that was not requested is no failure. A broken object that was left out is a
+/// failure. If a node matches no Node object, or several, this is a failure too.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,
-        // A verdict that depends on several inputs names one of them. That input was read.
+        // If a verdict depends on several inputs, it names one of them. The named input itself was read.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
         Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),

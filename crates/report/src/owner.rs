@@ -1,4 +1,4 @@
-//! The owners of a port: of one node as text, and of any number of nodes as one JSON document, `portreeve.owner/v1`.
+//! The owners of a port: as text for one node, and as one JSON document, `portreeve.owner/v1`, for any number of nodes.
 
 use std::{
     io::{self, Write},
@@ -36,7 +36,7 @@ pub struct PortOwner {
     pub owned: Vec<Ownership>,
     /// The advice.
     pub advice: Vec<Advice>,
-    /// The pod, `namespace/name`, if the port is in its own network; none on the node.
+    /// The pod, `namespace/name`, if the port is in the pod's own network. `None` if the port is on the node.
     pub pod: Option<String>,
 }
 
@@ -187,7 +187,7 @@ pub fn write_owner_json(port: u16, owners: &[NodeOwner], out: &mut dyn Write) ->
     write_indented_json(&OwnerDocument::new(port, owners_result(owners), nodes, None), out)
 }
 
-/// Whether the answer is known for each node.
+/// Whether the answer is known on each node.
 pub fn owners_result(owners: &[NodeOwner]) -> CheckResult {
     let known: Vec<&PortOwner> = owners.iter().filter_map(|it| it.owner.as_ref().ok()).collect();
     let lacks = owners.is_empty() || known.len() < owners.len() || known.iter().any(|it| it.is_assumed());
@@ -200,7 +200,7 @@ impl OwnerDocument {
         Self { schema: "portreeve.owner/v1", version: VERSION, port, result, judged, nodes, declared }
     }
 
-    /// The document of declared claims.
+    /// The document of the claims that objects declare.
     pub(super) fn declared(port: u16, result: CheckResult, declared: DeclaredEntry) -> Self {
         Self::new(port, result, Vec::new(), Some(declared))
     }
@@ -230,12 +230,12 @@ impl OwnerEntry {
     }
 }
 
-/// Why redirections of hostPorts were not read: the same for each protocol.
+/// The reason why redirections of hostPorts were not read. It is the same for each protocol.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
 }
 
-/// The unread input, which may claim the port too: the same for each protocol.
+/// The unread input that may contain another claim to the port. It is the same for each protocol.
 fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }
@@ -246,13 +246,14 @@ impl PortOwner {
         answer_outcome(self.is_assumed(), self.open())
     }
 
-    /// The inputs without which an answer is not known, and the unread inputs that may claim the port too.
+    /// The inputs without which an answer is not known, and the unread inputs that may contain another claim to the
+    /// port.
     fn open(&self) -> impl Iterator<Item = Open> {
         let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
         unknown.chain(self.unread().map(Open::beside_answer))
     }
 
-    /// All unread inputs that may claim the port too.
+    /// All unread inputs that may contain another claim to the port.
     fn unread(&self) -> impl Iterator<Item = &Gap> {
         unread(&self.owned).iter().chain(redirections(&self.owned))
     }
@@ -317,7 +318,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     groups
 }
 
-/// Writes the text: who claims the port, the outcome of a connection, and what to do.
+/// Writes the text: the claims to the port, the outcome of a connection, and advice.
 ///
 /// # Errors
 /// When the writer fails.
@@ -421,7 +422,7 @@ fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// A command has its own line, so that a user can copy it.
+/// Writes advice. A command has its own line, so that a user can copy it.
 fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
         writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;
@@ -464,7 +465,7 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
     Ok(())
 }
 
-/// The name of a claimant without its port and its address: the list of claims has these.
+/// The name of a claimant without its port and its address, because the list of claims has these.
 fn short(name: &str) -> String {
     let end = [" port ", " on "].iter().filter_map(|word| name.find(word)).min();
     tidy(&name[..end.unwrap_or(name.len())])

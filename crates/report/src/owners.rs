@@ -14,18 +14,19 @@ use super::{
 };
 use portreeve_rules::findings::Severity;
 
-/// Nodes with the same text, except for names and addresses of nodes and pods.
+/// Nodes whose texts differ only in names and addresses of nodes and pods.
 struct Alike<'a> {
     nodes: Vec<&'a str>,
     /// The first of these nodes.
     first: &'a NodeOwner,
-    /// Its text.
+    /// The text of the first node.
     text: String,
     /// Whether all nodes have exactly the same text.
     same: bool,
 }
 
-/// Writes the text: once for all nodes with the same text, in the words of the first node.
+/// Writes the text of all nodes. If several nodes have the same text, it is written once, with the words of the first
+/// node.
 ///
 /// # Errors
 /// When the writer fails.

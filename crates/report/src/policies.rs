@@ -1,21 +1,21 @@
-//! Admission policies with their parameters, as objects of the API server and as values of the chart.
+//! Admission policies with their parameters: as objects of the API server, and as values of the chart.
 
 use std::{collections::BTreeMap, io, io::Write};
 
 use portreeve_rules::PolicyParameters;
 
-/// The policies and their bindings, which the chart has too.
+/// The policies and their bindings. The chart has the same file.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
-/// The action on a violation in the file.
+/// The action on a violation, as it is in the file.
 const ACTION: &str = "validationActions: [Warn]\n";
-/// The file's words about its parameters.
+/// The words in the file about its parameters.
 const OF_DEFAULTS: &str = "these are the defaults.";
-/// The words about printed parameters.
+/// The words that replace them.
 const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
-/// The indent of parameters in the file.
+/// The indent of the parameters in the file.
 const INDENT: &str = "        ";
 
-/// The chart replaces these with values of the default range. If the range is not known, they must be empty.
+/// Parameters for which the chart would use the default range. If the range is not known, they must be empty.
 const RANGES: [&str; 4] = ["nodePortFirst", "nodePortLast", "dynamicBandFirst", "dynamicBandLast"];
 
 /// Values that only the user can choose.
@@ -28,7 +28,7 @@ pub struct PolicyChoices {
 }
 
 impl PolicyChoices {
-    /// The known and the chosen values; a chosen value replaces a known value.
+    /// The known values and the chosen values. A chosen value replaces a known value.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
@@ -52,7 +52,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// The known parameters of a line: for each name in the line, the name itself and the names that begin with it and a dot. JSON is also CEL.
+/// The known parameters for a line of the file. For each name in the line, these are the name itself, and the names
+/// that begin with this name and a dot. The values are JSON, which is also valid in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");
@@ -69,6 +70,6 @@ pub fn write_policy_values(known: &PolicyParameters, choices: &PolicyChoices, ou
     let mut data: BTreeMap<String, String> = RANGES.map(|name| (name.to_owned(), String::new())).into();
     data.extend(choices.data(known));
     writeln!(out, "policies:\n  enabled: true\n  action: {}\n  parameters:", choices.action)?;
-    // No name and no value has anything to quote.
+    // No name and no value contains a character that must be quoted.
     data.iter().try_for_each(|(name, value)| writeln!(out, "    {name}: \"{value}\""))
 }

@@ -7,7 +7,7 @@ use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{Limits, pod_port_advice, port_advice};
 
-/// A port, and the protocol if only one is wanted: `30080`, `30080/udp`.
+/// A port, with a protocol if the user wants only one: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortArgument {
     /// The port.
@@ -43,17 +43,18 @@ impl fmt::Display for PortArgument {
 }
 
 impl PortArgument {
-    /// Whether this protocol is wanted.
+    /// Whether the user wants this protocol.
     pub fn is_about(self, protocol: Protocol) -> bool {
         self.protocol.is_none_or(|requested| requested == protocol)
     }
 
-    /// The owners of the port in a snapshot, and the advice; also for a number that the API server `refused` to a Service, with a `free`
-    /// number. Protocols without a claimant are left out; if no protocol has a claimant, only the first is listed. The input of a
-    /// protocol that has no answer is unread.
+    /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused the number to
+    /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user
+    /// over this protocol. If this leaves no protocol, the first is listed. If a protocol has no answer, the input for
+    /// it is listed as unread.
     ///
     /// # Errors
-    /// When a fact is missing on which the owner depends over each of the protocols.
+    /// When no protocol has an answer, because a fact is missing.
     pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
@@ -73,11 +74,11 @@ impl PortArgument {
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
     }
 
-    /// The owners of the port in the network of the pod `namespace/name`, over TCP and UDP, and the advice. `was_scanned_for` means that the scan
-    /// was for this port of this pod.
+    /// The owners of the port in the network of the pod `namespace/name`, for TCP and UDP, and the advice.
+    /// `was_scanned_for` means that the scan was for this port of this pod.
     ///
     /// # Errors
-    /// As [`owner_in_pod`]; also for SCTP, which is not read in pods.
+    /// As [`owner_in_pod`]. Also for SCTP, which is not read in pods.
     pub fn owner_in_pod(self, snapshot: &Snapshot, pod: &str, was_scanned_for: bool) -> Result<PortOwner, Gap> {
         let protocols = [Protocol::Tcp, Protocol::Udp].into_iter().filter(|it| self.is_about(*it));
         let limits = Limits::default();
@@ -115,7 +116,7 @@ mod tests {
         }
     }
 
-    /// The output of `owner` for 30080/tcp.
+    /// The text that `owner` writes for 30080/tcp.
     fn printed(owner: &PortOwner) -> String {
         let style = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
         let mut text = Vec::new();

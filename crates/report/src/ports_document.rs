@@ -151,15 +151,15 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
     write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// The result of `suggest`: clear if these are all wanted ports, and all inputs that may use one of them were read. A
-/// port for a server on a node needs the pods' hostPorts, requested or not.
+/// The result of `suggest`. Clear if all requested ports were found, and all inputs that may use one of them were read.
+/// For a port for a server on a node, the pods' hostPorts must have been read, even if they were not requested.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
     let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));
     answer_outcome(lacks || hides_host_ports || !free.is_known(), open)
 }
 
-/// Writes free ports, the nodes, of which `judged` were judged, and the unread input of each node.
+/// Writes free ports, the nodes with the unread input of each node, and the number of nodes that were judged.
 ///
 /// # Errors
 /// When the writer fails.

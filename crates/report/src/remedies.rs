@@ -2,7 +2,8 @@
 
 use portreeve_rules::findings::{Remedy, Step};
 
-/// A step and the word before it: none for the first step, `then` after another step, `or` at the next remedy.
+/// Each step, with the word before it. The first step has no word, the next step of a remedy has `then`, and the first
+/// step of another remedy has `or`.
 pub(super) fn lines(remedies: &[Remedy]) -> impl Iterator<Item = (&'static str, &Step)> {
     let word = |remedy: usize, step: usize| match (remedy, step) {
         (0, 0) => "",

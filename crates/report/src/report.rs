@@ -13,15 +13,15 @@ use portreeve_rules::{
     {RULES, Rule},
 };
 
-/// One snapshot and its findings, ready to be printed.
+/// One snapshot and its findings, from which a report is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Report<'a> {
     /// The facts.
     pub snapshot: &'a Snapshot,
-    /// The findings, and the rules without an answer.
+    /// The findings, and the rules that could not judge.
     pub board: &'a Board,
-    /// Milder findings are neither reported nor counted. Without a choice, all are reported; findings
-    /// of [`Severity::Warning`] and above set the result.
+    /// Milder findings are neither reported nor counted. `None`: all findings are reported, and findings of
+    /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
     /// The rules that were run.
     pub rules: &'a [&'static Rule],
@@ -35,13 +35,13 @@ impl<'a> Report<'a> {
         Self { snapshot, board, min_severity: None, rules: RULES, is_live: true }
     }
 
-    /// The reported findings, worst first.
+    /// The findings that are reported, the worst first.
     pub fn findings(&self) -> impl Iterator<Item = &'a Finding> {
         let mildest = self.min_severity.unwrap_or(Severity::Info);
         self.board.findings.iter().filter(move |finding| finding.evidence.severity >= mildest)
     }
 
-    /// How many findings of a severity there are, reported or not.
+    /// The number of findings with a severity, reported or not.
     pub fn count(&self, severity: Severity) -> usize {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
@@ -57,7 +57,7 @@ impl<'a> Report<'a> {
         outcome(worst, self.counts(), || self.gaps().iter().any(|it| it.open().decides(self.counts())))
     }
 
-    /// The failures: input that had to be read, and rules that had to judge. The core of the node comes first.
+    /// The failures: input that had to be read, and rules that had to judge. The core inputs of the node come first.
     pub fn failures(&self) -> Vec<ReportedGap<'a>> {
         let mut failures = self.gaps();
         failures.retain(|it| it.open().decides(self.counts()));
@@ -65,28 +65,28 @@ impl<'a> Report<'a> {
         failures
     }
 
-    /// The unjudged part that could hide a finding that sets the result, in one line.
+    /// The part that was not judged and could hide a finding that sets the result, in one line.
     pub(crate) fn undecided(&self) -> Option<String> {
         not_judged(self.failures().iter().map(ReportedGap::open))
     }
 
-    /// This line, otherwise the ports and objects that a profile cannot judge.
+    /// Like [`Self::undecided`]; otherwise the ports and objects that the profile does not allow to judge, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
         self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
     }
 
-    /// How many rules could not judge at all, in one line.
+    /// The number of rules that could not judge at all, in one line.
     pub(crate) fn rules_not_judged(&self) -> Option<String> {
         rules_not_judged(self.gaps().iter().map(ReportedGap::open))
     }
 
-    /// All unread input, and every unjudged rule.
+    /// All unread input, and every rule that could not judge.
     pub fn gaps(&self) -> Vec<ReportedGap<'a>> {
         reported_gaps::reported_gaps(self.snapshot, self.board)
     }
 }
 
-/// Why the core of a node could not be read, in one line.
+/// The reason why the core inputs of a node could not be read, in one line.
 pub fn unread_in_words(snapshot: &Snapshot) -> Option<String> {
     let gap = reported_gaps::snapshot_gaps(snapshot).into_iter().find(|gap| {
         (is_indispensable(gap.source) || gap.source == Source::Sysctls) && is_failure(gap.source, gap.why)

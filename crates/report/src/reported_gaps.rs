@@ -1,4 +1,4 @@
-//! All unread input and unjudged rules of a report: from the board, and from the facts themselves.
+//! All unread input and all rules of a report that could not judge: from the board, and from the facts.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,15 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// One unread fact, or one unjudged rule.
+/// A fact that was not read, or a rule that could not judge.
 #[derive(Clone, Copy, Debug)]
 pub struct ReportedGap<'a> {
-    /// The unjudged rule; none if only evidence is missing.
+    /// The rule that could not judge; `None` if only evidence is missing.
     pub rows: Option<Rows>,
-    /// The subject, if only this subject was not judged.
+    /// The subject, if the rule could not judge only this subject.
     pub subject: Option<&'a Subject>,
-    /// How many ports and objects were not judged; 0 if the rule judged nothing, or if only evidence is missing.
+    /// The number of ports and objects that were not judged. 0 if the rule judged nothing, or if only evidence is
+    /// missing.
     pub claims: usize,
     /// The input that was missing.
     pub gap: &'a Gap,
@@ -33,7 +34,7 @@ impl<'a> ReportedGap<'a> {
     }
 }
 
-/// First the unjudged rules, then the other unread inputs.
+/// First the rules that could not judge, then the other unread inputs.
 pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec<ReportedGap<'a>> {
     let mut all: Vec<ReportedGap<'a>> = board
         .unknown
@@ -63,9 +64,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// All unread inputs of a snapshot that may leave a rule without an answer. Some are listed only if a rule names
-/// them: input that was not wanted, features that this kernel lacks, the descriptors that the proxy's `/metrics`
-/// report too, and masqueraded flows, which matter in ipvs mode.
+/// All unread inputs of a snapshot that may leave a rule without an answer. Some inputs are listed only if a rule names
+/// them: input that was not requested, and features that this kernel lacks. This is also true for descriptors, which
+/// the proxy's `/metrics` also report, and for masqueraded flows, which matter in ipvs mode only.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
@@ -109,13 +110,13 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     gaps.extend(facts.into_iter().flatten());
     let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
-    // Only failing pods are read.
+    // Portreeve reads these sockets only for pods that fail.
     gaps.extend(pods().filter_map(|pod| pod.needed.gap()).filter(|gap| gap.why != Why::NotRequested));
     gaps
 }
 
-/// The reasons why the proxy and the owners of sockets have no names, each reason once for all sockets. Without findings, no owner needs a
-/// name.
+/// The reasons why the owners of the proxy and of sockets are not known, each reason once for all sockets. If there are
+/// no findings, no owner is needed.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("snapshot_gaps")).iter();
     let clients = snapshot

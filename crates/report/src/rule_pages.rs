@@ -1,4 +1,4 @@
-//! The rules as text: a list, a page in the terminal, a page in Markdown.
+//! The rules as text: as a list, as a page for the terminal, and as a page in Markdown.
 
 use super::{
     Style,
@@ -10,7 +10,7 @@ use portreeve_rules::{
     lint::lint_rules,
 };
 
-/// The catalogue as a table, in reading order.
+/// The list of all rules as a table, in reading order.
 pub fn rules_table(style: &Style, headings: bool) -> String {
     let widest = IDS.iter().map(|id| id.name.0.len()).max().unwrap_or(0);
     let mut text = String::new();
@@ -25,7 +25,7 @@ pub fn rules_table(style: &Style, headings: bool) -> String {
     text
 }
 
-/// The severities of each variant, and when it is reported: a table in Markdown.
+/// A table in Markdown: the severities of each variant, and when the variant is reported.
 fn variants(id: &Id) -> String {
     let patience = |variant: &Variant| {
         let of_nodes =
@@ -83,7 +83,7 @@ pub fn rule_page_markdown(id: &Id) -> String {
     format!("# {}\n\n{}", id.name, documentation(id))
 }
 
-/// The written page, and the table of variants.
+/// The text of the page, and the table of variants.
 pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }

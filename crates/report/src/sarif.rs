@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS), as code scanning services take it.
+//! SARIF 2.1.0 (OASIS), in the form that code scanning services accept.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ use portreeve_rules::{
     ids::{IDS, Id, Rows},
 };
 
-/// Writes one run: the catalogue of rules, a result per finding, a notification per unread input.
+/// Writes one run: the list of rules, a result for each finding, and a notification for each unread input.
 ///
 /// # Errors
 /// When the writer fails.
@@ -62,7 +62,8 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
     })
 }
 
-/// A rule of the catalogue. The first paragraph of its page describes the rule; code scanning needs it as `fullDescription`.
+/// A rule in the list of rules. The first paragraph of its page describes the rule. Code scanning needs it as
+/// `fullDescription`.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({
@@ -79,7 +80,7 @@ pub(super) fn descriptor(id: &Id) -> Value {
     descriptor
 }
 
-/// Names the rule of a notification.
+/// Adds the rule to a notification.
 pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {
     notification["associatedRule"] = json!({ "id": rule });
     notification["properties"]["variants"] = json!(variants);
@@ -91,7 +92,7 @@ fn first_paragraph(markdown: &str) -> String {
     lines.join(" ").chars().take(1024).collect()
 }
 
-/// The address of a rule's page, if the package names a homepage: the address must be absolute.
+/// The address of a rule's page, if the package has a homepage, because the address must be absolute.
 fn page_uri(homepage: &str, id: RuleId) -> Option<String> {
     (!homepage.is_empty()).then(|| format!("{}/docs/rules/{id}.md", homepage.trim_end_matches('/')))
 }
@@ -114,7 +115,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
             "fullyQualifiedName": place,
             "kind": "resource",
         }] }],
-        // The same problem on two nodes is two results.
+        // If two nodes have the same problem, it is two results.
         "partialFingerprints": {
             "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.name()),
         },

@@ -6,10 +6,10 @@ use jiff::{SignedDuration, Timestamp};
 
 use portreeve_facts::{Gap, Source, Why};
 
-/// The largest allowed difference of the clocks of two machines.
+/// The largest difference between the clocks of two machines that is allowed.
 const APART: SignedDuration = SignedDuration::from_mins(10);
-/// The greatest age of a scan if its agent does not report its interval. Agents scan at least every ten minutes,
-/// unless they are configured otherwise.
+/// The largest age of a scan, if its agent does not report its interval. Agents scan at least every ten minutes, unless
+/// a user configures another interval.
 const MOST_WITHOUT_INTERVAL: SignedDuration = SignedDuration::from_mins(20);
 
 /// The age of a scan, by the monotonic clock of the agent.
@@ -17,14 +17,14 @@ const MOST_WITHOUT_INTERVAL: SignedDuration = SignedDuration::from_mins(20);
 pub struct ScanAge {
     /// The time since the scan was judged.
     pub age: Duration,
-    /// The age from which the scan is too old: the agent should have made several scans since then.
+    /// The age from which the scan is too old, because the agent should have made several scans since then.
     pub old_after: Duration,
 }
 
 impl ScanAge {
-    /// The age of a scan that was judged this long ago, by an agent that scans again after at most `longest`.
+    /// The age of a scan, by an agent that scans again after at most `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
-        // A scan is overdue.
+        // After `longest`, the next scan is late.
         Self { age, old_after: longest.saturating_mul(2) }
     }
 
@@ -33,7 +33,8 @@ impl ScanAge {
         self.age >= self.old_after
     }
 
-    /// The reason why a scan at `at`, by the clock of its node, cannot be trusted `now`. The agent may or may not report the age.
+    /// The reason why a scan cannot be trusted `now`. `at` is its time by the clock of its node. `reported` is the age
+    /// that the agent reports; not every agent reports it.
     pub fn gap(at: Timestamp, reported: Option<Self>, now: Timestamp) -> Option<Gap> {
         let stale = |why: &str| Some(Gap::new(Source::Agent, Why::Stale, format!("its last scan, at {at:.0}, {why}")));
         if reported.is_some_and(Self::is_old) {
@@ -42,7 +43,7 @@ impl ScanAge {
         let age = now.duration_since(at);
         let expected = reported.map(|reported| SignedDuration::try_from(reported.age).unwrap_or(SignedDuration::MAX));
         match expected {
-            // The reported age is right; the clock of one of the two machines is wrong.
+            // The reported age is right, so the clock of one of the two machines is wrong.
             Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }

@@ -1,4 +1,4 @@
-//! `--set`: one changed fact of a snapshot.
+//! `--set`: a fact of a snapshot that the user changes.
 
 use std::{fmt::Display, net::IpAddr, str::FromStr};
 
@@ -73,7 +73,7 @@ impl Setting {
     /// Puts all changed facts into a snapshot.
     ///
     /// # Errors
-    /// If the kernel of this node refuses the values: no range begins below `ip_unprivileged_port_start`
+    /// If the kernel of this node would refuse the values: no range may begin below `ip_unprivileged_port_start`
     /// (net/ipv4/sysctl_net_ipv4.c).
     pub fn apply_all(settings: &[Self], snapshot: &mut Snapshot) -> Result<(), String> {
         settings.iter().for_each(|setting| setting.apply(snapshot));
@@ -89,7 +89,7 @@ impl Setting {
         }
     }
 
-    /// Puts the changed fact into a snapshot, instead of the read fact.
+    /// Puts the changed fact into a snapshot. It replaces the fact that was read.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         snapshot.kernel.record_extent();
         let sysctls = &mut snapshot.kernel.sysctls;
@@ -109,7 +109,7 @@ impl Setting {
     }
 }
 
-/// The proxy's settings, made from the known settings if kube-proxy did not answer.
+/// The proxy's settings. If kube-proxy did not answer, they are made from the known settings.
 fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
     let known = snapshot.proxy_config().cloned();
     let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
@@ -125,7 +125,7 @@ fn parse<T: FromStr<Err: Display>>(value: &str) -> Result<T, String> {
     value.trim().parse().map_err(|error: T::Err| error.to_string())
 }
 
-/// `ip_local_port_range`, as the kernel accepts it.
+/// `ip_local_port_range`, if the kernel would accept it.
 fn ephemeral(value: &str) -> Result<PortRange, String> {
     match parse::<PortRange>(value)? {
         range if range.first > 0 => Ok(range),
@@ -133,7 +133,7 @@ fn ephemeral(value: &str) -> Result<PortRange, String> {
     }
 }
 
-/// `tcp_tw_reuse`, as the kernel accepts it.
+/// `tcp_tw_reuse`, if the kernel would accept it.
 fn reuse(value: &str) -> Result<u8, String> {
     parse(value).ok().filter(|value| *value <= 2).ok_or_else(|| "wanted 0, 1 or 2".to_owned())
 }

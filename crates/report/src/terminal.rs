@@ -1,4 +1,4 @@
-//! Lines for a terminal: colour, width, and text that cannot break them.
+//! Lines for a terminal: colour, width, and text that is safe in a line.
 
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::Severity;
@@ -8,7 +8,7 @@ use portreeve_rules::findings::Severity;
 pub struct Style {
     /// The width of the terminal, or the width for a file.
     pub width: usize,
-    /// Whether to colour.
+    /// Whether the text has colours.
     pub colour: bool,
     /// The name with which the user called this program: `portreeve`, or `kubectl portreeve`.
     pub program: String,
@@ -29,7 +29,7 @@ pub enum Ink {
     Good,
     /// Bad news, with its severity.
     Bad(Severity),
-    /// Any other rendition, by its SGR parameters (ECMA-48).
+    /// Another colour or style, by its SGR parameters (ECMA-48).
     Raw(&'static str),
 }
 
@@ -54,11 +54,11 @@ impl Style {
     }
 }
 
-/// The longest untrusted text that is printed, in bytes.
+/// The longest text from outside that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Untrusted text as one harmless line. `##[` begins a command to GitHub, anywhere in a line (actions/runner
-/// `ActionCommand.TryParse`).
+/// Text from outside as one safe line. GitHub treats `##[` as the start of a command, anywhere in a line
+/// (actions/runner `ActionCommand.TryParse`).
 pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
 }
@@ -73,14 +73,15 @@ pub(super) fn shorten(text: &str, width: usize) -> String {
     cut
 }
 
-/// The words of a text in lines of at most `width` characters; a longer word has a line of its own.
+/// The words of a text in lines of at most `width` characters. If a word is longer, it has its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut taken = 0;
     for word in text.split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
-            // A line that begins with `::`, spaces aside, is a command to GitHub (actions/runner `ActionCommand.TryParseV2`).
+            // If a line begins with `::`, even after spaces, GitHub treats it as a command (actions/runner
+            // `ActionCommand.TryParseV2`).
             Some(line) if taken + 1 + length <= width || word.starts_with("::") => {
                 line.push(' ');
                 line.push_str(word);

@@ -113,7 +113,7 @@ fn healthy() -> (Snapshot, Board) {
     (Snapshot::healthy().service("web", |it| it.node_port(30080)), Board::default())
 }
 
-/// A configured cluster that does not answer, and a torn socket dump.
+/// A cluster that is configured and does not answer, and a torn dump of sockets.
 fn blind() -> (Snapshot, Board) {
     let mut world = Snapshot::healthy().without_proxy();
     let refused = || Gap::new(Source::Services, Why::Unreachable, "https://192.0.2.7:6443: connection refused");
@@ -143,7 +143,7 @@ fn report<'a>((snapshot, board): &'a (Snapshot, Board)) -> Report<'a> {
     Report::of(snapshot, board)
 }
 
-/// Every form of a report by its name.
+/// Every form of a report, with the name of the form.
 fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let style = style();
     vec![
@@ -237,7 +237,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
     }
 }
 
-/// The page, and its words without the picture for messages.
+/// The page, and for messages its words without the picture.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
     let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, None, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();

@@ -1,8 +1,8 @@
-//! The words for a source of facts, for the reason why it was not read, and for the remedy.
+//! The words for a source of facts, for the reason why a fact was not read, and for the remedy.
 
 use portreeve_facts::{Source, Why};
 
-/// The words for a source. Sources that fail together have the same words.
+/// The words for a source. If sources fail together, they have the same words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
@@ -70,12 +70,12 @@ pub(super) fn reason_words(why: Why) -> &'static str {
 /// The command that reads everything of a cluster that rules use.
 pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
 
-/// Whether `--services` has this source.
+/// Whether a file of `--services` can have this source.
 pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
-/// The remedy, and after a line end a command to copy.
+/// The remedy. A command follows on its own line, so that a user can copy it.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {

@@ -1,5 +1,6 @@
-//! The changes on many nodes if some facts were changed, claim by claim: a port of a Service, the hostPort of a pod, a listener, a setting
-//! of the node. This is a part of a JSON document; the table has the same as text.
+//! The changes on many nodes that would follow from changes of some facts, claim by claim. A claim is a port of a
+//! Service, the hostPort of a pod, a listener, or a setting of the node. The result is a part of a JSON document; the
+//! table has the same content as text.
 
 mod answers;
 mod finding;
@@ -99,12 +100,12 @@ pub(crate) struct ClaimChange {
 }
 
 impl ClaimChange {
-    /// Whether a client that gets an answer now would get none, or an answer from another program.
+    /// Whether a client that gets an answer now would get no answer, or an answer from another program.
     pub(crate) fn is_loss(&self) -> bool {
         self.answers.iter().any(|it| it.answer.is_loss())
     }
 
-    /// The severity of the worst of its findings after the change, otherwise before it.
+    /// The severity of the worst finding after the change. If there is none, before the change.
     fn worst(&self) -> Option<Severity> {
         self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
@@ -167,8 +168,8 @@ pub struct WhatIfDocument {
 }
 
 impl WhatIfDocument {
-    /// Findings if a client would get no answer any more or a finding would be worse. Otherwise clear if all necessary input could be
-    /// judged.
+    /// Findings if a client would lose its answer, or if a finding would be worse. Otherwise clear if all necessary
+    /// input could be judged.
     pub fn result(&self) -> CheckResult {
         let lost = self.claims.iter().any(ClaimChange::is_loss).then_some(Severity::Critical);
         let worse = self.claims.iter().flat_map(|it| &it.findings).filter_map(FindingChange::worse).max();
@@ -186,18 +187,18 @@ impl WhatIfDocument {
     }
 }
 
-/// A node before and after the change.
+/// A node in two states: before and after the change.
 #[derive(Clone, Copy, Debug)]
 pub struct TwoWorlds<'a> {
     /// The node before and after the change.
     pub snapshots: [&'a Snapshot; 2],
-    /// Its findings in each state, and the findings of the other state that could not be judged.
+    /// The node's findings in each state, and the findings of the other state that could not be judged in this state.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
     /// Who answers on a port of this Service, in each state.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// The common part of claims in one row: the claim, its change, and the differences in words.
+/// The values that are equal for all claims in one row: the claim, its change, and the differences in words.
 type RowKey = (Claim, How, Vec<String>);
 
 /// A row that is being built.
@@ -209,7 +210,7 @@ struct Row {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// Gathers the changes, node by node.
+/// Collects the changes, node by node.
 #[derive(Debug, Default)]
 pub struct WhatIf {
     agents: usize,
@@ -218,7 +219,7 @@ pub struct WhatIf {
     /// Ports whose answers are not known.
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
-    /// The missing inputs of unjudged rules, if they do not make the result unknown.
+    /// The inputs that are missing for rules that were not judged, if these inputs do not make the result unknown.
     excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }
@@ -292,7 +293,8 @@ impl WhatIf {
         }
     }
 
-    /// Adds the result of a port if NodePorts are served on every address, in this mode. `served` is called only if its result can be new.
+    /// Adds the result of a port if NodePorts were served on every address in this mode. `served` is called only if its
+    /// result can be new.
     ///
     /// # Errors
     /// As `served`.

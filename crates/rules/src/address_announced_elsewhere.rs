@@ -17,7 +17,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-/// A problem must last for two scans: a new leader may write its name before or after the old leader deletes the address.
+/// A problem must last for two scans. When the leader changes, the old leader may delete the address before or after
+/// the new leader writes its name.
 pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -39,7 +40,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let own = snapshot.own_node().ok_or_else(|| snapshot.own_node_gap("no Node has this node's own name"))?;
     let (mut elsewhere, mut gap) = (Vec::new(), None);
     for (address, announcers) in here {
-        // Several Services share an address. If this node announces the address for one of the Services, the address belongs here.
+        // Several Services may share an address. If this node announces the address for one of these Services, the
+        // address belongs to this node.
         let is_here = announcers.iter().any(|it| it.is(own) || it.host == snapshot.kernel.hostname);
         if is_here || nodes.iter().any(|node| is_main(node, address.ip)) {
             continue;
@@ -49,7 +51,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Err(unknown) => gap = gap.or(Some(unknown)),
         }
     }
-    // An unread Service may have the address, and this node may announce it.
+    // A Service that was not read may have the address, and this node may announce this Service.
     if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
         return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
     }
@@ -62,14 +64,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The field of a Service with the node on which kube-vip announces its addresses.
+/// The name that kube-vip writes into an annotation of a Service: the host that announces the Service's addresses.
 struct Announcer<'a> {
     service: &'a Service,
     host: &'a str,
 }
 
 impl<'a> Announcer<'a> {
-    /// Whether it names this Node: kube-vip may write the name of its host, with a domain or without.
+    /// Whether the annotation names this Node. kube-vip may write the host's name with a domain or without.
     fn is(&self, node: &Node) -> bool {
         let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
         self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
@@ -78,7 +80,7 @@ impl<'a> Announcer<'a> {
     /// The Node in the annotation.
     ///
     /// # Errors
-    /// If no Node has this name: the Node may be gone, or its host may have another name.
+    /// If no Node has this name: the Node may be deleted, or its host may have another name.
     fn node(&self, nodes: &'a [Arc<Node>]) -> Result<&'a str, Gap> {
         let Self { service, host } = self;
         let node = nodes.iter().filter(|node| self.is(node)).min_by_key(|node| (node.name != *host, &node.name));
@@ -105,8 +107,8 @@ fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Announcer<
     by_address
 }
 
-/// The addresses for which a link of this node answers on its network. With BGP each node has the address, on `lo` or on a link
-/// with another network: the routers choose.
+/// The addresses for which a link of this node answers on its network. With BGP, routers choose between nodes, and
+/// every node has the address, on `lo` or on a link of another network. Such addresses are left out.
 fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     let is_in_network = |address: &Address| {
         let of_link = interfaces.of(&address.link).filter(|it| !it.is_alone());
@@ -115,7 +117,7 @@ fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     reachable(interfaces).filter(move |address| !is_shared(interfaces, address) && is_in_network(address))
 }
 
-/// An address that is announced elsewhere.
+/// An address that another node announces.
 struct Held<'a> {
     address: &'a Address,
     services: Vec<&'a Service>,
@@ -165,7 +167,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             it.on(),
             it.of()
         )));
-        // Without its own address, the node would be disconnected.
+        // If this is the node's own address, its deletion would disconnect the node.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

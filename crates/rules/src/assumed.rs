@@ -1,11 +1,11 @@
-//! The assumptions of a verdict if the proxy's settings were not read.
+//! Adds to a verdict the assumptions that replace unread settings of the proxy.
 
 use crate::findings::{Evidence, Severity, Vantage, Verdict};
 use portreeve_dataplane::Stratum;
 use portreeve_facts::Gap;
 
-/// A verdict with its assumptions. If settings are assumed, a verdict about only some addresses is at most a warning: possibly
-/// the real settings do not serve these addresses. A verdict about all addresses is true for every setting.
+/// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning,
+/// because the real settings may not serve these addresses. A verdict about all addresses is true for every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {
@@ -19,8 +19,8 @@ pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> 
     }
 }
 
-/// Evidence of a loss that is certain, with the input without which a larger loss is possible. A loss of connections from outside is the
-/// largest.
+/// Evidence of a loss that is certain. `more` is the unread input that decides whether more connections are lost. If
+/// connections from outside are lost, no loss is larger, and `more` is not added.
 pub(super) fn at_least(evidence: Evidence, more: Option<&Gap>) -> Evidence {
     let more = more.filter(|_| !evidence.affects.contains(&Vantage::Remote));
     evidence.each("other connections", more.map(|gap| format!("unknown: {}", gap.detail)))

@@ -1,4 +1,4 @@
-//! Limits how many judgements a rule reports: a user who can write one object decides how many ports it has.
+//! Limits how many judgements a rule reports. A user who can write one object can give it thousands of ports.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -9,10 +9,11 @@ use portreeve_facts::{Gap, Snapshot, Source, Why};
 pub(super) const OF_SUBJECT: usize = 16;
 /// The largest number of judgements of one rule. A judgement takes about four kilobytes; an agent's pod has 128 MiB.
 pub(super) const OF_RULE: usize = 1024;
-/// The largest number in memory. A cut sorts them and keeps half.
+/// The largest number of judgements in memory. When it is reached, the judgements are sorted, and the better half is
+/// deleted.
 const HELD: usize = 2048;
 
-/// The judgements of one rule. If there are too many, it keeps the worst, and records that there are more.
+/// The judgements of one rule. If there are too many, the worst are kept, and a note that there are more.
 pub(super) struct Capped<'a> {
     snapshot: &'a Snapshot,
     /// The input that the judgements are about.
@@ -28,7 +29,7 @@ impl<'a> Capped<'a> {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
 
-    /// Whether one more judgement of this subject would be kept, if the judgement is no worse than the others.
+    /// Whether one more judgement about this subject would be kept, if it is no worse than the others.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         self.of_subject.get(subject).is_none_or(|capped| *capped < OF_SUBJECT)
     }
@@ -62,7 +63,7 @@ impl<'a> Capped<'a> {
         self.judgements
     }
 
-    /// Keeps the worst judgements of each subject and of the rule, in their first order.
+    /// Keeps the worst judgements of each subject and of the rule, in the order in which the rule found them.
     fn cut(&mut self) {
         let all = self.judgements.len();
         let mut worst_first: Vec<usize> = (0..all).collect();

@@ -1,4 +1,4 @@
-//! In a pod's own network, an outgoing connection has the port of a server that cannot start because of that.
+//! In a pod's own network, an outgoing connection has the port of the pod's server, so the server cannot start.
 
 use super::{
     Limits, Round, Rule, ids,
@@ -37,7 +37,7 @@ fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {
         Reading::Seen(namespaces) => namespaces,
         Reading::Gap(gap) => return unknown(gap),
     };
-    // Without a process, the pod's network does not exist yet, or no longer exists.
+    // If no process of the pod runs, the pod's network does not exist yet, or no longer exists.
     let own = namespaces.iter().find(|it| pod.uids_of_cgroups().any(|uid| uid == it.pod_uid));
     match own.map(|own| &own.needed) {
         None => Vec::new(),
@@ -66,7 +66,7 @@ impl Network<'_> {
         if on_port.iter().any(|it| listens(it)) {
             return None;
         }
-        // An accepted connection does not block the port: the server can bind it again.
+        // An accepted connection does not block the port: a server can bind the port again.
         let meets = |it: &&Socket| Addresses::of_pod(port).meets(it) != Some(false) && self.opener(it) != Opener::Peer;
         let blocking: Vec<&Socket> = on_port.into_iter().filter(meets).collect();
         let verdict = match blocking.iter().any(|it| self.opener(it) == Opener::Here) {
@@ -82,10 +82,11 @@ impl Network<'_> {
         Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
-    /// Whether the peer is a server: a Service, or one to which another connection of the pod leads.
+    /// Whether the peer of a connection is a server: a Service, or an address to which another connection of the pod
+    /// leads.
     ///
     /// # Errors
-    /// When the peer may be an unread Service.
+    /// When the peer may be a Service that was not read.
     fn leads_to_server(&self, socket: &Socket) -> Result<bool, Gap> {
         let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();
@@ -103,14 +104,15 @@ impl Network<'_> {
             }
             _ => None,
         };
-        // The range does not change while the pod exists. So a program bound a connection on another port by its number, as servers do.
+        // The range does not change while the pod exists. If the kernel did not choose the port, a program bound it by
+        // its number. Servers do so, so the peer opened the connection.
         if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }
         let clues = Clues {
             leads_to_server: self.leads_to_server(socket).ok(),
             is_of_server: of_container.and_then(|id| self.pod.container_needs(id, socket.local_port)) == Some(true),
-            // A proxy in the pod may accept connections for the server.
+            // A proxy in another container may accept connections for the server.
             is_of_another: false,
             is_chosen: Some(true),
         };
@@ -119,7 +121,7 @@ impl Network<'_> {
 
     fn evidence(&self, port: &ContainerPort, sockets: &[&Socket]) -> Evidence {
         let (Pod { namespace, name, .. }, ContainerPort { port, protocol, .. }) = (self.pod, port);
-        // A live process can close the socket; TIME_WAIT only ends after its time-out.
+        // A process can close its socket. A connection in TIME_WAIT only ends after its time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let holder = owned.map_or_else(|| "a connection in TIME_WAIT".to_owned(), |it| process_in_words(&it.owner));
         let sentence = match owned {

@@ -1,4 +1,4 @@
-//! An outgoing connection has the port of a server, and the server cannot start.
+//! An outgoing connection has the port of a server, so the server cannot start.
 
 use super::{
     Limits, Round, Rule,
@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A server that needs the port and possibly cannot get the port.
+/// A server that needs the port, and may be unable to listen on it.
 struct Absent<'r, 'a> {
     round: &'r Round<'a>,
     place: Port,
@@ -63,22 +63,22 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
-            // A proxy that answers `/proxyMode` has its metrics port, but perhaps with another number.
+            // If a proxy answers `/proxyMode`, it has its metrics port, perhaps with another number.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
-            // The probe may be for another program.
+            // Another program may answer the probe.
             Need::Probe(..) => return None,
             // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
             // A process listens on the port.
             Need::HostPort(..) | Need::Daemon(_) => return None,
-            // The container tries to listen, and reports the error.
+            // The agent tries to listen, and reports the error.
             Need::Agent(_) => return None,
         };
         Some(Self { round, place, need, subject, whose })
     }
 
-    /// The judgement of the sockets on the port, and of those that the list of connections lacks.
+    /// The judgement of the sockets on the port. `missing` is the reason why the list of connections may be incomplete.
     fn judge(
         self,
         connected: &[&Socket],
@@ -88,7 +88,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     ) -> Option<Judgement> {
         let mut sockets = connected.to_vec();
         sockets.retain(|socket| self.is_blocked_by(socket, listeners));
-        // A pod that does not fail may start soon, and a bound process may listen soon.
+        // A pod that does not fail may only be starting, and a bound socket may be about to listen.
         let may_fail = self.need.pod().is_none_or(|pod| pod.failing);
         sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer && (may_fail || !is_bound(socket)));
         let missing = missing.filter(|_| sockets.is_empty() && self.unserved(listeners).next().is_some());
@@ -115,12 +115,12 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The needed sockets that none of the listeners is or blocks.
+    /// The sockets that the server needs, without the sockets that the listeners already are or block.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }
 
-    /// Whether an outgoing connection blocks the server, given the listeners on the port.
+    /// Whether an outgoing connection blocks the server, although these listeners have the port.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
         self.unserved(listeners).any(|at| at.meets(socket) == Some(true))
     }
@@ -145,8 +145,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether the holder of a socket is the container that needs the port, if the holder belongs to the pod. True for a container that no
-    /// longer exists.
+    /// Whether a socket belongs to the container that needs the port. `None` if the socket belongs to no container of
+    /// the pod. A container that no longer exists counts as the container that needs the port.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -155,8 +155,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         is_own.then(|| container.as_ref().and_then(needs) != Some(false))
     }
 
-    /// Whether the holder of a socket is a container without a server on this port: another container of the pod, or a
-    /// pod of another workload. Such a container accepted no connection there.
+    /// Whether a socket belongs to a container that has no server on this port: another container of the pod, or a pod
+    /// of another workload. Such a container did not accept the connection.
     fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
         if let Some(is_its) = self.is_of_its_container(socket) {
             return !is_its;
@@ -170,11 +170,11 @@ impl<'r, 'a> Absent<'r, 'a> {
         })
     }
 
-    /// An unknown result, with the meaning of each answer.
+    /// The unread input if the opener is not known, with the meaning of each possible answer.
     fn both_readings(&self, sockets: &[&Socket]) -> Gap {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
-        // A socket that the scan does not list may have the port too.
+        // A socket that the scan does not list may also have the port.
         let assumed = self.round.assumed_unbound(self.place);
         let assumed = assumed.map(|assumed| format!(", assumed that {assumed}")).unwrap_or_default();
         let detail = format!(
@@ -187,7 +187,7 @@ impl<'r, 'a> Absent<'r, 'a> {
 
     fn evidence(&self, sockets: &[&Socket]) -> Evidence {
         let (snapshot, (protocol, port), whose) = (self.round.now, self.place, &self.whose);
-        // A live process can close the socket; TIME_WAIT only ends after its time-out.
+        // A process can close its socket. A connection in TIME_WAIT only ends after its time-out.
         let owned = sockets.iter().find(|socket| socket.owner != Owner::TimeWait);
         let owner = owned.or(sockets.first()).map_or_else(String::new, |socket| owner_name(snapshot, &socket.owner));
         let has = match owned.or(sockets.first()) {
@@ -213,7 +213,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     }
 }
 
-/// The pod and the container of a socket's holder, by its control group.
+/// The pod and the container that have a socket, by the control group of the socket's owner.
 fn pod_container(owner: &Owner) -> Option<&PodContainer> {
     let Owner::Held(holder) = owner else { return None };
     let none_of_its = Unread::Assumed("that it is not of the pod that lacks the port");

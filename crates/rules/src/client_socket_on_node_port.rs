@@ -1,4 +1,4 @@
-//! An outgoing connection has a Service's port as source port: the Service may get its answers.
+//! An outgoing connection has a Service's port as source port, so the Service may get the answers.
 
 use std::{
     cmp::Reverse,
@@ -52,7 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // If the range was not read, `listener-on-node-port/loses` reports that servers and clients could not be distinguished.
+    // If the range was not read, servers and clients cannot be distinguished. `listener-on-node-port/loses` reports
+    // this.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
@@ -64,8 +65,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Whether a listener has the local address and port of a connection, so that the connection was accepted. None if it is not known whether
-/// the listener serves IPv4.
+/// Whether a listener accepted a connection: the listener has the connection's local address and port. `None` if it is
+/// not known whether the listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
@@ -80,8 +81,8 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or why they are not known. An empty table is treated as unknown, because a working proxy in ipvs
-/// mode serves at least the Service `default/kubernetes`.
+/// The addresses and ports that IPVS serves, or the reason why they are not known. An empty table counts as unknown,
+/// because a working proxy in ipvs mode serves at least the Service `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) => Err(gap.detail.clone()),
@@ -96,16 +97,17 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers of IPVS, or the reason why they are predicted.
+    /// The virtual servers of IPVS. If they were not read, the settings predict them, and this is the reason.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
-/// A Service port whose address and port a socket may have.
+/// A Service port that may have the same address and port as a socket.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    /// The part of the Service that conflicts with the socket: nodePorts, or an address with the Service's own port.
+    /// The part of the Service that conflicts with the socket: its nodePorts, or an address with the Service's own
+    /// port.
     part: Part,
 }
 
@@ -123,7 +125,7 @@ impl Loss for Lost {
     }
 }
 
-/// A socket, the Service that owns its port, if known, and the severity.
+/// A socket, the severity, and the Service that has its port, if this Service is known.
 struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
@@ -138,7 +140,7 @@ impl<'a> Node<'_, 'a> {
         for (socket, accepted) in sockets {
             let mut claims: Vec<_> = self.claims_on(socket).map(Some).collect();
             if claims.is_empty() {
-                // IPVS may serve an address of a Service that no longer exists.
+                // IPVS may serve an address of a Service that was deleted.
                 claims.push(None);
             }
             for claim in claims {
@@ -174,14 +176,15 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// The severity and the settings: the mildest of all cases if each case has a problem. If some cases have no problem and the
-    /// others have information only, it is information.
+    /// The severity, and the settings for which it is true. If every case has a problem, the severity is the mildest of
+    /// all cases. If some cases have no problem and the other cases have only information, the severity is information.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
-        // If the mode is not known, one possible mode is harmless, even if a list has the address.
+        // If the mode is not known, the connection is harmless in one of the possible modes, whatever addresses are
+        // served.
         let everywhere = is_everywhere(socket) || self.addressed.assumptions.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let Some(severity) = self.severity_in(assumption, socket, claim) else { return Ok(None) };
@@ -216,11 +219,12 @@ impl<'a> Node<'_, 'a> {
         let was_retransmitted = socket.retransmits > 0;
         Some(match assumption.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
-            // Not proven until a packet was sent again: the peer may be a pod on this node.
+            // Critical only after a packet was sent again: before this, the peer may be a pod on this node.
             Mode::Cilium if was_retransmitted => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
-                // Not proven: the socket may be a server, or the first answer has not arrived yet.
+                // Critical only after a packet was sent again: before this, the socket may be a server, or its first
+                // answer may be on the way.
                 (Protocol::Udp, State::Close) | (_, State::SynSent) if !was_retransmitted => Severity::Warning,
                 (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
                 _ => Severity::Info,
@@ -228,7 +232,8 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether the proxy redirects packets to a socket's local address and port that belong to no known connection.
+    /// Whether the proxy redirects packets to a socket's local address and port, if the packets belong to no known
+    /// connection.
     fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
         match (assumption.mode(), claim, &self.virtual_servers) {
@@ -236,7 +241,8 @@ impl<'a> Node<'_, 'a> {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
             (_, None, _) => false,
-            // Cilium checks packets from outside. For connections of this node it translates the destination at connect.
+            // Cilium checks packets from outside. For connections of this node, it translates the destination when the
+            // client connects.
             (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
@@ -263,7 +269,7 @@ impl<'a> Node<'_, 'a> {
         index.map_or(&[], |index| &self.addressed.locals[index..=index])
     }
 
-    /// One finding about all sockets of one Service port. The sentence is about the worst socket.
+    /// One finding about all sockets on one Service port. The sentence is about the worst socket.
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
         hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
         let severity = match &hits[0].severity {
@@ -328,7 +334,7 @@ impl<'a> Node<'_, 'a> {
         format!("{} sends from {}, {whose}: {ends}.", capital(&owner_name(self.snapshot, &socket.owner)), place(socket))
     }
 
-    /// The Service, the proxy, the ranges, and the kernel's own lines.
+    /// Adds the Service, the proxy, the ranges, and the kernel's lines about the connection.
     fn facts(&self, mut evidence: Evidence, hit: &Hit<'_>) -> Evidence {
         let socket = hit.socket;
         if let Some(Claim { service, port, .. }) = hit.claim {

@@ -1,4 +1,4 @@
-//! Chooses the Services whose endpoints rules need. The endpoints of most Services are not needed and not read.
+//! Chooses the Services whose endpoints rules need. Portreeve does not read the endpoints of other Services.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -8,12 +8,12 @@ use std::{
 use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
 use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 
-/// A port that sockets, hostPorts and Services may have at the same time.
+/// A port that may be used by sockets, hostPorts and Services at once.
 type Port = (Protocol, u16);
 
-/// The names of the Services whose endpoints rules will need in this scan. These are Services with a listener, a hostPort or a
-/// redirection on their NodePort; Services with a Node's address and a used port; and the API server's Service if the device of an ipvs
-/// proxy may have its address.
+/// The names of the Services whose endpoints rules will need in this scan. There are three kinds of such Services. A
+/// listener, a hostPort or a redirection has their NodePort. Or they have a Node's address and a port in use. Or it is
+/// the API server's Service, if the device of an ipvs proxy may have its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{Netfilter, Reading, Redirection, healthy::PEER};
 
-    /// Services with a NodePort, with an external IP, and with neither.
+    /// Three Services: with a NodePort, with an external IP, and without either.
     fn world() -> Snapshot {
         Snapshot::healthy()
             .service("web", |it| it.node_port(30080))

@@ -6,24 +6,25 @@ use super::{
 };
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State};
 
-/// The ports the kernel may choose by itself: the ephemeral range minus the reserved ports.
+/// The ports that the kernel may choose by itself: the ephemeral port range without the reserved ports.
 ///
 /// # Errors
-/// When either sysctl was not read.
+/// When one of the two sysctls was not read.
 pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
     Ok(PortSet::from(range).minus(reserved))
 }
 
-/// A count of a total with its share, `3 of 64512 (0.005 %)`: the chance that a chosen port is one of the counted ports.
+/// A part of a total, and its share: `3 of 64512 (0.005 %)`. The share is the chance that the kernel chooses one of
+/// these ports.
 pub(super) fn share(some: u32, all: u32) -> String {
-    // If there is no port, none can be chosen.
+    // Avoids a division by zero if the kernel can choose no port.
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
 }
 
-/// An ephemeral port range above the NodePorts, at least as large as the default. It ends where the default ends, if that is
-/// enough.
+/// An ephemeral port range above the NodePorts that is at least as large as the default. It ends at the default end, if
+/// that leaves enough ports.
 pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     let first = node_ports.last.checked_add(1)?;
     let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
@@ -31,7 +32,7 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
 }
 
-/// The effective ephemeral ports of a node, as far as known. They are computed once for many sockets.
+/// The ports that the kernel may choose on a node, if known. They are computed once, for many sockets.
 pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
 
 impl EphemeralPorts {
@@ -40,10 +41,10 @@ impl EphemeralPorts {
         Self(effective_ephemeral(snapshot))
     }
 
-    /// Whether a listener may be a client: an unconnected UDP socket in the range usually is one.
+    /// Whether a listener may be a client. An unconnected UDP socket on a port of the range usually is a client.
     ///
     /// # Errors
-    /// When the range was not read, and the answer depends on it.
+    /// When the range was not read, and the answer depends on the range.
     pub(super) fn may_be_client(&self, socket: &Socket) -> Result<bool, Gap> {
         if !is_unconnected(socket) {
             return Ok(false);
@@ -51,12 +52,12 @@ impl EphemeralPorts {
         self.0.as_ref().map(|ports| ports.contains(socket.local_port)).map_err(Gap::clone)
     }
 
-    /// Whether the kernel may choose a port, as far as is known.
+    /// Whether the kernel may choose a port. False if the ports are not known.
     pub(super) fn contain(&self, port: u16) -> bool {
         self.0.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
-    /// The ports. If they are not known there are none, and [`Self::gap`] has the reason.
+    /// The ports. Empty if they are not known; then [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
         self.0.clone().unwrap_or_default()
     }
@@ -67,7 +68,7 @@ impl EphemeralPorts {
     }
 }
 
-/// Whether it is a UDP socket without a peer: of a server, or of a client that sends to many.
+/// Whether a socket is a UDP socket without a peer: of a server, or of a client that sends to many peers.
 pub(super) fn is_unconnected(socket: &Socket) -> bool {
     socket.protocol == Protocol::Udp && socket.state == State::Close
 }

@@ -17,9 +17,9 @@ use portreeve_facts::{
     Unread, Why,
 };
 
-/// The value of `net.ipv4.tcp_tw_reuse` with which ports in TIME_WAIT are used again for every destination.
+/// The value of `net.ipv4.tcp_tw_reuse` that lets connections to every destination reuse ports in TIME_WAIT.
 const REUSE: u8 = 1;
-/// The value for loopback only: the default of a network namespace.
+/// The value that allows this on loopback only: the default of a network namespace.
 const REUSE_ON_LOOPBACK: u8 = 2;
 
 pub(super) static RULE: Rule =
@@ -42,12 +42,13 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
-/// Every pod with a network namespace of its own. If namespaces were not read, each pod of the node is unknown.
+/// Every pod that has its own network namespace. If namespaces were not read, the result for each pod is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
-        // Without Pod objects no pod has a name. If Pods were not requested, each network namespace that was seen is one pod.
+        // If Pods were not read, no pod has a name. If Pods were not requested, each network namespace that was read
+        // counts as one pod.
         Reading::Gap(gap) => {
             let some = match &snapshot.kernel.pod_namespaces {
                 Reading::Seen(namespaces) => !namespaces.is_empty(),
@@ -70,8 +71,8 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// A pod's settings come from its specification, otherwise from the default. A read from the kernel would need CAP_SYS_ADMIN and a thread
-/// in the pod's namespace.
+/// A pod's settings come from its specification, otherwise from the default. To read them from the kernel, the agent
+/// would need CAP_SYS_ADMIN and a thread in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -97,10 +98,10 @@ fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, p
 /// The ports of one network namespace that the kernel may choose.
 struct Ports {
     set: PortSet,
-    /// The range and the reserved ports with their source, for evidence.
+    /// The range and the reserved ports with their sources, for evidence.
     range: String,
     reserved: String,
-    /// The range was not configured.
+    /// Whether the range is assumed, because it was not configured.
     assumed: bool,
     tw_reuse: Result<u8, Gap>,
 }
@@ -113,14 +114,14 @@ enum Whose<'a> {
 }
 
 impl Ports {
-    /// An assumed range proves nothing critical.
+    /// The severity for these ports: if the range is assumed, it is never critical.
     fn proven(&self, severity: Severity) -> Severity {
         if self.assumed { severity.min(Severity::Warning) } else { severity }
     }
 }
 
 impl Whose<'_> {
-    /// The owner as the begin of a sentence, the clients that are affected, and the variant.
+    /// The owner as the start of a sentence, the clients that are affected, and the variant.
     fn in_words(self) -> (String, Vantage, &'static str) {
         match self {
             Self::Node => ("This node".to_owned(), Vantage::Node, "node"),
@@ -156,7 +157,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// Why a destination may use most of the ports, if it was not counted among exactly such ports.
+/// The reason why a destination may use most of the ports, if connections were not counted for exactly these ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
@@ -168,7 +169,7 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     }
     let (source, why, who) = match whose {
         Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
-        // The author of a pod chooses a range that is too small for a walk: that decides no result.
+        // A user can give a pod a range that is too small to count. This decides no result.
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
@@ -183,7 +184,7 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     Some(Gap::new(source, why, detail))
 }
 
-/// The severity if connections to one destination use this part of the ports.
+/// The severity if connections to one destination use `used` of `capacity` ports.
 fn reached(limits: &Limits, used: u32, capacity: u32) -> Option<Severity> {
     let is_at = |percent: u32| u64::from(used) * 100 >= u64::from(percent) * u64::from(capacity);
     let [critical, warning] = [limits.ephemeral_critical_percent, limits.ephemeral_warning_percent].map(is_at);
@@ -273,9 +274,9 @@ fn evidence(
     }
 }
 
-/// The widest range for a pod's connections, and how to set it. The ports of the pod's servers stay reserved: a server cannot
-/// restart while a connection has its port. If these ports are not known, only the end of the range moves. None if the gain is
-/// small.
+/// The widest range for a pod's connections, and the step that sets it. The ports of the pod's servers stay reserved,
+/// because a server cannot restart while a connection has its port. If these ports are not known, only the end of the
+/// range moves. `None` if few ports would be added.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
@@ -295,7 +296,7 @@ fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)>
     Some((set, choose_in_pod(pod, change, reserved)))
 }
 
-/// Whether a destination would use a small part of a wider range.
+/// Whether connections to a destination would use only a small part of a wider range.
 fn is_enough(
     (snapshot, limits): (&Snapshot, &Limits),
     destination: &DestinationUse,
@@ -307,7 +308,7 @@ fn is_enough(
     set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
 }
 
-/// The severity with these ports.
+/// The severity if the range had these ports.
 fn severity_with(
     limits: &Limits,
     destination: &DestinationUse,
@@ -322,21 +323,21 @@ fn severity_with(
 /// The note if a wider range still has too few ports.
 const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
 
-/// If a remedy adds fewer ports, it is not listed.
+/// A remedy that adds fewer ports is not listed.
 const FEW: u32 = 1024;
 
 /// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with a higher upper end, if possible the default end. None if a server or a NodePort needs an added port, if the
-/// range already ends at 65535, or if an input was not read.
+/// The host's range with a higher end: the default end, if possible. `None` if a server or a NodePort needs an added
+/// port, if the range already ends at 65535, or if an input was not read.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
     let reserved = sysctls.ip_local_reserved_ports.known(Unread::Adds)?;
     let taken_in = PortSet::from(PortRange::new(range.last + 1, higher)?).minus(reserved);
-    // A port that was not read may be needed.
+    // If NodePorts or Pods were not read, an added port may be needed.
     let node_ports = PortSet::from(snapshot.cluster.node_port_range.known(Unread::Adds)?.range);
     let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
     let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();
@@ -504,7 +505,7 @@ mod tests {
         assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
     }
 
-    /// The advised range and reserved ports of a pod, and whether the advice states that they are enough.
+    /// The advised range and reserved ports of a pod, and whether the advice states that these are enough.
     fn advised(world: &Snapshot, subject: &Subject) -> (String, String, bool) {
         let remedies = expect_problem(&RULE, world, subject).remedies;
         let [step, rest @ ..] = &remedies[1].steps[..] else { panic!("nothing to do") };
@@ -607,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // 700 connections to one destination, counted among 40000-49999; the node has `every` sockets.
+        // 700 connections to one destination, counted on the ports 40000-49999. The node has `every` sockets.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

@@ -43,17 +43,17 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// If Cilium replaces kube-proxy: the reaction of its agent, at its next start, to NodePorts that the kernel may choose.
+/// The reaction of Cilium's agent at its next start, if the kernel may choose NodePorts and Cilium replaces kube-proxy.
 enum Start {
     /// The agent reserves this range.
     Reserves(PortRange),
-    /// The agent exits for this reason.
+    /// The agent exits, for this reason.
     Refused(String),
 }
 
 impl Start {
-    /// The decision of Cilium's `checkNodePortAndEphemeralPortRanges`. None if the mode is not Cilium, if Cilium accepts the
-    /// ranges, or if its settings were not requested.
+    /// The decision of Cilium's `checkNodePortAndEphemeralPortRanges`. `None` if the mode is not Cilium, if Cilium
+    /// accepts the ranges, or if Cilium's settings were not requested.
     ///
     /// # Errors
     /// If an input was not read.
@@ -92,7 +92,7 @@ impl Start {
     }
 }
 
-/// No connection hangs as long as the present agent of Cilium runs.
+/// Evidence that Cilium's agent will not start again. Connections hang only after the present agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
@@ -103,14 +103,14 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     needed.add_to(evidence).remedy(remedy)
 }
 
-/// NodePorts are safe, and ports of servers are not.
+/// Evidence that the kernel may choose ports of servers. It does not choose NodePorts.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
-    // Another range helps if it covers none of these ports.
+    // Another range is advised only if the default range has none of these ports.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
     match needed.ports().intersection(&by_default).is_empty() {
         true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
@@ -118,7 +118,7 @@ fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     }
 }
 
-/// Two ranges with common ports.
+/// The NodePort range and the ephemeral port range, with common ports.
 struct Overlap<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -127,7 +127,7 @@ struct Overlap<'r, 'a> {
     overlap: PortRange,
     /// The ports that the kernel may choose by itself.
     choosable: PortSet,
-    /// The choosable ports in the NodePort range.
+    /// The ports of the NodePort range that the kernel may choose.
     uncovered: PortSet,
     /// The reaction of Cilium's agent.
     at_start: Result<Option<Start>, Gap>,
@@ -180,7 +180,8 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Whether a connection with a NodePort hangs: Cilium serves the Node's address unless its settings list other addresses.
+    /// Whether connections from a NodePort hang in this mode. Cilium serves the Node's address unless its settings list
+    /// other addresses.
     ///
     /// # Errors
     /// If the settings were not read.
@@ -198,8 +199,8 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether no server needs a port that the kernel may choose; otherwise another finding replaces this finding. An unread port is treated as
-    /// needed.
+    /// Whether a new ephemeral port range has no port that a server needs. Otherwise the remedy would cause another
+    /// finding. A port that may be needed counts as needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));

@@ -1,4 +1,4 @@
-//! What tests of rules expect: a problem, no problem, or an unknown result.
+//! Assertions for tests of rules: a problem, no problem, or an unknown result.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use portreeve_facts::{
     ContainerPort, Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Source, Why, Workload, WorkloadKind,
 };
 
-/// A rule gives the same result with all facts, and with only the endpoints and facts that are read for it.
+/// Runs a rule twice: with all facts, and with only the facts and endpoints that are read for this rule. The results
+/// must be equal.
 #[track_caller]
 fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     let judge = |snapshot| rule.judge(&Round::of(snapshot, None, 60), &Limits::default());
@@ -51,7 +52,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
 const PROGRAMS: [&str; 11] =
     ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy", "systemctl", "crictl"];
 
-/// After every command, the node still has enough ports for its own connections.
+/// Fails if a command leaves too few ports for the node's own connections.
 #[track_caller]
 fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };
@@ -62,8 +63,8 @@ fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     assert!(left >= FEWEST_LEFT.min(choosable.len() * 9 / 10), "{left} ports are left: {command}");
 }
 
-/// A command must be a command, and advice a whole sentence without the words of renderers. `tests/anywhere` tests commands in a
-/// shell.
+/// Fails if a command is no command, or if advice is no whole sentence or has words of renderers. `tests/anywhere` runs
+/// commands in a shell.
 #[track_caller]
 fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     assert!(!remedy.steps.is_empty(), "nothing to do");
@@ -85,7 +86,7 @@ fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {
     }
 }
 
-/// The evidence about a subject, merged from all its judgements. Fails if there is none.
+/// The evidence about a subject, merged from all judgements about this subject. Fails if there is none.
 #[track_caller]
 pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Evidence {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -98,7 +99,7 @@ pub fn expect_problem(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Ev
     problems.reduce(Evidence::merge).unwrap_or_else(|| panic!("no problem of {subject} in {judgements:#?}"))
 }
 
-/// Fails if anything about a subject is unknown.
+/// Fails if a judgement about a subject is unknown.
 #[track_caller]
 pub fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -107,7 +108,7 @@ pub fn expect_certain(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     assert!(unknown.is_none(), "{subject} is known: {unknown:#?}");
 }
 
-/// Fails if a subject has a problem, or if anything about it is unknown.
+/// Fails if a judgement about a subject is a problem or unknown.
 #[track_caller]
 pub fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     let judgements = ask(rule, snapshot).expect("the rule can judge");
@@ -117,7 +118,7 @@ pub fn expect_healthy(rule: &Rule, snapshot: &Snapshot, subject: &Subject) {
     assert!(wrong.is_none(), "{subject} should be healthy: {wrong:#?}");
 }
 
-/// The reason why a rule cannot judge, at all or about a subject. Fails if it can judge.
+/// The reason why a rule cannot judge a subject, or cannot judge at all. Fails if the rule can judge.
 #[track_caller]
 pub fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Gap {
     let judgements = match ask(rule, snapshot) {

@@ -22,8 +22,8 @@ use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["claimed-twice", "cluster-ip"], &[Source::Services], check);
 
-/// The largest number of ports of common addresses to compare; cluster IPs come first. The author of a Service decides how many
-/// addresses and ports it has.
+/// The largest number of ports to compare, over all common addresses. Addresses that are cluster IPs come first. A user
+/// can make Services with any number of addresses and ports.
 const MOST_COMPARED: usize = 1 << 19;
 
 /// The destination of a connection.
@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut left = MOST_COMPARED;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     for (ip, claims) in common_addresses(snapshot, services, mode) {
-        // Each of these Services has enough findings already.
+        // Each of these Services has as many findings as are reported.
         if !claims.iter().any(|claim| capped.takes(&Subject::service(claim.service))) {
             capped.leave_out();
             continue;
@@ -53,8 +53,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// External IPs of new Services that are cluster IPs, or are in the range of cluster IPs. For an existing Service, no port is lost, or the
-/// other Service has a finding too.
+/// Judges external IPs of new Services that are cluster IPs, or are in the range of cluster IPs. Existing Services are
+/// left out: either no port is lost, or the Service with the cluster IP has a finding.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
     let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
@@ -97,14 +97,14 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mu
     }
 }
 
-/// Whether both Services have a port in common.
+/// Whether two Services have a port in common.
 fn share_a_port(one: &Service, other: &Service) -> bool {
     let ports: HashSet<_> = one.ports.iter().map(|port| (port.port, port.protocol)).collect();
     other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }
 
-/// The addresses that several Services have, with all claims, if one claim is not a cluster IP. Addresses that are a cluster IP
-/// of one Service come first.
+/// The addresses that several Services claim, with all claims. At least one claim is not a cluster IP. Addresses that
+/// are a Service's cluster IP come first.
 fn common_addresses<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
@@ -116,7 +116,7 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    // There may be tens of thousands of Services, and few of them share an address.
+    // There may be tens of thousands of Services, of which few share an address.
     let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
     for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
@@ -130,7 +130,7 @@ fn common_addresses<'a>(
     common
 }
 
-/// Reports for each Service the other Services with the same port at this address.
+/// Reports, for each Service at this address, the other Services with the same port at this address.
 fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
@@ -141,7 +141,7 @@ fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: 
     for ((port, protocol), mut claims) in by_port {
         claims.retain(|it| is_left(round, it.service, it.part()) != Ok(false));
         claims.sort_by_key(title);
-        // An invalid Service may have one port twice.
+        // An invalid Service may have the same port twice.
         claims.dedup_by_key(|claim| title(claim));
         for claim in claims.iter().filter(|_| claims.len() > 1) {
             let subject = Subject::service(claim.service);
@@ -160,8 +160,8 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a user chose the address, and can choose any address. Other addresses come from the API server or a controller. A Service cannot
-/// lose its cluster IP.
+/// Whether a user wrote the address, and can write another. The API server or a controller chooses all other addresses.
+/// A Service cannot lose its cluster IP.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
@@ -188,8 +188,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         .value("service", service_in_words(own.service))
         .each("also has it", others().map(words))
         .and_more("also has it", all.len() - 1, MOST_LISTED);
-    // If users wrote several of the claims, each finding names the same Services: if all remedies are followed, one Service still
-    // has the address.
+    // If users wrote all these addresses, the first Service keeps its address, and each finding has the same remedies.
+    // So if users apply all remedies, one Service still has the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
     let kept = usize::from(typed.len() == all.len());
     let mut released: Vec<_> = typed.into_iter().skip(kept).take(MOST_LISTED).collect();
@@ -290,14 +290,14 @@ mod tests {
         assert_eq!(listed.next().map(|(_, words)| words.as_str()), Some("and 2 more"));
     }
 
-    /// One file may hold a Service twice, and only the second copy has the address.
+    /// A file may have a Service twice, and only the second copy has the address.
     #[test]
     fn a_second_copy_of_a_service_claims_what_the_first_does_not() {
         let world = Snapshot::healthy().service("first", |it| it).service("first", balanced);
         expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
-    /// 256 addresses, and the given number of ports.
+    /// A Service with 256 addresses and this number of ports.
     fn greedy(it: World, ports: u16) -> World {
         it.with(|service| {
             let port = service.ports[0].clone();
@@ -315,7 +315,7 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
-    /// Otherwise its ports would count among the compared ports, whose number is limited.
+    /// If such addresses were compared, their ports would count toward the limit.
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
@@ -332,7 +332,7 @@ mod tests {
         let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
         let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
-        // These Services have no common port, and are compared anyway, up to the limit.
+        // These Services have no common port. They are still compared, up to the limit.
         let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         expect_problem(&RULE, &world, &subject("trap"));

@@ -42,7 +42,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
-        // In this case only the links show which Node has an address. If this node is not known, every Node is treated as another Node.
+        // Without this node's Node object, only the links show that an address belongs to this node. Without the links
+        // too, this node would count as another node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
@@ -90,19 +91,20 @@ struct Here<'r, 'a> {
     /// Whether the cluster has only one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
-    /// This node's addresses, with the link's name if an ipvs proxy bound the address.
+    /// This node's addresses. If an ipvs proxy bound the address, the value is the name of its link.
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
-    /// The name of this node, if its object was read.
+    /// The name of this node, if its Node object was read.
     own: Option<&'a str>,
     listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
     on_links: OnLinks<'a>,
-    /// The steps that remove all Node addresses from each Service, because the problems of one Service are reported as one.
+    /// For each Service, the steps that remove all Node addresses from it, because the problems of a Service are
+    /// reported as one.
     releases: HashMap<*const Service, Vec<Step>>,
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
-/// A claim, and the Node that has the address.
+/// A claim, and the Nodes that have the address.
 type Owned<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
 
 impl Here<'_, '_> {
@@ -113,14 +115,14 @@ impl Here<'_, '_> {
             protocol: port.map(|port| port.protocol),
             verdict: if_served(self.round, claim.service, claim.part(), verdict),
         };
-        // An address on a link is local for all ports, in every mode.
+        // If an address is on a link, the kernel treats all ports of the address as local, in every mode.
         let whole = match (&self.mode, self.held(claim.ip)) {
             (_, Ok(Some(_))) | (Ok(Learned { value: Mode::Ipvs, .. }), _) => Ok(true),
             (Err(gap), _) | (Ok(_), Err(gap)) => Err(gap.clone()),
             (Ok(_), Ok(None)) => Ok(false),
         };
         let mut judgements = Vec::new();
-        // An address of this node is treated as its own even if the Node object does not list it.
+        // An address of this node counts as its own, even if the Node object does not list the address.
         if owners.is_empty() || owners.iter().any(|(node, _)| self.is_own(node, claim.ip)) {
             for port in &claim.service.ports {
                 let lost = self.listener(claim, owners, port);
@@ -155,7 +157,7 @@ impl Here<'_, '_> {
         judgements
     }
 
-    /// The severity if the other nodes bind the whole address.
+    /// The severity if other nodes treat the whole address as local.
     fn severity(&self, ip: IpAddr, owners: &Owners<'_>) -> Severity {
         let others = owners.iter().filter(|(node, _)| !self.is_own(node, ip)).map(|(_, kind)| match kind {
             NodeAddressKind::InternalIp => Severity::Critical,
@@ -164,13 +166,13 @@ impl Here<'_, '_> {
         match others.max() {
             Some(severity) => severity,
             None if self.alone => Severity::Info,
-            // kube-proxy does not bind an address that a link of its own node has. An address behind NAT is on no link.
+            // kube-proxy binds no address that another link of its node has. An address behind NAT is on no link.
             None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
             None => Severity::Info,
         }
     }
 
-    /// Whether a Node is this node: by name, or, if this node's name is not known, by a link that has the address.
+    /// Whether a Node is this node: by its name, or, if this node's name is not known, by a link that has the address.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -191,7 +193,7 @@ impl Here<'_, '_> {
         port: &ServicePort,
     ) -> Result<Option<&Socket>, Gap> {
         let listeners = self.listeners.as_ref().map_err(Clone::clone)?;
-        // Packets to an address that NAT translates arrive at another address.
+        // If NAT translates the destination, packets arrive at another address.
         let arrives_here = || self.links.as_ref().map(|links| links.get(&claim.ip) == Some(&None));
         let takes_part = |socket: &&Socket| {
             (socket.local.is_unspecified() && arrives_here() != Ok(false) || socket.local == claim.ip)
@@ -204,7 +206,7 @@ impl Here<'_, '_> {
             let places = self.places(socket, claim.ip);
             let is_endpoint = self.round.endpoints().includes(claim.service, port, &places, socket.local_port);
             if is_endpoint == Ok(true)
-                // An old proxy opens a socket on each external IP of its node.
+                // An old proxy opens a socket on each external IP of its own node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
             {
@@ -229,7 +231,7 @@ impl Here<'_, '_> {
         owners.is_empty() && claim.field == Field::LoadBalancer
     }
 
-    /// The place of a listener, in the form of an endpoint on the host's network.
+    /// The addresses at which a listener would be a Service's endpoint, if its pod is on the host's network.
     fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
         match (&self.links, socket.local.is_unspecified()) {
             (Ok(links), true) => links.keys().copied().collect(),
@@ -237,7 +239,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// ipvs: the other nodes treat the whole address as local.
+    /// Evidence for ipvs mode: all other nodes treat the whole address as local.
     fn bound(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>, severity: Severity) -> Evidence {
         let end = match severity {
             Severity::Info if self.alone => "the cluster has no other Node, so no Node loses its address",
@@ -252,12 +254,13 @@ impl Here<'_, '_> {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
-        // If the mode is not ipvs, the address is a leftover on this node, and possibly other nodes do not have the address.
+        // If the mode is not ipvs, an earlier proxy left the address on this node. Other nodes may not have the
+        // address.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
 
-    /// The mode is not ipvs, or not known: every node redirects the Service's ports of the address.
+    /// Evidence for other modes, or an unknown mode: every node redirects the Service's ports of the address.
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let end = match self.mode {
             Ok(_) => "every node redirects only the Service's ports of that address",
@@ -267,8 +270,8 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// In any mode, a controller announces an address that the kubelet and the API server use for a Node. Other programs that give a
-    /// Service a Node's address, such as ServiceLB of k3s, announce nothing.
+    /// Evidence that a controller announces an address that the kubelet and the API server use for a Node. `None` for
+    /// programs that announce nothing, such as ServiceLB of k3s.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
@@ -295,7 +298,7 @@ impl Here<'_, '_> {
         Some(evidence)
     }
 
-    /// A process of this node loses its port, for all clients or for some.
+    /// Evidence that a process of this node loses its port, for all clients or for some.
     fn captured(
         &self,
         claim: &ExternalAddress<'_>,
@@ -341,8 +344,8 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
-    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`: of several owners, the one with the
-    /// worst result.
+    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`. If several Nodes have the
+    /// address, the Node with the worst result.
     fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
         let worst = owners.iter().min_by_key(|(node, kind)| {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
@@ -379,21 +382,22 @@ impl Here<'_, '_> {
     }
 }
 
-/// Removes these addresses from their Service.
+/// The steps that remove these addresses from their Service.
 fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     let keeps_out = claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))).then(keep_external_ips_out);
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// Every node knows the addresses in Node objects. If an address is on a link but in no Node object, only this node knows the address.
+/// Marks a problem as a problem of the cluster, if a Node object has the address. If only a link has the address, other
+/// nodes do not know about it.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The author of a Service decides how many Node addresses it has, and each finding has the remedy for all of them. So
-/// at most this number of addresses of other Nodes is judged, InternalIPs first. All addresses together are one
-/// finding, which is as severe as the worst address. Every address of this node is judged, because a process may listen
-/// there.
+/// The claims to judge. A Service may have any number of Node addresses, and each finding has the remedy for all of
+/// them. So of each Service, a limited number of other Nodes' addresses is judged, InternalIPs first. All addresses
+/// together are one finding, as severe as the worst address. Every address of this node is judged, because a process
+/// may listen there.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();

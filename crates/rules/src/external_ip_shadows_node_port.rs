@@ -37,7 +37,7 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
         let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
         all.filter_map(|claim| Some((claim, *locals.get(&claim.ip)?))).collect()
     };
-    // A Service may have many ports and many addresses, so its addresses are compared once.
+    // A Service may have many ports and many addresses, so each Service's addresses are compared once.
     let mut known: HashMap<*const Service, Vec<(ExternalAddress<'a>, LocalAddress)>> = HashMap::new();
     let mut takers = |claims: &[(&'a Service, &'a ServicePort)]| -> Vec<Taker<'a>> {
         let mut takers = Vec::new();
@@ -83,7 +83,7 @@ impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
         let (judged, stratum) =
             self.addressed.over(false, |assumption, case| Ok(self.lost(assumption, case, (service, port), taker)));
-        // Connections that are lost in every case, with a note that more may be lost.
+        // The connections that are lost in every case, with a note if more may be lost.
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
             Judged::Certain(affected, gap) => (Some(affected), gap),
@@ -103,7 +103,7 @@ impl Node<'_, '_> {
             .collect()
     }
 
-    /// The vantage points that lose the NodePort on the address; none if no NodePort is served there.
+    /// The vantage points that lose the NodePort on the address. `None` if no NodePort is served on the address.
     fn lost(
         &self,
         assumption: &Assumption,
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// A user cannot hide a Service behind other Services that get no connections.
+    /// A user cannot hide a Service with many Services that get no connections.
     #[test]
     fn of_many_takers_the_worst_are_told_and_that_there_are_more() {
         let trap =

@@ -1,4 +1,4 @@
-//! A person chose a NodePort in the band from which the API server chooses.
+//! A user chose a NodePort in the band from which the API server chooses.
 
 use super::{
     Limits, Round, Rule,
@@ -58,7 +58,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         .collect())
 }
 
-/// The value to write instead. A Service that is only in a file cannot be patched.
+/// The remedies with another number. If the Service is only in a file, there is no patch.
 fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
     let Service { namespace, name, uid, .. } = service;
     let leave = "remove nodePort, so that the API server chooses a number";

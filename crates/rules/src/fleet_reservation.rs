@@ -1,6 +1,7 @@
 //! The ports that the nodes of a cluster reserve, and one list of ports for all nodes.
 //!
-//! A write of `ip_local_reserved_ports` replaces the whole list. So the list for all nodes has every port that any node reserves.
+//! A write of `ip_local_reserved_ports` replaces the whole list. So the list for all nodes contains every port that any
+//! node reserves.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -14,23 +15,23 @@ use super::{
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
-/// The guard of a node, `portreeve guard`, as far as its record and its lock show it.
+/// The guard of a node (`portreeve guard`): the facts from its record and its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGuard {
-    /// Whether it runs.
+    /// Whether the guard runs.
     pub run: GuardRun,
-    /// The ports that it reserved since the boot.
+    /// The ports that the guard reserved since the boot.
     pub ports: PortSet,
 }
 
 /// Whether a guard runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardRun {
-    /// It reserves the NodePort of a new Service within moments.
+    /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
-    /// It has its lock, and had no successful run for so long.
+    /// A process has the guard's lock, and the guard had no successful run for this time.
     Stuck(Duration),
-    /// No process has its lock.
+    /// No process has the guard's lock.
     Ended,
 }
 
@@ -45,29 +46,28 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports of the NodePort range, of Services outside of it, and of servers of this node, that the kernel may give to outgoing
-    /// connections.
+    /// Ports that the kernel may give to outgoing connections: of the NodePort range, of Services outside this range,
+    /// and of servers of this node.
     pub exposed: PortSet,
-    /// The reason why there may be more of these ports.
+    /// The reason why there may be more such ports.
     pub unread: Option<Gap>,
-    /// The guard of this node, if one has reserved ports.
+    /// The guard of this node, if a guard has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts that Services have, as far as this node's agent knows, and ports of servers.
+    /// NodePorts of Services that this node's agent knows, and ports of servers.
     used: PortSet,
-    /// A guard runs, and Services were read: NodePorts without a Service need no reservation.
+    /// Whether a guard runs and Services were read. Then NodePorts without a Service need no reservation.
     is_guarded: bool,
 }
 
 /// The list of ports for every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedList {
-    /// Present reserved ports of all nodes, NodePorts, and ports of servers.
+    /// The ports that nodes reserve now, NodePorts, and ports of servers.
     pub ports: PortSet,
-    /// Whether the list has all NodePorts. Else it has the NodePorts of Services: all NodePorts would leave too few ports for
-    /// outgoing connections.
+    /// Whether the list contains all NodePorts. If not, it contains the NodePorts of Services, because all NodePorts
+    /// would leave too few ports for outgoing connections.
     pub whole_range: bool,
-    /// Whether nodes report different NodePort ranges. Then each node is compared with its own range: another node's range
-    /// changes nothing.
+    /// Whether nodes report different NodePort ranges. Then each node is compared with its own range only.
     pub ranges_differ: bool,
 }
 
@@ -79,10 +79,10 @@ pub struct FleetReservation {
 }
 
 impl NodeReservation {
-    /// The ports of one node, from its scan, and from what is known about its guard.
+    /// The ports of one node, from its scan and from the known facts about its guard.
     ///
     /// # Errors
-    /// If a range or the list was not read.
+    /// If a range or the list of reserved ports was not read.
     pub fn of(snapshot: &Snapshot, guard: Option<NodeGuard>) -> Result<Self, Gap> {
         let range = snapshot.cluster.node_port_range.get()?.clone();
         let choosable = effective_ephemeral(snapshot)?;
@@ -104,15 +104,16 @@ impl NodeReservation {
             guard,
             range,
         };
-        // With a guard, or if the whole range is too much, the NodePorts of Services are reserved.
+        // If a guard runs, or if the whole range is too large, the node needs only the NodePorts of Services.
         let needs_services = its.is_guarded || !its.own().1;
         let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| needs_services);
-        // If Pods were not given, their servers may need more ports too.
+        // If Pods were not read, their servers may need more ports.
         its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
         Ok(its)
     }
 
-    /// The ports of a list that the node may give to outgoing connections. If a guard runs: only NodePorts of Services, and ports of servers.
+    /// The ports of a list that this node may give to outgoing connections. If a guard runs, only NodePorts of Services
+    /// and ports of servers count.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),
@@ -121,8 +122,9 @@ impl NodeReservation {
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
 
-    /// NodePorts that outgoing connections may get and that are not in `list`. No Service has them yet, and a list with all
-    /// NodePorts would leave too few ports. Empty if a guard runs: the guard reserves a port when a Service gets it.
+    /// The NodePorts that are not in `list`, and that outgoing connections may get. No Service has these NodePorts yet,
+    /// and a list with all NodePorts would leave too few ports. Empty if a guard runs, because the guard reserves a
+    /// port when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         if self.is_guarded {
             return PortSet::default();
@@ -130,18 +132,18 @@ impl NodeReservation {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
-    /// The ports that this node should reserve for itself, and whether they include its whole NodePort range.
+    /// The ports that this node alone should reserve, and whether they include its whole NodePort range.
     fn own(&self) -> (PortSet, bool) {
         let whole = self.used.union(&self.range.range.into());
         if self.bears(&whole) { (whole, true) } else { (self.used.clone(), false) }
     }
 
-    /// Ports that the kernel may choose.
+    /// The ports that the kernel may choose on this node.
     fn choosable(&self) -> PortSet {
         PortSet::from(self.ephemeral).minus(&self.reserved)
     }
 
-    /// How many of the ports that the kernel chooses from are NodePorts: `2768 of 64512 (4.291 %)`.
+    /// The number of NodePorts among the ports from which the kernel chooses: `2768 of 64512 (4.291 %)`.
     pub fn chance(&self) -> String {
         let choosable = self.choosable();
         share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
@@ -162,8 +164,8 @@ impl NodeReservation {
         range_in_words(&self.range)
     }
 
-    /// Whether two nodes have the same NodePort range with its source, ephemeral range, reserved ports and exposed ports, and the same
-    /// input was not read. The name and `used` may differ.
+    /// Whether two nodes have the same NodePort range and source, ephemeral port range, reserved ports, exposed ports
+    /// and unread input. The name and `used` may differ.
     pub fn is_like(&self, other: &Self) -> bool {
         let range = |it: &Self| (it.range.range, it.range.source);
         let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
@@ -173,14 +175,14 @@ impl NodeReservation {
             && (&self.guard, self.is_guarded) == (&other.guard, other.is_guarded)
     }
 
-    /// Whether the node has enough other ports.
+    /// Whether the node keeps enough ports for outgoing connections if it reserves these ports.
     fn bears(&self, ports: &PortSet) -> bool {
         is_bearable(Some(self.ephemeral), &self.reserved, ports)
     }
 }
 
 impl FleetReservation {
-    /// Doubts about the NodePort range, one sentence for each.
+    /// Doubts about the NodePort ranges, one sentence each.
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =
@@ -197,7 +199,7 @@ impl FleetReservation {
     /// One list for all nodes.
     ///
     /// # Errors
-    /// If every list leaves too few ports for outgoing connections of a node. The text is for people.
+    /// If every list leaves a node too few ports for outgoing connections. The error is text for people.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
@@ -216,7 +218,7 @@ impl FleetReservation {
     /// One list for all nodes that one write can apply.
     ///
     /// # Errors
-    /// If there is no list, or if it is too long for one write. The text is for people.
+    /// If there is no list, or if the list is too long for one write. The error is text for people.
     pub fn writable_list(&self) -> Result<ReservedList, String> {
         let list = self.list()?;
         let length = list.ports.to_string().len();
@@ -229,7 +231,7 @@ impl FleetReservation {
         }
     }
 
-    /// An ephemeral port range above all NodePorts, if one is large enough.
+    /// An ephemeral port range above all NodePorts, if enough ports are left there.
     pub fn range_above(&self) -> Option<PortRange> {
         range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
     }
@@ -282,7 +284,8 @@ mod tests {
         let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
         let fleet = fleet(&[wide, other]);
         let list = fleet.list().expect("a list");
-        // kubelet and kube-proxy listen, and only the kernel of the first node may give their ports to connections.
+        // kubelet and kube-proxy listen on all nodes. Only on the first node may the kernel give their ports to
+        // connections.
         assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
         assert!(list.whole_range);
         assert_eq!(fleet.nodes[0].lacks(&list), ports("10249-10250,10256,30000-32767"));
@@ -307,7 +310,7 @@ mod tests {
             let world = Snapshot::healthy().ephemeral("9000 65535", reserved).node_port_range("30000-32767");
             let world = world
                 .service("web", |it| it.node_port(30080).local().with(|it| it.health_check_node_port = Some(30999)));
-            // A server inside of the range, and a Service outside of it.
+            // A server on a port of the range, and a Service with a port outside the range.
             let edge = world.pod("edge", |pod| {
                 pod.host_network = true;
                 pod.host_port(31000, 31000);
@@ -331,7 +334,7 @@ mod tests {
             assert_eq!(lacks(&world(all), run).0, "30000-30079,30081-30998,31001-32767", "nobody follows new Services");
             assert_eq!(lacks(&world(no_guard), run).0, "40080", "a Service outside of the range");
         }
-        // Without Services it is not known which NodePorts they have.
+        // If Services were not read, it is not known which NodePorts they have.
         for why in [Why::NotRequested, Why::Unreachable] {
             let mut unread = world(all);
             unread.cluster.services = gap(Source::Services, why);
@@ -366,8 +369,8 @@ mod tests {
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
             assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
         }
-        // A node does not lack a port that only another node needs. If the range leaves too few ports, a node needs the NodePorts
-        // of Services.
+        // A node does not lack a port that only another node needs. If reserving the whole range leaves too few ports,
+        // a node needs the NodePorts of Services.
         let wide = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range("1024-65535");
         let fleet = fleet(&[open, wide]);
         let list = fleet.list().expect("a list");

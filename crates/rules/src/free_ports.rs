@@ -1,4 +1,5 @@
-//! Free numbers: in the NodePort range for a Service, and on the nodes for a server, as far as the scans of some nodes show.
+//! Free numbers, according to the scans of some nodes: for a Service in the NodePort range, or for a server on the
+//! nodes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,26 +10,27 @@ use super::{Limits, Round, ephemeral::effective_ephemeral};
 use portreeve_dataplane::{Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, if_requested};
 
-/// The ranges for a server on the nodes, the best first: few programs have a default port from 10000 on.
+/// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
 
-/// The numbers that are in use on at least one of these nodes: in the NodePort range for a Service, or on the nodes for a server.
+/// The numbers that are in use on at least one of these nodes. The numbers are for a Service in the NodePort range, or
+/// for a server on the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreePorts {
-    /// The common part of the nodes' ranges; none before the first scan.
+    /// The ports that the ranges of all nodes have in common; `None` before the first scan.
     range: Option<PortRange>,
     taken: PortSet,
-    /// Numbers for a server on the host's network, or a hostPort.
+    /// Whether the numbers are for a server on the host's network, or for a hostPort.
     of_hosts: bool,
-    /// Unread input with the name of its node: a port may look free and be in use.
+    /// Unread input, with the name of its node. A port may look free and be in use.
     pub unread: Vec<(String, Gap)>,
-    /// Whether any scan has the Services: without them no number is known to be free.
+    /// Whether a scan has the Services. Without them, no number is known to be free.
     allocations: bool,
-    /// The users that may be hidden in unread input.
+    /// The users of ports that unread input may hide.
     pub hidden: Hidden,
 }
 
-/// Whether some users of ports were not read, or only in part, on one of the nodes.
+/// Whether some users of ports were not read, or were read only in part, on one of the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hidden {
     /// The Services.
@@ -40,7 +42,7 @@ pub struct Hidden {
 }
 
 impl FreePorts {
-    /// No scan yet, for a server on the nodes: on the host's network, or with a hostPort.
+    /// Numbers for a server on the nodes, on the host's network or with a hostPort. No scan is added yet.
     pub fn of_hosts() -> Self {
         Self { of_hosts: true, ..Self::default() }
     }
@@ -67,7 +69,8 @@ impl FreePorts {
             }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // If the ranges have no common part, no number is free. A range cannot be empty, so it is one number that is in use.
+                // If the ranges have no common port, no number is free. A range cannot be empty, so the range of one
+                // node is kept, and all its numbers count as in use.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -90,7 +93,8 @@ impl FreePorts {
             self.hidden.listeners = true;
             self.lacks(node, gap.clone());
         }
-        // On an address of a node, an external address of a Service or a redirection comes before a NodePort and before a server.
+        // A NodePort or a server does not get connections to an external address of a Service on this node, or to a
+        // redirection.
         self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.take(round.not_served().ports().map(|((_, port), _)| port));
         self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
@@ -110,7 +114,7 @@ impl FreePorts {
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
-                // Pods of other nodes are included: a Service has its number on every node.
+                // Pods of other nodes count too, because a Service has its number on every node.
                 self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
                 if let Some(gap) = snapshot.cluster.unread_pod() {
                     self.lacks(node, gap.clone());
@@ -119,12 +123,12 @@ impl FreePorts {
         }
         // A server may need a port and not listen yet.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
-        // A node that was not scanned may need these ports: of the control plane, of SSH and of ingress.
+        // A node that was not scanned may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// Ports that only a server on a node cannot have: reserved ports, and ports that waiting pods want.
+    /// Adds ports that only a server on a node cannot have: reserved ports, and ports that waiting pods want.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -140,19 +144,20 @@ impl FreePorts {
         }
     }
 
-    /// Numbers for a remedy, lowest first: the static band comes before the band from which the API server chooses. There is none while an
-    /// input was not read: each number may be in use. Redirections are an exception: without many rights no scan reads them, and no remedy
-    /// would have a number.
+    /// Numbers for a remedy, the lowest first. So the static band comes before the band from which the API server
+    /// chooses. If an input was not read, there are no numbers, because each may be in use. Unread redirections are an
+    /// exception: few scans have the rights to read them, and remedies would have no numbers.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.unread.iter().all(|(_, gap)| gap.source == Source::Netfilter))
     }
 
-    /// The numbers that no Service has. If another input was not read, one of them may be in use.
+    /// The numbers that no Service has. If another input was not read, some of these numbers may be in use.
     pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| !self.hidden.services)
     }
 
-    /// The numbers that are free according to the input that was read, for a verb that reports the other input beside them.
+    /// The numbers that are free according to the input that was read. The command that prints them also reports the
+    /// unread input.
     pub fn as_read(&self) -> impl Iterator<Item = u16> + '_ {
         let ranges = match self.of_hosts {
             true => OF_HOSTS.to_vec(),
@@ -167,7 +172,7 @@ impl FreePorts {
         self.of_hosts
     }
 
-    /// Whether the range and the Services are known: both are needed to suggest a port.
+    /// Whether the range and the Services are known. Without both, no port can be suggested.
     pub fn is_known(&self) -> bool {
         self.allocations && self.range.is_some()
     }
@@ -181,15 +186,15 @@ impl FreePorts {
     }
 }
 
-/// A free number for each number of each Service, from the scan of one node. All are different, so two people who follow one report do not
-/// choose the same number. The order of the Services decides, so a number does not change with other findings. If there are too few free
-/// numbers, the last Services have none.
+/// A free number for each number of each Service, from the scan of one node. All free numbers differ, so two users who
+/// follow one report do not choose the same number. The order of the Services decides, so a number does not change with
+/// other findings. If there are too few free numbers, the last Services have none.
 pub(super) struct Alternatives {
     /// The free number for each number that a Service has now.
     free: HashMap<(*const Service, Number), u16>,
 }
 
-/// A number of a Service: a nodePort with its port, or the healthCheckNodePort.
+/// A number of a Service: a nodePort and the Service's port, or the healthCheckNodePort without a port.
 type Number = (u16, Option<u16>);
 
 impl Alternatives {
@@ -204,8 +209,8 @@ impl Alternatives {
         Self { free: wanted.zip(free.ports()).collect() }
     }
 
-    /// The free number for a port of a Service, or, without a port, for its health check. TCP and UDP with one port and one
-    /// number move together.
+    /// The free number for a port of a Service. Without a port, the free number for its health check. If TCP and UDP
+    /// have the same port and number, they move together.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
         let number = match port {
             Some(port) => (port.node_port?, Some(port.port)),
@@ -215,13 +220,13 @@ impl Alternatives {
     }
 }
 
-/// The nodePorts of a Service with their ports, and its healthCheckNodePort: each once and in order.
+/// The nodePorts of a Service with their ports, and its healthCheckNodePort: each once, in order.
 fn numbers(service: &Service) -> BTreeSet<Number> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, Some(it.port))));
     of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
 }
 
-/// A port that a Service could have instead, from the scan of one node.
+/// A free NodePort, from the scan of one node.
 pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
     FreePorts::of(snapshot).ports().next()
 }

@@ -54,13 +54,13 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// The state of a healthCheckNodePort that does not serve the Service's health.
+/// The reason why a healthCheckNodePort does not serve the Service's health.
 enum Wrong<'a> {
     /// No process listens.
     Nobody,
-    /// A socket of another process, and the Service in its answer.
+    /// Another process answers. The text is the Service that it names.
     Other(&'a Socket, Option<&'a str>),
-    /// A socket of another process in one family; the proxy serves the other family.
+    /// Another process has the port in this family. The proxy serves the other family.
     OfFamily(&'a Socket, Family),
 }
 
@@ -90,8 +90,8 @@ impl<'a> Node<'_, 'a> {
         Ok(!node.excluded_from_load_balancers)
     }
 
-    /// The problem of a health check; none if the check is served. An answer that names the Service is the best proof, then the
-    /// owner of the socket.
+    /// The problem of a health check; `None` if the check is served. The best proof is an answer that names the
+    /// Service; the next is the owner of the socket.
     fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
@@ -101,7 +101,7 @@ impl<'a> Node<'_, 'a> {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }
         if named == Some(Some(name.as_str())) {
-            // Any process can send a Service's name; a proxy runs as root.
+            // Any process can send a Service's name, but the proxy runs as root.
             let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
             if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
@@ -120,7 +120,8 @@ impl<'a> Node<'_, 'a> {
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
-            // If a process of root names the Service, Portreeve believes it.
+            // The answers were not read. If a process of root answered with this Service's name, the check would be
+            // served. So the result is unknown.
             (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => Err(gap),
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
@@ -130,7 +131,7 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether every listener of a family belongs to another process.
+    /// The problem, if every listener of this family belongs to another process.
     fn kept_off(&self, sockets: &[&'a Socket], family: Family) -> Option<Wrong<'a>> {
         let mut of_family = sockets.iter().filter(|socket| socket.serves(family) == Some(true)).peekable();
         let first = of_family.peek().copied()?;
@@ -140,7 +141,7 @@ impl<'a> Node<'_, 'a> {
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
         let name = format!("{}/{}", service.namespace, service.name);
         let mode = self.snapshot.proxy_mode();
-        // Without a known proxy, possibly the node serves no Services.
+        // If the proxy is not known, this node may serve no Services.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
@@ -166,7 +167,7 @@ impl<'a> Node<'_, 'a> {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
         if let Wrong::Other(_, named) = wrong {
-            // The port of a new Service is not served yet: its field is wrong only if another process has the port.
+            // The port of a new Service is not served yet. So the field is wrong only if another process has the port.
             evidence = evidence
                 .about([ClaimOf::node_port(service, None)])
                 .each("answers for", named.as_ref().map(|named| format!("Service {named}")));
@@ -190,7 +191,7 @@ impl<'a> Node<'_, 'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
-            // If Cilium replaces kube-proxy, its agent serves health checks and writes no such Events.
+            // If Cilium replaces kube-proxy, Cilium's agent serves health checks, and writes no such Events.
             Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
                 let setting = "check that cilium-config does not disable enable-health-check-nodeport";
                 evidence

@@ -1,4 +1,4 @@
-//! Two workloads, or several pods of one workload, want one hostPort on the same nodes.
+//! Two workloads, or several pods of one workload, want the same hostPort on the same nodes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,10 +17,10 @@ use portreeve_facts::{
 
 pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads", "replicas"], &[Source::Pods], check);
 
-/// The largest number of pairs of workloads to compare, because the author of a file decides how many there are.
+/// The largest number of pairs of workloads to compare. A user can write a file with any number of workloads.
 const MOST_COMPARED: usize = 1 << 22;
 
-/// A workload that wants a port of every node on which its pods run.
+/// A workload, and a port that it wants on every node of its pods.
 type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -62,8 +62,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants several pods with a port of their node, or a new pod beside the old pod on the only possible node. A node has each
-/// port only once.
+/// A workload that wants a port for several pods on one node. Either it has more pods than nodes. Or only one node is
+/// possible, and a rollout starts the new pod before the old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -117,14 +117,15 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
     Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
-/// Workloads that cannot share a node, by name, each once.
+/// Workloads that cannot share a node with another of these workloads, by name, each once.
 ///
-/// If both have pods, another rule reports the waiting pods.
+/// If both workloads have pods, another rule reports the pods that wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
     };
-    // The workloads with the number on every address, and on one address. A workload's ports with one number follow each other.
+    // The workloads that want the number on every address, and on one address. Ports of one workload with the same
+    // number are next to each other.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
     for (workload, port) in claims {
         let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();
@@ -146,7 +147,8 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
     found
 }
 
-/// Whether pods of both certainly want one node: one is a DaemonSet, which has pods on all its nodes.
+/// Whether pods of both workloads certainly want the same node: one workload is a DaemonSet, which has a pod on each of
+/// its nodes.
 fn share_a_node(one: &Workload, other: &Workload) -> bool {
     let is_daemon_set = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
@@ -168,7 +170,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether two workloads are the same object, which may be in the input twice.
+/// Whether two workloads are the same object. The input may have an object twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }

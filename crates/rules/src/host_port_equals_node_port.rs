@@ -41,7 +41,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Two claims to one port.
+/// A hostPort and a NodePort with the same number.
 struct Clash<'a> {
     service: &'a Service,
     port: &'a ServicePort,
@@ -58,7 +58,8 @@ struct Node<'r, 'a> {
     alternatives: Alternatives,
 }
 
-/// The severity, the claim that gets the connections if all cases agree, and the vantage points that cannot reach the other claim.
+/// The severity, the vantage points that lose connections, and the claim that gets them, if it is the same in all
+/// cases.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
@@ -99,12 +100,12 @@ impl Node<'_, '_> {
         })
     }
 
-    /// Whether the Service sends to the pod's container port too.
+    /// Whether the Service also sends connections to the pod's container port.
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// The loss in one case; none if the two claims have no common address.
+    /// The loss in one case; `None` if the two claims have no common address.
     fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
@@ -137,7 +138,7 @@ impl Node<'_, '_> {
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
             host.protocol, pod.namespace, pod.name
         );
-        // ServiceLB's pods ask the node, as all pods do.
+        // Pods of ServiceLB connect to the node as other pods do.
         let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
         let lost = sent.filter(|_| winner == Some(Winner::Pod));
         let words =

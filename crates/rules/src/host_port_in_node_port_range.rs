@@ -41,7 +41,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     unread_pod(snapshot).into_iter().for_each(|judgement| capped.push(judgement));
     let mut judgements = capped.all();
     for workload in to_come(snapshot).filter(|workload| !workload.host_network) {
-        // On loopback a Service is seldom used, and a hostPort there is meant for the node only.
+        // Services are seldom used on loopback, and a hostPort on loopback is for the node only.
         let on_addresses = |(_, host): &(u16, &ContainerPort)| !host.host_ip.is_some_and(|ip| ip.is_loopback());
         for (number, host) in workload.node_ports().filter(on_addresses) {
             judgements.extend(here.judge(PortOf::Workload(workload), host, number));
@@ -56,7 +56,7 @@ struct Here<'a> {
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// The Services by healthCheckNodePort.
+    /// The needs of this node, to find the Service with this healthCheckNodePort.
     needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }
@@ -64,7 +64,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
         let in_range = self.range.range.contains(number);
-        // The results with Cilium and without it.
+        // The results with Cilium, and without Cilium.
         let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
         if !certain || self.allocated.contains(&(number, host.protocol)) {
@@ -131,11 +131,11 @@ impl Here<'_> {
     }
 }
 
-/// The effect on a hostPort in the range.
+/// The effect of the NodePort range on a hostPort in this range.
 enum Stakes<'a> {
-    /// Cilium does not serve it, because it lies in Cilium's own range.
+    /// Cilium does not serve the hostPort, because its number is in Cilium's own range.
     Ignored(PortSet),
-    /// The hostPort works. The value is the Service with this healthCheckNodePort, if any.
+    /// The hostPort works. The value is the Service whose healthCheckNodePort has the number, if there is one.
     Latent(Option<&'a Service>),
 }
 

@@ -1,4 +1,4 @@
-//! The redirection of a hostPort exists, but its pod is gone.
+//! The redirection of a hostPort remains, although its pod is gone.
 
 use std::net::SocketAddr;
 
@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             continue;
         }
         let (mut problems, mut doubt) = node.judge(of_port);
-        // This pod may have the address or the hostPort.
+        // The pod that was not read may have the target address or the hostPort.
         if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
             (problems, doubt) = (Vec::new(), Some(gap.clone()));
         }
@@ -59,7 +59,7 @@ struct Node<'r, 'a> {
     redirections: &'r Redirections<'a>,
 }
 
-/// The NodePort whose connections a redirection gets or may get, and the vantage points that cannot reach the NodePort.
+/// The NodePort whose connections a redirection gets or may get, and the vantage points that lose the NodePort.
 #[derive(Clone, PartialEq)]
 struct Taken {
     is_certain: bool,
@@ -72,7 +72,7 @@ impl Loss for Taken {
     }
 }
 
-/// The process or Service that has the port and gets no connections, or may get none.
+/// The process or Service that has the port, and gets no connections or may get none.
 struct Loser {
     name: String,
     /// Whether this process or Service certainly gets no connections.
@@ -85,22 +85,23 @@ struct Loser {
 /// The findings, and the reason why there may be more.
 type Found<T> = (Option<T>, Option<Gap>);
 
-/// A redirection that no pod needs.
+/// A redirection that no pod needs, with its problem.
 struct LeftBehind<'a> {
     severity: Severity,
     redirection: &'a Redirection,
     loser: Option<Loser>,
 }
 
-/// The addresses whose connections are redirected: all, or one.
+/// The vantage points whose connections are redirected. If the redirection is for one address, connections to loopback
+/// are not.
 fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
 }
 
 impl Node<'_, '_> {
-    /// The problems of the redirections of one port, worst first, in the order in which the kernel checks them; and the reason
-    /// why there may be more.
+    /// The problems of the redirections of one port, and the reason why there may be more problems. The worst come
+    /// first; equal ones are in the order in which the kernel checks the redirections.
     fn judge<'b>(&self, of_port: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in of_port.iter().copied().enumerate() {
@@ -116,7 +117,7 @@ impl Node<'_, '_> {
         (found, doubts.into_iter().flatten().next())
     }
 
-    /// The problem of one redirection among the redirections of live pods.
+    /// The problem of one redirection, given the redirections of living pods.
     fn left_behind<'b>(
         &self,
         redirection: &'b Redirection,
@@ -132,7 +133,8 @@ impl Node<'_, '_> {
             stratum: Stratum::Any,
             vantage_points: vantage_points_of(redirection),
         });
-        // A container outside Kubernetes may have a socket on the port that its runtime redirects.
+        // If a container outside Kubernetes has the target address, its runtime may have a socket on the redirected
+        // port.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),
@@ -143,7 +145,7 @@ impl Node<'_, '_> {
         };
         let severity = match loser {
             Some(Loser { is_certain: true, .. }) => Severity::Critical,
-            // The pod has ended, and the CNI plugin may still be called.
+            // The pod has ended, and the container runtime may still call the CNI plugin to remove the redirection.
             _ if self.redirections.pod_of(redirection).is_some() => return (None, doubt),
             _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
             _ => Severity::Warning,
@@ -151,7 +153,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that has the port, besides pods.
+    /// The process or Service that has the port; pods are left out.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -187,7 +189,7 @@ impl Node<'_, '_> {
         unknown.map_or(Ok(None), Err)
     }
 
-    /// A Service whose NodePort connections the redirection gets or may get. If Services were not requested, there is none.
+    /// A Service whose NodePort connections the redirection gets or may get. `None` if Services were not requested.
     fn node_port(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let Some(node_ports) = if_requested(self.round.node_ports())? else { return Ok(None) };
@@ -241,7 +243,7 @@ impl Node<'_, '_> {
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {
             true => Remedy::from(delete),
-            // Some containers are not known to Kubernetes.
+            // Kubernetes does not know some containers.
             false => Remedy::from(Step::advice(format!(
                 "check that {} is the address of no container of nerdctl or Podman, and of no pod by Multus",
                 redirection.to

@@ -1,4 +1,5 @@
-//! A pod's hostPort is the port of a process: the pod gets the connections of the process, or the pod gets no network.
+//! A pod's hostPort is the port of a process. Either the pod gets the connections of the process, or the pod gets no
+//! network.
 
 use super::{
     Limits, Round, Rule,
@@ -28,7 +29,7 @@ pub(super) static RULE: Rule = Rule::of(
 .uses(&[Source::Nodes])
 .sockets(&[SocketNeed::Owners(Ports::HostPorts)]);
 
-/// Seconds after scheduling within which a pod usually has its network.
+/// A pod usually has its network within this many seconds after it was scheduled.
 const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -76,9 +77,9 @@ struct Node<'r, 'a> {
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
     listening: &'r ByPort<&'a Socket>,
-    /// Every hostPort of the pods that have begun.
+    /// The hostPorts of all pods that have their network.
     all: Vec<Port>,
-    /// The container runtime with its version, if the Node object was read.
+    /// The container runtime and its version, if the Node object was read.
     runtime: Option<&'a str>,
 }
 
@@ -106,10 +107,10 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether a socket may be one with which the container runtime keeps the port for the pod.
+    /// Whether the container runtime may have opened this socket to keep the port for the pod.
     ///
     /// # Errors
-    /// If the socket's pod decides, and the pod was not read.
+    /// If the answer depends on the socket's pod, and the pod was not read.
     fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
         let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
         match &socket.owner {
@@ -120,9 +121,9 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Whether the container runtime opens a socket for every hostPort: CRI-O does up to 1.30 (cri-o
-    /// internal/hostport/hostport_manager.go), and Docker's runtimes do only with kubenet (kubernetes pkg/kubelet/dockershim,
-    /// Mirantis/cri-dockerd network/hostport).
+    /// Whether the container runtime opens a socket for every hostPort. CRI-O up to 1.30 does (cri-o
+    /// internal/hostport/hostport_manager.go). Docker's runtimes do with kubenet only (kubernetes
+    /// pkg/kubelet/dockershim, Mirantis/cri-dockerd network/hostport).
     fn holds_host_ports(&self) -> Option<bool> {
         match self.runtime?.split_once("://")? {
             ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
@@ -130,7 +131,7 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Whether one known owner has a socket on each hostPort.
+    /// Whether the owner of this socket is known, and has a socket on each hostPort.
     fn has_them_all(&self, socket: &Socket) -> bool {
         let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
         group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
@@ -173,7 +174,7 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// The evidence: the socket, its owner and the hostPort.
+    /// Adds the socket, its owner and the hostPort to the evidence.
     fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
@@ -220,12 +221,12 @@ fn another_host_port(of: PortOf<'_>) -> Step {
     Step::advice(format!("give {of} another hostPort, in the object that declares its containers"))
 }
 
-/// Whether the runtime opens a socket for a protocol.
+/// Whether container runtimes open sockets for a protocol.
 fn is_held(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Whether a pod has its network, according to its status. A pod from a manifest has no status.
+/// Whether a pod has its network, according to its status. A pod from a manifest has no status, so it has no network.
 fn has_begun(pod: &Pod) -> bool {
     pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
 }

@@ -1,7 +1,7 @@
 //! The list of all problems: every id with its variants.
 //!
-//! An id has a page, an Event reason and a place in the list of rules; a variant is one of its cases. Id and variant together determine the
-//! meaning, the severity and the patience.
+//! An id has a page, an Event reason and a place in the list of rules. A variant is one case of the id. Id and variant
+//! together have one meaning, one set of severities and one patience.
 
 use std::fmt;
 
@@ -19,9 +19,9 @@ use crate::findings::{
 pub struct Id {
     /// The name.
     pub name: RuleId,
-    /// The title: the problem in a few words.
+    /// The title: a few words for the problem.
     pub title: &'static str,
-    /// The page in Markdown, below the heading.
+    /// The text of the page in Markdown, without its heading.
     pub page: &'static str,
     /// The variants, in reading order.
     pub variants: &'static [Variant],
@@ -30,44 +30,44 @@ pub struct Id {
 /// One case of an id.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// The name: a word of this list, never the name of an object or a process.
+    /// The variant's name: a word of this list, never the name of an object or a process.
     pub name: &'static str,
-    /// What makes it a problem.
+    /// The reason why this is a problem.
     pub kind: Kind,
     /// The possible severities, mildest first.
     pub severities: &'static [Severity],
-    /// Other severities in manifests, because lint knows more or less than an agent: for example workloads, which agents do not
-    /// read.
+    /// The severities in manifests, if they differ. Lint knows some facts that agents do not read, such as workloads,
+    /// and lacks other facts.
     pub in_manifests: &'static [Severity],
-    /// Whether the variant is only for objects on a node, although the rule judges manifests too.
+    /// Whether the variant is only for live objects on a node, although the rule judges manifests too.
     pub of_nodes: bool,
 }
 
-/// What makes a variant a problem.
+/// The reason why a variant is a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Two claims meet, and an arbiter decides between them.
+    /// Two claims conflict, and this arbiter decides between them.
     Pair(Arbiter),
-    /// A supply of ports or file descriptors is nearly used up, or contains a needed port.
+    /// Most ports or file descriptors of a supply are in use, or a supply contains a port that a server needs.
     Pool,
-    /// No two claims meet. The words name the thing that the rule judges, such as two settings.
+    /// No two claims conflict. The words name the thing that the rule judges, such as two settings.
     State(&'static str),
 }
 
-/// The part that decides between two claims.
+/// The program or the part of the kernel that decides between two claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arbiter {
-    /// The data plane: who gets a new connection to a port of an address.
+    /// The data plane decides who gets a new connection to a port of an address.
     Packets,
-    /// The kernel: which socket has a port for itself.
+    /// The kernel decides which socket may bind a port.
     Bind,
-    /// The scheduler: which pod a node may have.
+    /// The scheduler decides which pod runs on a node.
     Scheduler,
-    /// The API server: whose number it is, over all protocols.
+    /// The API server decides which object has a number, over all protocols.
     Allocator,
-    /// The way of an answer, by the source port of a connection.
+    /// The source port of a connection decides which program gets the answers.
     Replies,
-    /// The routes of this node: whose address it is, whatever the port.
+    /// The routes of this node decide to which machine an address belongs, for all ports.
     Routes,
 }
 
@@ -98,7 +98,7 @@ const fn of(name: &'static str, kind: Kind, severities: &'static [Severity]) -> 
     Variant { name, kind, severities, in_manifests: &[], of_nodes: false }
 }
 
-/// A variant that `lint` never reports, although it runs the rule.
+/// A variant that `lint` never reports, although `lint` runs the rule.
 const fn of_nodes(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
     Variant { of_nodes: true, ..of(name, kind, severities) }
 }
@@ -158,7 +158,7 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     ],
 };
 
-/// A Service has the address of another object.
+/// A Service has an address that belongs to another object.
 pub static EXTERNAL_IP_CONFLICT: Id = Id {
     name: RuleId("external-ip-conflict"),
     title: "An external address of a Service is also the address of another object",
@@ -172,7 +172,7 @@ pub static EXTERNAL_IP_CONFLICT: Id = Id {
     ],
 };
 
-/// This node holds an address that another machine has.
+/// This node has an address that another machine has.
 pub static ADDRESS_HELD_TWICE: Id = Id {
     name: RuleId("address-held-twice"),
     title: "This node has an address of another machine",
@@ -198,7 +198,7 @@ pub static NODE_PORT_CLAIMED_TWICE: Id = Id {
     ],
 };
 
-/// Masquerade uses a source port that a Service or server needs, or finds no free port.
+/// Masquerading uses a source port that a Service or server needs, or finds no free port.
 pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     name: RuleId("masquerade-source-ports"),
     title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
@@ -248,7 +248,7 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     ],
 };
 
-/// Rules or addresses of a deleted pod or proxy remain.
+/// Rules or addresses remain from a deleted pod or from another proxy.
 pub static STALE_REDIRECTION: Id = Id {
     name: RuleId("stale-redirection"),
     title: "Rules or addresses of a deleted pod or proxy remain",
@@ -259,7 +259,7 @@ pub static STALE_REDIRECTION: Id = Id {
     ],
 };
 
-/// Another tunnel or a program has the port of a tunnel.
+/// Another tunnel or a program has the UDP port of a tunnel.
 pub static TUNNEL_PORT_CONFLICT: Id = Id {
     name: RuleId("tunnel-port-conflict"),
     title: "A tunnel is down, and another tunnel or program has its UDP port",
@@ -361,13 +361,13 @@ pub fn find(name: &str) -> Option<&'static Id> {
     IDS.iter().copied().find(|id| id.name.0 == name)
 }
 
-/// The worst severity of these variants. None for an id or variant from another version.
+/// The worst severity of these variants. An id or a variant of another version counts as critical.
 pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
     variants.iter().map(known).max().unwrap_or(Critical)
 }
 
-/// The rows of one rule: some variants of one id.
+/// The rows of one rule: the variants of one id that this rule reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rows {
     /// The id.
@@ -382,14 +382,14 @@ impl Rows {
         ceiling(self.rule.0, self.variants)
     }
 
-    /// Whether these rows contain a finding.
+    /// Whether a finding with this id and variant is one of these rows.
     pub fn have(&self, rule: RuleId, variant: &str) -> bool {
         self.rule == rule && self.variants.contains(&variant)
     }
 }
 
 impl fmt::Display for Rows {
-    /// `health-check-unserved/nobody,other,one-family`; only the id if these are all its variants.
+    /// `health-check-unserved/nobody,other,one-family`. If these are all variants of the id, only the id.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match find(self.rule.0) {
             Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),
@@ -398,7 +398,7 @@ impl fmt::Display for Rows {
     }
 }
 
-/// A name from a user: an id, or one of its variants.
+/// A name that a user typed: an id, or an id and one of its variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Named {
     /// The id.
@@ -408,7 +408,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Reads `ID` or `ID/VARIANT`.
+    /// Parses `ID` or `ID/VARIANT`.
     pub fn parse(text: &str) -> Option<Self> {
         let (id, variant) = match text.split_once('/') {
             Some((id, variant)) => (find(id)?, Some(variant)),
@@ -420,12 +420,12 @@ impl Named {
         }
     }
 
-    /// Whether the name includes a finding.
+    /// Whether this name includes findings of an id and a variant.
     pub fn names(&self, rule: &str, variant: &str) -> bool {
         self.id.name.0 == rule && self.variant.is_none_or(|named| named == variant)
     }
 
-    /// Whether the name includes one of these rows.
+    /// Whether this name includes one of these variants of an id.
     pub fn names_any<T: AsRef<str>>(&self, rule: &str, variants: &[T]) -> bool {
         variants.iter().any(|variant| self.names(rule, variant.as_ref()))
     }

@@ -1,4 +1,4 @@
-//! The ipvs device holds an address of another machine.
+//! The device of an ipvs proxy has an address of another machine.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -53,7 +53,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// An object to which an address belongs.
+/// An object that has an address.
 enum Owner<'a> {
     Gateway,
     Nameserver,
@@ -87,13 +87,13 @@ struct Known<'a> {
     api_servers: Result<HashSet<IpAddr>, Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
-    /// This node's addresses on other links: they are the node's own, even if its name is not known.
+    /// This node's addresses on other links. They belong to this node even if its name is not known.
     own: HashSet<IpAddr>,
-    /// The cluster IPs of Services, and their claims on addresses of the ipvs device.
+    /// The cluster IPs of Services, and the claims of Services to addresses of the ipvs device.
     services: Result<Claims<'a>, Gap>,
 }
 
-/// The cluster IPs of Services, and their claims on addresses of the ipvs device.
+/// The cluster IPs of Services, and the claims of Services to addresses of the ipvs device.
 struct Claims<'a> {
     cluster_ips: HashSet<IpAddr>,
     /// Load balancer addresses at which a Service answers DNS.
@@ -141,10 +141,11 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Every other object to which an address belongs; empty if the address belongs here, or if another rule reports it.
+    /// Every other object that has an address. Empty if the address belongs to this node, or if another rule reports
+    /// the address.
     ///
     /// # Errors
-    /// If the result is not certain: the input that would decide.
+    /// If the owner is not certain: the input that would decide.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
         if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());
@@ -170,7 +171,8 @@ impl<'a> Known<'a> {
         if gateway {
             owners.insert(0, Owner::Gateway);
         }
-        // A gateway's address never belongs to a Service. Any other address may, if the Services are not known.
+        // A gateway's address never belongs to a Service. If Services are not known, any other address may belong to a
+        // Service.
         match &self.services {
             Err(gap) if !gateway => Err(gap.clone()),
             _ if owners.is_empty() => self.missing().map_or(Ok(owners), Err),
@@ -182,7 +184,7 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
-    /// The unread input that may have the owner of an address.
+    /// The unread input that may contain the owner of an address.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
@@ -221,7 +223,8 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()))
             .list("claimed by", of_services.iter().map(claim));
         claims.extend(of_services.iter().take(MOST_LISTED));
-        // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
+        // A Service that was not read in full may have the address. If so, deleting the address would stop this Service
+        // on this node.
         let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
         let (claimed_by, step) = match is_unread {
             _ if !of_services.is_empty() => continue,

@@ -1,11 +1,11 @@
-//! Finds problems and their start: pure functions from a [`Round`] to judgements, one file for each rule. Also the types of
-//! findings, the ledger that keeps findings from round to round, and lint.
+//! Finds problems and their start: pure functions from a [`Round`] to judgements, one file for each rule. Also the
+//! types of findings, the ledger that keeps findings from round to round, and lint.
 //!
-//! Never: reads anything but [`Round`] and [`Limits`]; remembers; logs.
+//! The crate never reads anything except [`Round`] and [`Limits`], never keeps state between rounds except in the
+//! ledger, and never logs.
 //!
-//! To add a rule, copy the shortest one, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its variant or its
-//! id in `ids.rs`.
-//! CONTRIBUTING.md lists the other files.
+//! To add a rule, copy the shortest rule, `own_port_taken.rs`, and add its `mod` line, its entry in [`RULES`], and its
+//! variant or its id in `ids.rs`. CONTRIBUTING.md lists the other files.
 
 pub mod findings; // the words of rules
 pub mod ids; // the list of problems
@@ -139,8 +139,8 @@ pub static RULES: &[&Rule] = &[
     &pod_port_in_ephemeral_range::RULE,
 ];
 
-/// Rules that judge manifests too: their results about Services and workloads are true before the objects exist. Their evidence
-/// names the fields.
+/// Rules that also judge manifests. Their results about Services and workloads are true before these objects exist.
+/// Their evidence names the fields of manifests.
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
@@ -161,7 +161,7 @@ pub static OF_MANIFESTS: &[&Rule] = &[
     &fixed_node_port_in_dynamic_band::RULE,
 ];
 
-/// Facts that take long to read, or that few rules use.
+/// Facts that take long to read, or that only few rules use.
 pub const SELDOM: [Source; 9] = [
     Source::Clients,
     Source::EphemeralUse,
@@ -174,17 +174,17 @@ pub const SELDOM: [Source; 9] = [
     Source::Netfilter,
 ];
 
-/// The facts that need not be read if only these rules run.
+/// The facts that are not read if only these rules run.
 pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
 }
 
-/// The facts that need not be read to find the users of ports: redirections of hostPorts are users too.
+/// The facts that are not read to find the users of ports. Redirections of hostPorts are read, because they use ports.
 pub fn skipped_for_users() -> BTreeSet<Source> {
     skipped(&[&host_port_left_behind::RULE])
 }
 
-/// The result of one rule in a round, or that the rule panicked.
+/// The judgements of one rule in a round, or the fact that the rule panicked.
 #[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
@@ -206,7 +206,8 @@ impl Opinion {
     }
 }
 
-/// The result of a rule about listeners if UDP listeners were not read: it is about the other protocols only.
+/// The judgements of a rule about listeners, if UDP listeners were not read. They are true for the other protocols
+/// only.
 fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
@@ -215,8 +216,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs the rules lazily: the judgements of one rule about thousands of NodePorts need not be in memory while the next rule runs.
-/// A rule that panics is contained: the others still run.
+/// Runs the rules one after another, as the caller reads the results. So the judgements of one rule about thousands of
+/// NodePorts are not in memory while the next rule runs. If a rule panics, the other rules still run.
 pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

@@ -1,25 +1,25 @@
-//! Every threshold of every rule.
+//! Every threshold of all rules.
 
 use serde::{Deserialize, Serialize};
 
 use portreeve_dataplane::Round;
 use portreeve_facts::Snapshot;
 
-/// Plain numbers, each with the default that its documentation names.
+/// The thresholds of rules. The documentation names the default of each threshold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Share of the ephemeral ports towards one destination at which to warn, per cent. Default 80.
+    /// A rule warns if connections to one destination use this percentage of the ephemeral ports. Default 80.
     pub ephemeral_warning_percent: u32,
-    /// The share for critical, per cent. Default 95.
+    /// The percentage from which the problem is critical. Default 95.
     pub ephemeral_critical_percent: u32,
-    /// Share of the proxy's file descriptor limit that its NodePorts demand at which to warn, per cent. Default 80.
+    /// A rule warns if NodePorts need this percentage of the proxy's limit of file descriptors. Default 80.
     pub fds_warning_percent: u64,
-    /// The share for critical, per cent. Default 95.
+    /// The percentage from which the problem is critical. Default 95.
     pub fds_critical_percent: u64,
-    /// Share of the dynamic band in use at which to warn, per cent. Default 80.
+    /// A rule warns if this percentage of the dynamic band is in use. Default 80.
     pub band_warning_percent: u32,
-    /// The largest delay of the proxy's last sync after a queued change, in seconds; then the proxy is treated as frozen. Default 60.
+    /// If the proxy does not apply a queued change for this number of seconds, it counts as frozen. Default 60.
     pub proxy_lag_seconds: i64,
 }
 

@@ -1,4 +1,5 @@
-//! A hostNetwork pod that is not ready, or does not exist yet, cannot listen: a process has its port, or Cilium refuses the port.
+//! A hostNetwork pod is not ready, or does not exist yet. The pod cannot listen, because a process has its port, or
+//! because Cilium refuses `bind` on the port.
 
 use std::{
     collections::BTreeSet,
@@ -27,7 +28,8 @@ pub(super) static RULE: Rule =
     Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["listener", "refused"], &[Source::Listeners, Source::Pods], check)
         .sockets(&[SocketNeed::Owners(Ports::UnreadyHostNetworkPods)]);
 
-/// The longest time, in seconds, between two failures of a container: a pause of five minutes, and five minutes until the next failure.
+/// The longest time between two failures of a container, in seconds: a pause of five minutes, then five minutes until
+/// the next failure.
 pub(super) const LONGEST_BACK_OFF: i64 = 600;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -57,7 +59,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A port that a pod needs and possibly cannot get.
+/// A port that a pod needs, and may be unable to listen on.
 struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -69,7 +71,8 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// Cilium's refusal comes before a listener: without the listener the pod could not listen either.
+    /// The judgement about this port. Cilium's refusal comes before a listener, because the pod could not listen even
+    /// if the listener ended.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
@@ -92,7 +95,8 @@ impl Blocked<'_, '_> {
 
     /// The judgement about the listeners on the port.
     fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
-        // If workers of one owner share a port, only one worker is judged: with `SO_REUSEPORT` others may share the port.
+        // If workers of one owner share a port, only one worker is judged. With `SO_REUSEPORT` other workers may have
+        // the same port.
         let mut seen = BTreeSet::new();
         let mut is_new =
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
@@ -110,12 +114,13 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether no container of the pod runs, and a container failed: then the process on the port is a leftover of an earlier container.
+    /// Whether a container of the pod failed, and no container runs. Then the process on the port is a leftover of an
+    /// earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }
 
-    /// Whether a container ended with an error, and has not run for a long time since.
+    /// Whether a container ended with an error, and has not run for long since then.
     fn is_failing(&self) -> bool {
         let runs_for = self.pod.restarted.map(|since| self.snapshot.at.as_second() - since.as_second());
         self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
@@ -126,10 +131,10 @@ impl Blocked<'_, '_> {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
-    /// The NodePort because of which Cilium refuses the port to the pod.
+    /// The NodePort because of which Cilium refuses `bind` on the port.
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
-        // `node-port-claimed-twice/pods` reports pods that do not exist yet. A container's message is no claim.
+        // `node-port-claimed-twice/pods` reports pods that do not exist yet. A message of a container is no claim.
         if let (PortOf::Workload(_), _) | (_, Need::Reported(..)) = (self.of, self.need) {
             return Ok(None);
         }
@@ -152,7 +157,7 @@ impl Blocked<'_, '_> {
         Ok((is_refused && self.is_served(service)?).then_some((service, entry)))
     }
 
-    /// Whether NodePorts are served on the address that the pod declares, or on any address if it declares none.
+    /// Whether NodePorts are served on the address that the pod declares. True if the pod declares no address.
     fn is_served(&self, service: &Service) -> Result<bool, Gap> {
         let Some(ip) = self.declared() else { return Ok(true) };
         if !self.refused_families(service).contains(&Family::of(ip)) {
@@ -174,11 +179,11 @@ impl Blocked<'_, '_> {
         families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
-    /// Cilium refuses `bind`. A listener there blocks the pod too.
+    /// Evidence that Cilium refuses `bind`. A listener on the port blocks the pod too.
     fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
-        // A server on `::` may have the port if the Service has IPv4 only.
+        // If the Service has IPv4 only, a server on `::` may be able to listen.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), self.is_failing() || !self.is_probed()),
@@ -224,12 +229,13 @@ impl Blocked<'_, '_> {
         needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
-    /// Whether a socket has the port on the address that the pod declares.
+    /// Whether a socket has the port on an address that the pod needs.
     fn meets(&self, socket: &Socket) -> bool {
         self.need.at().meets(socket) != Some(false)
     }
 
-    /// The severity of this socket; none if the socket will close by itself. `alone` means that no other socket blocks the pod.
+    /// The severity of this socket; `None` if its pod is about to end. `alone` means that no other socket blocks the
+    /// pod.
     fn severity(&self, socket: &Socket, alone: bool) -> Option<Severity> {
         let holder = pod_of(self.snapshot, &socket.owner);
         if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
@@ -251,17 +257,17 @@ impl Blocked<'_, '_> {
         matches!(self.need, Need::Probe(..))
     }
 
-    /// The words for the pod's need of the port.
+    /// The words for the port in the sentence.
     fn words(&self) -> &'static str {
         if self.is_probed() { "a probe's port" } else { "a port" }
     }
 
-    /// The one address that the pod declares.
+    /// The address that the pod declares, if it declares exactly one.
     fn declared(&self) -> Option<IpAddr> {
         if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
-    /// Whether no other process can listen on an address of the pod.
+    /// Whether this socket has the port on an address of the pod, so that no other process can listen on it.
     fn is_in_every_way(&self, socket: &Socket) -> bool {
         let declared = self.declared();
         let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
@@ -269,7 +275,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port, and so may two servers that are bound to interfaces.
+        // Two UDP servers may share a port. Two servers that are bound to different interfaces may share a port too.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 
@@ -332,15 +338,15 @@ impl Blocked<'_, '_> {
         {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
-        // A text from a tenant must not reserve a port.
+        // A message of a container, which a tenant can write, must not cause the reservation of a port.
         if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
-            // A program that binds port 0 gets one of these.
+            // If a program binds port 0, it gets a port from these ranges.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
         let another = self.another_port();
-        // A server that all clients can reach is moved last.
+        // If many clients reach the server on this port, the server is moved last.
         match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
@@ -348,8 +354,8 @@ impl Blocked<'_, '_> {
     }
 }
 
-/// Whether a socket is at an address that other servers usually avoid. The kernel refuses the port to a server on every address
-/// (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
+/// Whether a socket has an address that other servers usually avoid. The kernel refuses the port to a server on every
+/// address (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
 fn leaves_the_port(socket: &Socket) -> bool {
     let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)

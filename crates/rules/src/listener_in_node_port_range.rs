@@ -1,4 +1,5 @@
-//! A process listens inside the NodePort range on a number without a Service, or a future pod in the host's network will.
+//! A process listens on a port of the NodePort range that no Service has. Or a pod in the host's network will listen on
+//! such a port.
 
 use super::{
     Limits, Round, Rule,
@@ -31,7 +32,7 @@ pub(super) static RULE: Rule = Rule::of(
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = match round.now.kernel.listeners.gap() {
-        // The ports of future pods are known without a node.
+        // If the node was not scanned, the ports of future pods are still known.
         Some(gap) if gap.why == Why::NotRequested => Vec::new(),
         _ => judge_listeners(round)?,
     };
@@ -98,7 +99,7 @@ struct Node<'r, 'a> {
     ephemeral: EphemeralPorts,
 }
 
-/// The listener would lose connections to a Service that gets its port.
+/// The listener would lose connections to a Service, if a Service gets the listener's port.
 #[derive(Clone, PartialEq)]
 struct Loses;
 
@@ -132,14 +133,14 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether a Service with its port would be no conflict.
+    /// Whether the socket is left out: it is the proxy's own, it may be a client, or a Service already has its port.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
         Ok(self.round.proxy().is_own(socket)?
             || self.ephemeral.may_be_client(socket)?
             || self.allocated.has(socket.local_port)?)
     }
 
-    /// The node's addresses that a socket covers, of both families.
+    /// The node's addresses on which a socket listens, of both families.
     fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
         let locals = &self.addressed.locals;
         let all = locals.iter().copied().chain(other_loopback(locals, socket));

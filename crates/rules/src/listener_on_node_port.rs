@@ -1,4 +1,4 @@
-//! A process listens on the NodePort of a Service, and does not get new connections.
+//! A process listens on the NodePort of a Service, and gets no new connections.
 
 mod words;
 
@@ -77,7 +77,8 @@ impl<'a> Node<'_, 'a> {
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
         let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
         let (lost, stratum) = match (endpoint, lost(is_endpoint)) {
-            // If the listener may be an endpoint, only the loss of an endpoint is certain.
+            // If it is not known whether the listener is an endpoint, only the loss that an endpoint also has is
+            // certain.
             (Err(on), (Judged::Certain(..), stratum)) => match lost(true) {
                 certain @ (Judged::Certain(..), _) => certain,
                 _ => (Judged::Depends { on, ever: None }, stratum),
@@ -102,7 +103,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Problems that lose no connection now.
+    /// A problem that loses no connection now, and may lose connections later.
     fn latent(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -117,8 +118,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points from which the listener loses connections to the NodePort. If the listener is the Service's own endpoint, it
-    /// loses only the connections that are refused on loopback.
+    /// The vantage points from which the listener loses connections to the NodePort. If the listener is the Service's
+    /// own endpoint, it loses only connections that are refused on loopback.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -146,7 +147,7 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether `bind` would be refused after a restart of the listener. Here `::` is IPv6 only.
+    /// Whether the kernel would refuse `bind` after a restart of the listener. Here `::` means IPv6 only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
         let captured = |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local)) == Some(true);
@@ -156,8 +157,8 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// A container runtime may keep a pod's hostPort with its own socket; another rule reports this pod. If Pods were not requested,
-    /// there is no such pod. If Pods could not be read, there may be one.
+    /// Whether the socket is a container runtime's socket that keeps a pod's hostPort. Another rule reports the pod. If
+    /// Pods were not requested, there is no such pod. If Pods could not be read, there may be one.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {
@@ -223,7 +224,7 @@ impl<'a> Node<'_, 'a> {
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
-    /// In iptables mode an address outside nodePortAddresses is safe only as long as the Service has endpoints.
+    /// Whether an address outside nodePortAddresses is safe only while the Service has endpoints, as in iptables mode.
     fn is_trap(&self, socket: &Socket) -> bool {
         self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()
@@ -246,7 +247,7 @@ impl<'a> Node<'_, 'a> {
         Some(evidence.variant("trap").remedy(move_off(self.snapshot, socket)))
     }
 
-    /// The listener answers as long as it runs.
+    /// Evidence that the listener answers only as long as it runs, because it cannot listen again.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, and answers connections to the NodePort: Cilium refuses bind(), so the process cannot listen again after a restart.",
@@ -260,7 +261,7 @@ impl<'a> Node<'_, 'a> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// The evidence that a reader needs.
+    /// Adds the facts about the Service, the proxy and the socket to the evidence.
     fn with_facts(&self, evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
         let words = format!(

@@ -1,4 +1,4 @@
-//! Cilium masquerades in eBPF, and may give a connection the number of a hostPort as source port.
+//! Cilium masquerades connections in eBPF, and may choose the number of a hostPort as source port.
 
 use super::{Limits, Round, Rule, capped::Capped, ids, node_ports::ports_in_words};
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Vantage, Verdict};
@@ -13,7 +13,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let (drawn, masquerades) = (drawn(snapshot), masquerades(snapshot));
     let masquerades = match (snapshot.proxy_mode(), masquerades) {
         (Ok(mode), _) if mode.value != Mode::Cilium => return Ok(Vec::new()),
-        // Cilium masquerades in eBPF only if it replaces kube-proxy.
+        // Cilium masquerades in eBPF only if Cilium replaces kube-proxy.
         (Err(gap), Ok(true)) => Err(gap),
         (Err(_), Err(gap)) if matches!(gap.why, Why::NotRequested | Why::NotYet | Why::Ambiguous) => {
             return Ok(Vec::new());
@@ -35,19 +35,21 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Whether an answer to a masqueraded connection can reach this hostPort: its address is the node's, and Cilium translates the protocol.
+/// Whether an answer to a masqueraded connection can reach this hostPort: the hostPort has the node's address, and
+/// Cilium translates its protocol.
 fn can_meet(port: &ContainerPort) -> bool {
     port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
 }
 
-/// The source ports that Cilium chooses from: the ports above its NodePort range (cilium `bpf/include/bpf/config/global.h`,
-/// `NODEPORT_PORT_MIN_NAT`; a source port that lies there already is kept).
+/// The source ports from which Cilium chooses: the ports above its NodePort range (cilium
+/// `bpf/include/bpf/config/global.h`, `NODEPORT_PORT_MIN_NAT`). A connection that already has such a source port keeps
+/// it.
 fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let above = cilium_range(snapshot)?.ranges().last().map_or(0, |range| range.last);
     Ok(above.checked_add(1).map(|first| PortSet::from(PortRange { first, last: u16::MAX })).unwrap_or_default())
 }
 
-/// Whether Cilium itself masquerades, in eBPF.
+/// Whether Cilium itself masquerades connections, in eBPF.
 fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
     let config = snapshot.cluster.proxy_config.get()?;
     config.cilium.as_ref().map(|cilium| cilium.masquerades).ok_or_else(|| {
@@ -84,7 +86,7 @@ mod tests {
         healthy::{gap, objects},
     };
 
-    /// Cilium masquerades as its ConfigMap says, and a pod has this hostPort.
+    /// A node on which Cilium masquerades as its ConfigMap states, and a pod has this hostPort.
     fn world(number: u16, masquerades: bool) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium).pod("otel", |pod| pod.host_port(4317, number));
         world.cluster.proxy_config = Reading::Seen(ProxyConfig {

@@ -1,4 +1,5 @@
-//! Masquerade may give a connection the port of a tunnel. Rules hide the packets of this port from conntrack, so the answers are lost.
+//! Masquerading may give a connection the port of a tunnel. If rules keep packets of this port out of conntrack, the
+//! answers are lost.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +11,16 @@ use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
 pub(super) static RULE: Rule =
     Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["tunnel"], &[Source::Addresses], check).uses(&[Source::Netfilter]);
 
-/// The lowest port that masquerade chooses, for connections with a port from this number on (Linux net/netfilter/nf_nat_core.c).
+/// The lowest port that masquerading chooses, for connections from this port or above (Linux
+/// net/netfilter/nf_nat_core.c).
 const FIRST_DRAWN: u16 = 1024;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
-    // Without the right to read rules there is no finding: it would be information only, and the page explains this.
+    // Without the right to read rules, nothing is reported. The finding would be information only, and its page
+    // explains the case.
     if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotRequested | Why::NotPermitted | Why::NotSupported))
     {
         return Ok(Vec::new());
@@ -86,7 +89,7 @@ mod tests {
         healthy::{gap, seen},
     };
 
-    /// Tunnel `overlay` has 8472, and rules keep this port of UDP from conntrack.
+    /// A node whose tunnel `overlay` has 8472/udp, with rules that keep the port `untracked` out of conntrack.
     fn world(untracked: u16, up: bool) -> Snapshot {
         let mut world = Snapshot::healthy();
         let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));

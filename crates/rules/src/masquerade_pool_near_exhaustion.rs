@@ -1,4 +1,4 @@
-//! Masqueraded connections to one destination use most of the source ports that masquerade may give them.
+//! Masqueraded connections to one destination use most of the source ports that masquerading may choose.
 
 use std::net::SocketAddr;
 
@@ -8,20 +8,20 @@ use portreeve_facts::{MasqueradePool, PortRange, Reading, Snapshot, Source, Unre
 
 pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"], &[Source::Conntrack], check);
 
-/// The source ports that masquerade may give a connection from an ephemeral port, unless its rule has `--to-ports`
-/// (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
+/// The source ports that masquerading may give to a connection from an ephemeral port. A rule with `--to-ports` has
+/// other source ports (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// The share in use, per cent, from which some new connections fail. The kernel tries some 240 ports of the range, and
-/// drops the packet if another flow has each of them (the same function, `attempts`: 128, 64, 32 and 16 from random
-/// places). At 98 % one connection of a hundred fails, at 99 % one of ten, and at 95 % none of a hundred thousand.
+/// From this percentage in use, some new connections fail. The kernel tries about 240 ports of the range, and drops the
+/// packet if other flows have all of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98
+/// % in use, one of 100 connections fails; at 99 %, one of 10; at 95 %, none of 100,000.
 const FULL: u32 = 98;
-/// The share for an assumed range: few ports are close together by chance.
+/// The percentage for a range that is assumed. A few ports may be close together by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
-        // No counter shows that ports may run out.
+        // No counter shows that source ports are nearly used up.
         Reading::Gap(gap) if gap.why == Why::NotRequested => return Ok(Vec::new()),
         pools => pools.get()?,
     };
@@ -37,15 +37,16 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// The range with the most ports in use. If most flows have another port than their sender chose, and these ports are close
-/// together, a rule with `--to-ports` chose them. Then the range is at least from the lowest to the highest of them.
+/// The range with the most ports in use. If most flows have another port than their client chose, and these ports are
+/// close together, a rule with `--to-ports` chose them. Then the range reaches at least from the lowest to the highest
+/// of these ports.
 fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     let is_chosen = pool.moved * 2 > pool.used;
     let of_all = Some(CHOOSABLE).filter(|range| has(pool, range, limits.ephemeral_warning_percent));
     of_all.or_else(|| Some(pool.ports).filter(|range| is_chosen && has(pool, range, DENSE)))
 }
 
-/// Whether a pool has this share of a range, per cent, or more.
+/// Whether a pool uses this percentage of a range, or more.
 fn has(pool: &MasqueradePool, range: &PortRange, percent: u32) -> bool {
     u64::from(pool.used) * 100 >= u64::from(range.size()) * u64::from(percent)
 }
@@ -94,7 +95,7 @@ mod tests {
         healthy::{PRIMARY, gap, ip},
     };
 
-    /// One pool with this number of used ports.
+    /// A node with one pool, which has this number of used ports.
     fn world(used: u32, ports: &str, moved: u32) -> Snapshot {
         let mut world = Snapshot::healthy().pod("app", |pod| pod.ips = vec![ip("10.244.1.7")]);
         let pool = MasqueradePool {
@@ -143,7 +144,7 @@ mod tests {
         let used = "190 of 200 (40000-40199, assumed: from the lowest to the highest port in use)".to_owned();
         assert!(evidence.values.contains(&("source ports used", used)), "{evidence:#?}");
         expect_healthy(&RULE, &world(189, "40000-40199", 189), &subject());
-        // One client that chose its ports one after another.
+        // One client chose its ports one after another.
         expect_healthy(&RULE, &world(190, "40000-40199", 95), &subject());
     }
 

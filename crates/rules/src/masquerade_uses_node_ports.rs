@@ -1,4 +1,4 @@
-//! A masqueraded connection has a NodePort as source port, and its answers end in a Service.
+//! A masqueraded connection has a NodePort as source port, so a Service gets the answers.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -40,7 +40,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(std::iter::once(own).chain(may_be_cilium(snapshot, services)).collect())
 }
 
-/// If the settings of the cluster could not be read, and no mode is known, Cilium may replace kube-proxy.
+/// An unknown result: if the settings of the cluster were not read and no mode is known, Cilium may replace kube-proxy.
 fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotYet | Why::NotSupported);
     let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
@@ -48,8 +48,8 @@ fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judge
     is_at_stake.then(|| Judgement::of(Subject::cluster(), Verdict::Unknown(gap.clone())))
 }
 
-/// Cilium checks arriving packets for Services before conntrack does. This follows from its configuration, since no table shows
-/// it.
+/// The judgements for Cilium, which checks arriving packets for Services before conntrack does. They depend on Cilium's
+/// configuration, because no table shows such connections.
 fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     if served_node_ports(snapshot, services).next().is_none() {
         return Vec::new();
@@ -58,7 +58,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
         Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
-        // This setting is the default, and nearly always works.
+        // The setting has its default value, which nearly always works.
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
@@ -158,7 +158,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             )
             .value("service", owner);
     }
-    // Without this node's addresses, the owner of the connections that hang is not known.
+    // Without this node's addresses, it is not known which connections that hang are the node's own.
     let whose = |it: &Taken<'_>| {
         let is_own = is_own(it.flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })
@@ -195,7 +195,8 @@ mod tests {
 
     const SERVER: (&str, u16) = ("198.51.100.7", 443);
 
-    /// ipvs mode with Service `default/web` on 30080, and connections that left as the node's 30080 and 30081.
+    /// A node in ipvs mode with Service `default/web` on 30080, and connections that left from the node's ports 30080
+    /// and 30081.
     fn hanging(source: &str) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Ipvs).service("web", |it| it.node_port(30080));
         let (primary, server) = (ip(PRIMARY[0]), (ip(SERVER.0), SERVER.1));
@@ -216,7 +217,7 @@ mod tests {
         world
     }
 
-    /// The same node: IPVS has sent the answer of the first connection to a pod.
+    /// The same node after IPVS sent the answer of the first connection to a pod.
     fn taken(source: &str) -> Snapshot {
         let mut world = hanging(source);
         seen(&mut world.kernel.ip_vs_connections).push(IpVsConnection {
@@ -277,7 +278,7 @@ mod tests {
         expect_healthy(&RULE, &world, &subject());
     }
 
-    /// Cilium instead of kube-proxy; its ConfigMap shows which program masquerades.
+    /// A node with Cilium instead of kube-proxy. Its ConfigMap shows which program masquerades.
     fn cilium_world(iptables_masquerade: Option<bool>) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium).service("web", |it| it.node_port(30080));
         world.cluster.proxy_config = Reading::Seen(ProxyConfig {

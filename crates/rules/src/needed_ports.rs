@@ -7,55 +7,56 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 
-/// The needed ports among some ports.
+/// The ports, among the ports of some set, that servers need.
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
-    /// Ports that pods of this node declare, each with one such pod.
+    /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now: after a restart it needs them again.
+    /// Well-known ports on which a daemon listens now. After a restart, the daemon needs the port again.
     daemons: PortSet,
-    /// Unread input: there may be more ports.
+    /// The reason why there may be more needed ports.
     unread: Option<Gap>,
 }
 
 impl NeededPorts {
-    /// The needed ports among `choosable`, which the kernel may give to outgoing connections.
+    /// The ports that servers need, among `choosable`: the ports that the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        // In the default range, daemons let the kernel choose ports, so a listener may have its port by chance.
+        // In the default range, some daemons let the kernel choose their port. So a listener there may have its port by
+        // chance.
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
         for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),
-                // If the probe is for another program, that program is a server of this node too.
+                // If another program answers the probe, this program is a server of the node too.
                 Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
                 Need::Daemon(_) => {
                     daemons.push(port);
                     continue;
                 }
-                // A tenant's text must not reserve a port.
+                // A text that a tenant can write must not reserve a port.
                 Need::Reported(..) => continue,
-                // A hostPort needs a socket in some runtimes only, and only on the pod's node.
+                // Only some runtimes open a socket for a hostPort, and only on the pod's node.
                 Need::Waiting(..) => continue,
-                // The port is in the NodePort range, which is reserved as a whole.
+                // The port is in the NodePort range, and the whole range is reserved.
                 Need::HealthCheck(_) => continue,
-                // If such servers listen, they are treated as daemons.
+                // If these servers listen, they count as daemons.
                 Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
                 // The agent tries to listen, and reports whether it has its port.
                 Need::Agent(_) => continue,
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
-            // The pod with the first name, so that every scan names the same pod.
+            // Of several pods, the first by name is kept, so that every scan names the same pod.
             if who < *known {
                 *known = who;
             }
         }
         needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
         let lacks = |source| round.needs().with(&[source]).err();
-        // Without Pods no port is declared.
+        // If Pods were not read, no declared port is known.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
@@ -70,12 +71,12 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// Unread input: there may be more ports.
+    /// The reason why there may be more needed ports.
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }
 
-    /// The ports in words, with the pods and daemons that need them.
+    /// Adds the ports to the evidence, with the pods and daemons that need them.
     pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
         let declared = self.declared.iter().map(|((port, protocol), who)| format!("{port}/{protocol} of {who}"));
         let daemons = (!self.daemons.is_empty()).then(|| counted(&self.daemons));

@@ -27,7 +27,8 @@ pub(super) static RULE: Rule =
     Rule::of(&ids::NODE_PORT_CLAIMED_TWICE, &["lost", "refused", "anew", "pods", "own"], &[Source::Services], check)
         .uses(&[Source::Pods]);
 
-/// The largest number of claims of one kind to compare with one claim: a file may hold one number a hundred thousand times.
+/// The largest number of claims of one kind that are compared with one claim. A file may contain a number a hundred
+/// thousand times.
 const MOST_COMPARED: usize = 64;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -47,20 +48,22 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    // If Pods were not requested, there are none. If they could not be read, a workload's pods may exist, and any pod may have a
-    // new Service's number. A Service that exists is compared on each node with the pods of that node.
+    // If Pods were not requested, there are no pods. If Pods could not be read, a workload may have pods already, and
+    // any pod may have a new Service's number. A Service that exists is compared, on each node, with the pods of this
+    // node.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
         Ok(pods) => (wanted(snapshot, pods.map_or(&[][..], Vec::as_slice)), None),
         Err(gap) => (HashMap::new(), Some(gap).filter(|_| is_to_come)),
     };
-    // The search for a free number reads all Services.
+    // All Services are read to find a free number.
     let alternatives = LazyCell::new(|| Alternatives::of(round));
     let mut capped = Capped::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
-        // Not each pair can be compared, but each claim clashes with all except itself and what its Service may have beside it.
+        // Not all pairs are compared. Each claim conflicts with all other claims, except claims of its own Service that
+        // are valid beside it.
         let alike = LazyCell::new(|| {
             let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
             for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
@@ -76,7 +79,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for claim in &claims {
             let others = compared.iter();
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // This node does not serve the nodePort of another proxy's Service.
+            // If another proxy serves the Service, this node does not serve the nodePort.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
@@ -114,8 +117,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// The claims of one number that are compared. Claims of one kind clash alike: the protocol, whether the Service exists, and whether
-/// this node serves it.
+/// The claims of one number that are compared. Claims of one kind conflict in the same way. A kind is: the protocol,
+/// whether the Service exists, and whether this node serves it.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
@@ -127,8 +130,8 @@ fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim
     claims.iter().filter(is_compared).copied().collect()
 }
 
-/// The ports of nodes that pods have or will want, by number and protocol: of workloads without pods, and of pods on other nodes.
-/// `host-port-conflict/node-port` judges pods on this node. Only the first pod of a workload is listed.
+/// The ports of nodes that pods have or will want, by number and protocol: pods of workloads without pods, and pods on
+/// other nodes. `host-port-conflict/node-port` judges pods on this node. Only the first pod of each workload is listed.
 fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
     let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
@@ -143,7 +146,7 @@ fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Pro
     let mut known = HashSet::new();
     for (of, number, other) in of_workloads.chain(of_pods).filter(|(.., other)| !other.is_at_loopback()) {
         let port = (number, other.protocol());
-        // A pod with the number on several addresses counts once.
+        // A pod that has the number on several addresses counts once.
         if known.insert((of, port)) {
             wanted.entry(port).or_default().push(other);
         }
@@ -151,25 +154,25 @@ fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Pro
     wanted
 }
 
-/// A Service's claim to a number: by a nodePort, or as healthCheckNodePort.
+/// A Service's claim to a number, as nodePort or healthCheckNodePort.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     service: &'a Service,
     port: Option<&'a ServicePort>,
 }
 
-/// The result of two claims to one number, mildest first.
+/// The result of two claims to one number, the mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
-    /// A pod has the port or will want it, and may be a pod of the Service.
+    /// A pod that may belong to the Service has the port, or will want it.
     Own,
     /// A pod has the port or will want it.
     Pods,
-    /// Both Services work, but could not be created again.
+    /// Both Services work, but the API server would refuse to create them again.
     Anew,
-    /// One Service does not exist yet, and the API server will refuse it.
+    /// One Service does not exist yet, and the API server will refuse this Service.
     Refused,
-    /// Both Services exist and claim the same connections.
+    /// Both Services exist, and claim the same connections.
     Lost,
 }
 
@@ -182,7 +185,7 @@ impl Clash {
         }
     }
 
-    /// The end of a sentence.
+    /// The end of the sentence.
     fn words(self) -> &'static str {
         match self {
             Self::Own => "no connection is lost if the Service sends only to these pods",
@@ -218,9 +221,9 @@ impl Claim<'_> {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
 
-    /// The result for pods that have the number or will want it. The selector would show whether they belong to the Service, but
-    /// no rule reads it: the same namespace and target port are treated as *own*. ServiceLB of k3s and RKE2 makes pods with a Service's
-    /// ports as hostPorts.
+    /// The result for pods that have the number, or will want it. No rule reads the selector, which would show whether
+    /// the pods belong to the Service. Pods in the Service's namespace with its target port count as *own*. ServiceLB
+    /// of k3s and RKE2 makes pods that have the Service's ports as hostPorts.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;
         let sends_to = |to: u16| self.port.is_some_and(|port| port.target.is_none_or(|target| target == to));
@@ -240,12 +243,13 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// The result of another claim to the same number; none if it is the same claim, or if both are valid.
+    /// The result of another claim to the same number. `None` if both claims are the same, or if both are valid.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         if std::ptr::eq(self.service, other.service) {
             let itself = match (self.port, other.port) {
-                // The API server accepts one number for two protocols if the Service's own port is the same too.
+                // The API server accepts one number for two protocols of a Service, if both entries have the same
+                // `port`.
                 (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
                 (own, other) => own.is_none() && other.is_none(),
             };
@@ -263,7 +267,7 @@ impl Claim<'_> {
     }
 }
 
-/// Another claim to the nodePort.
+/// Another claim to the number.
 #[derive(Clone, Copy)]
 enum Other<'a> {
     Claim(Claim<'a>),
@@ -295,7 +299,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want the number on loopback only: no NodePort gets these connections.
+    /// Whether pods want the number on loopback only. A NodePort does not get such connections.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,
@@ -303,7 +307,7 @@ impl Other<'_> {
         }
     }
 
-    /// The field of the claim in manifests. None for an existing pod, which is in no manifest.
+    /// The field of the claim in a manifest. `None` for a pod that exists, because no manifest has it.
     fn field(&self, number: u16) -> Option<ClaimOf> {
         match self {
             Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
@@ -343,7 +347,7 @@ fn evidence(
         .each("also claimed by", others.iter().map(words))
         .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
-    // If there are several claims, a move of one of them does not end the problem.
+    // If there are several other claims, the problem does not end when one of them moves.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

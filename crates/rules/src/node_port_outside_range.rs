@@ -1,4 +1,4 @@
-//! A Service has a NodePort outside the range.
+//! A Service has a NodePort outside the NodePort range.
 
 use super::{
     Limits, Round, Rule,
@@ -26,7 +26,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if outside.is_empty() {
         return Ok(Vec::new());
     }
-    // A port outside a range that was only assumed disproves the assumption, unless its Service is still to be created.
+    // If a Service exists with a port outside an assumed range, the assumption is wrong. A Service that does not exist
+    // yet proves nothing.
     if outside.iter().any(|(service, ..)| service.uid.is_some()) {
         known_range(snapshot)?;
     }

@@ -79,7 +79,7 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// The severity, and the other evidence as text.
+    /// The severity, and the rest of the evidence as text.
     fn found(world: &Snapshot) -> (Severity, String) {
         let evidence = expect_problem(&RULE, world, &subject());
         (evidence.severity, format!("{evidence:?}"))
@@ -112,7 +112,7 @@ mod tests {
         assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
     }
 
-    /// One daemon is one finding: `listener-on-node-port/latent`.
+    /// A daemon in the default range is another finding: `listener-on-node-port/latent`.
     #[test]
     fn the_default_range_is_silent_whoever_listens_in_it() {
         expect_healthy(&RULE, &Snapshot::healthy(), &subject());

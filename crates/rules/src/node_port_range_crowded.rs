@@ -1,4 +1,4 @@
-//! The NodePort range is filling up.
+//! Most NodePorts of the range are in use.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::cluster(), verdict)])
 }
 
-/// How much of each band is allocated.
+/// The number of ports that are in use in each band.
 struct Occupancy {
     bands: Bands,
     fixed: u32,
@@ -44,9 +44,9 @@ struct Occupancy {
 enum Crowding {
     /// The dynamic band is nearly full.
     Near,
-    /// The dynamic band is full: automatic ports are allocated from the static band.
+    /// The dynamic band is full: the API server chooses ports from the static band.
     Spilled,
-    /// Every port is allocated.
+    /// Every port of the range is in use.
     Full,
 }
 
@@ -71,7 +71,7 @@ impl Occupancy {
     }
 }
 
-/// The input of the finding. If a Service was not read, at least these ports are allocated.
+/// The evidence. If a Service was not read, more ports may be in use.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
@@ -125,7 +125,7 @@ fn evidence(
         .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
-/// Ports of a band that the API server chose itself, according to managedFields.
+/// The ports of a band that the API server chose, according to managedFields.
 fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
     let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
     let mut automatic: Vec<u16> =
@@ -147,7 +147,7 @@ mod tests {
         healthy::{gap, objects},
     };
 
-    /// The rows of the API server's arithmetic: range, static band, dynamic band.
+    /// Results of the API server's arithmetic: range, static band, dynamic band, number of ports.
     const TABLE: [(&str, Option<&str>, &str, u32); 4] = [
         ("30000-30015", None, "30000-30015", 16),
         ("30000-30127", Some("30000-30015"), "30016-30127", 112),
@@ -155,7 +155,7 @@ mod tests {
         ("30000-34095", Some("30000-30127"), "30128-34095", 3968),
     ];
 
-    /// One Service with these nodePorts, chosen automatically.
+    /// A node with one Service that has these nodePorts. The API server chose them.
     fn taken(range: &str, ports: impl IntoIterator<Item = u16>) -> Snapshot {
         let ports = ports.into_iter().map(|number| ServicePort {
             name: format!("p{number}"),

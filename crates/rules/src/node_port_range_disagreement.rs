@@ -1,4 +1,4 @@
-//! A setting names another NodePort range than the API server has.
+//! A setting names another NodePort range than the API server's range.
 
 use super::{
     Limits, Round, Rule,
@@ -24,19 +24,19 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
     let range = match known_range(snapshot) {
         Ok(range) => range,
-        // Without a second setting there is nothing to compare.
+        // Without a setting to compare with, there is no disagreement.
         Err(_) if claims.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
     let by_default = default_of_cilium(snapshot);
     let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(round, range, claim));
     let claims = judged(&Subject::cluster(), claims);
-    // Another node may reserve other ports.
+    // Each node may reserve other ports.
     let reserved = judged(&Subject::this_node(snapshot), [reserved(round, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
-/// Whether a component's setting of the range has an effect in this mode, or may have one.
+/// Whether a component uses its setting of the range in this mode, or may use it.
 fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     let matters = match by {
         Claimant::Cilium => Mode::Cilium,
@@ -45,7 +45,8 @@ fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
 }
 
-/// The range of Cilium as kube-proxy's replacement, if its settings name none: Cilium does not use the API server's range.
+/// The range of Cilium if it replaces kube-proxy and no setting names a range. Cilium does not use the API server's
+/// range.
 fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
@@ -57,7 +58,7 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     })
 }
 
-/// All findings about a subject; healthy if there are none.
+/// All findings about a subject; one healthy judgement if there are none.
 fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
     let verdicts = found.into_iter().filter_map(|found| match found {
         Ok(problem) => problem.map(Verdict::Problem),
@@ -71,7 +72,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     verdicts.into_iter().map(judgement).collect()
 }
 
-/// Ports that another component does not treat as NodePorts, although the API server allocates them.
+/// The finding about ports that the API server allocates and another component does not treat as NodePorts.
 fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
     let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);
@@ -98,7 +99,8 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The kernel's reserved ports cover an older range, and not all NodePorts of the present range that it could choose.
+/// The finding if the kernel's reserved ports cover an older range. Some NodePorts of the present range are not
+/// reserved, and the kernel could choose them.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
     let unread = Unread::Reported("the verdict about the claim itself");

@@ -1,4 +1,4 @@
-//! Decides who gets the connections to a NodePort that is also a hostPort with a redirection of the CNI.
+//! Decides who gets the connections to a NodePort, if a hostPort with a redirection of the CNI has the same number.
 
 use crate::findings::Affected;
 use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
@@ -7,11 +7,11 @@ use portreeve_facts::{Family, Service, ServicePort};
 /// Who answers on a port that a Service and a pod claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
-    /// No difference for clients: the pod is an endpoint of the Service.
+    /// Clients see no difference: the pod is an endpoint of the Service.
     Both,
-    /// The pod, since the Service has no endpoint to send to.
+    /// The pod, as long as the Service has no endpoint.
     PodForNow,
-    /// Either the Service or the pod: it is not known which.
+    /// The Service or the pod; it is not known which.
     Undefined,
     /// The Service: the pod's hostPort gets no connections.
     Service,
@@ -19,7 +19,8 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// The claim that gets the connections on these addresses, if both could answer, and the vantage points that cannot reach the other claim.
+/// The claim that gets the connections on these addresses, if both claims could answer, and the vantage points that
+/// lose the other claim.
 pub(super) fn winner(
     round: &Round<'_>,
     (assumption, case): (&Assumption, &mut Case),
@@ -30,7 +31,7 @@ pub(super) fn winner(
     let mut affected = Affected::new();
     let places =
         meeting.iter().flat_map(|local| vantage_points(local.ip).iter().map(move |vantage| (*local, *vantage)));
-    // Nothing answers on link-local addresses.
+    // On link-local addresses, neither claim answers.
     for (local, vantage) in places.filter(|(local, _)| !is_link_local(local.ip)) {
         let backing = case.backing_of(round, (service, port), Family::of(local.ip));
         let outcome = assumption.outcome((local, port.protocol), vantage, backing);

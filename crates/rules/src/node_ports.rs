@@ -9,17 +9,18 @@ use portreeve_facts::{
     Gap, NodePortRange, PortRange, PortSet, RangeSource, Service, Snapshot, Source, Unread, Why, kubernetes_version,
 };
 
-/// The static and the dynamic band (ServiceNodePortStaticSubrange, KEP-3668: on by default since Kubernetes 1.28).
+/// The static and the dynamic band of the NodePort range (ServiceNodePortStaticSubrange, KEP-3668: on by default since
+/// Kubernetes 1.28).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bands {
-    /// The band for ports that people choose; none if the range is too small.
+    /// The band for ports that users choose; `None` if the range is too small.
     pub(super) fixed: Option<PortRange>,
-    /// The band that the API server prefers.
+    /// The band from which the API server chooses first.
     pub(super) dynamic: PortRange,
 }
 
-/// `size <= 16: none, else clamp(size / 32, 16, 128)`
-/// (kubernetes pkg/registry/core/service/portallocator/allocator.go).
+/// The bands of a range. The static band has `size <= 16: none, else clamp(size / 32, 16, 128)` ports (kubernetes
+/// pkg/registry/core/service/portallocator/allocator.go).
 pub(super) fn bands(range: PortRange) -> Bands {
     let size = range.size();
     let offset = if size <= 16 { 0 } else { (size / 32).clamp(16, 128) };
@@ -34,8 +35,9 @@ pub(super) fn bands(range: PortRange) -> Bands {
     }
 }
 
-/// The bands that this cluster has: none if it is older than Kubernetes 1.28 (KEP-3668). No API server is more than three minor
-/// versions newer than its kubelets (version skew policy), so a kubelet of 1.25 may have one of 1.28.
+/// The bands that this cluster has. Before Kubernetes 1.28 there is no static band (KEP-3668). By the version skew
+/// policy, an API server is at most three minor versions newer than its kubelets. So if a kubelet is 1.25, the API
+/// server may be 1.28.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     let nodes = snapshot.cluster.nodes.known_part(Unread::Assumed("1.28 or newer")).iter();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
@@ -45,13 +47,13 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     }
 }
 
-/// The note that a range is only assumed.
+/// The note about a range that is only assumed.
 pub const ASSUMED_RANGE: &str = "no source names the NodePort range, so Portreeve assumes the default; compare it with kube-apiserver's --service-node-port-range";
 
 /// The range, if a source names it.
 ///
 /// # Errors
-/// When it was not read, or is only assumed to be the default.
+/// When the range was not read, or is only assumed to be the default.
 pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     let range = snapshot.cluster.node_port_range.get()?;
     if range.source == RangeSource::Assumed {
@@ -61,7 +63,7 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// A verdict about a part of a Service, if this node serves the part.
+/// A verdict about a part of a Service, if this node serves the part. Otherwise healthy or unknown.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -70,7 +72,7 @@ pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdic
     }
 }
 
-/// The numbers that Services have, as far as known.
+/// The numbers that Services have, if they are known.
 pub(super) struct KnownAllocations<'a> {
     allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
     unread: Option<&'a Gap>,
@@ -80,7 +82,7 @@ impl KnownAllocations<'_> {
     /// Whether a Service has this number.
     ///
     /// # Errors
-    /// If no Service that was read has the number, and an unread Service may have it.
+    /// If no Service that was read has the number, and a Service that was not read may have it.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
         match (self.allocated.is_some_and(|all| all.contains_key(&port)), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
@@ -89,7 +91,7 @@ impl KnownAllocations<'_> {
     }
 }
 
-/// The allocated numbers. Without a cluster there are none: no port is known to belong to a Service.
+/// The numbers that Services have. Empty without a cluster, because then no port is known to belong to a Service.
 ///
 /// # Errors
 /// If Services were requested and not read.
@@ -101,7 +103,7 @@ pub(super) fn allocated_if_known<'r>(round: &'r Round<'_>) -> Result<KnownAlloca
     Ok(KnownAllocations { allocated, unread: round.now.cluster.unread_service() })
 }
 
-/// The Service with most nodePorts, `default/many with 1025`, for evidence.
+/// The Service with the most nodePorts, for evidence: `default/many with 1025`.
 pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     let count = |service: &Service| service.ports.iter().filter(|port| port.node_port.is_some()).count();
     let most = services.iter().max_by_key(|service| (count(service), Reverse((&service.namespace, &service.name))));
@@ -116,12 +118,12 @@ pub(super) fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
 
-/// A severity that depends on the range: at most a warning if the range is assumed.
+/// A severity that depends on the range. If the range is assumed, it is at most a warning.
 pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
     if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
 }
 
-/// `2703,30000-32767`, cut if it is long; `none` if it is empty.
+/// `2703,30000-32767`; cut if the text is long, `none` if there are no ports.
 pub(super) fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();
@@ -135,7 +137,7 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-/// The ports with their number: `30080-30081 (2 ports)`.
+/// The ports and how many there are: `30080-30081 (2 ports)`.
 pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! The facts about sockets that all rules together need, so that the reader reads no others.
+//! The facts about sockets that all rules together need. The kernel reader reads no other facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use portreeve_facts::{ClusterFacts, NodeQuery, Pod, PodQuery, PortSet, Unread};
 
-/// The facts that all rules together need from the node, given the cluster. No rule needs the number of masqueraded flows.
+/// The facts that all rules together need from the node of this cluster. No rule needs the number of masqueraded flows.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     let (mut owner_ports, mut client_ports, mut health_check_ports) =
         (PortSet::default(), PortSet::default(), PortSet::default());
@@ -36,8 +36,8 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     }
 }
 
-/// Also reads the sockets of the pod `namespace/name` on these ports of its own network, and of no other pod: only a few pods can
-/// be read.
+/// Adds the sockets of the pod `namespace/name` on these ports of its own network. No other pod's sockets are read,
+/// because only a few pods can be read.
 pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
     query.pods.values_mut().for_each(|pod_query| pod_query.needed = PortSet::default());
     for pod in cluster.pods.known_part(Unread::Reported("owner --pod")).iter().filter(|it| it.is_named(pod)) {
@@ -48,13 +48,13 @@ pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, po
     }
 }
 
-/// The ports that the servers of a failing pod need in its own network.
+/// The ports of a failing pod's own network that its servers need.
 fn needed_in(pod: &Pod) -> PortSet {
     pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect()
 }
 
-/// The pods whose own network namespace is read: pods whose specification sets the ephemeral range, and failing pods that need
-/// ports.
+/// The pods whose own network namespace is read: pods whose specification sets the ephemeral port range, and failing
+/// pods that need ports.
 fn of_pods(cluster: &ClusterFacts) -> BTreeMap<String, PodQuery> {
     let pods = cluster.pods.known_part(Unread::Chooses).iter().filter(|pod| !pod.host_network && !pod.finished);
     let queries = pods.filter_map(|pod| {

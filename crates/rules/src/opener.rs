@@ -1,20 +1,21 @@
-//! Who opened a connection: the kernel does not show it, but the state, the peer and the holder may.
+//! Decides who opened a connection. The kernel does not show this, but the state, the peer and the owner of the socket
+//! may.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
 use portreeve_facts::{
     Family, Gap, Owner, PortRange, Protocol, Service, Snapshot, Socket, State, Unread, if_requested,
 };
 
-/// The ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and `RPC_DEF_MAX_RESVPORT` in Linux). Portreeve
-/// treats lower ports as ports of servers.
+/// The local ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and
+/// `RPC_DEF_MAX_RESVPORT` in Linux). Lower ports count as ports of servers.
 pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opener {
-    /// A process of this node, or the kernel: the connection blocks a server that wants its port.
+    /// A process of this node, or the kernel. The connection blocks a server that wants its port.
     Here,
-    /// The peer: a server that has ended accepted the connection, and a new server can have the port.
+    /// The peer. A server that has ended accepted the connection, and a new server can have the port.
     Peer,
     /// The opener is not known.
     Either,
@@ -23,23 +24,25 @@ pub(super) enum Opener {
 /// The facts that show who opened a connection on a port without a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clues {
-    /// The peer is a server: it is a listener on this node or a Service, or another connection leads to it. `None` if this was not read.
+    /// Whether the peer is a server: a listener on this node, a Service, or the target of another connection. `None` if
+    /// this was not read.
     pub(super) leads_to_server: Option<bool>,
-    /// The socket belongs to the container that needs the port.
+    /// Whether the socket belongs to the container that needs the port.
     pub(super) is_of_server: bool,
-    /// The socket belongs to a container that does not need the port, and the container that needs the port fails.
+    /// Whether the socket belongs to a container that does not need the port, while the container that needs the port
+    /// fails.
     pub(super) is_of_another: bool,
-    /// The kernel chooses the port for connections by itself. `None` if this was not read.
+    /// Whether the kernel may choose the port for connections by itself. `None` if this was not read.
     pub(super) is_chosen: Option<bool>,
 }
 
 impl Clues {
-    /// Who opened the connection, by the first fact that shows it.
+    /// Who opened the connection, according to the first fact that decides.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
         let is_servers = is_mostly_a_servers(remote_port);
-        // The kernel's own clients choose among ports that are outside of the range.
+        // NFS clients of the kernel choose among ports outside the ephemeral port range.
         let of_nfs = NFS_CLIENT_PORTS.contains(local_port) && (of_kernel || is_servers);
         match state {
             State::SynSent => Opener::Here,
@@ -57,7 +60,7 @@ impl Clues {
     }
 }
 
-/// Whether the peer's port is more likely a server's port than a port that a kernel chose: behind NAT, clients may have any port
+/// Whether the peer's port more likely belongs to a server than to a client. Behind NAT, a client may have any port
 /// above 1023.
 fn is_mostly_a_servers(port: u16) -> bool {
     let is_servers = is_usual(port, Role::Daemon) || is_usual(port, Role::Server);
@@ -67,7 +70,7 @@ fn is_mostly_a_servers(port: u16) -> bool {
 /// Whether a connection leads to the cluster IP and port of a Service. No client connects from a cluster IP.
 ///
 /// # Errors
-/// If an unread Service may have the address. If Services were not requested there are none.
+/// If a Service that was not read may have the address. If Services were not requested, there are none.
 pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
     if socket.remote_port == 0 {
         return Ok(false);
@@ -84,8 +87,8 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     }
 }
 
-/// Whether a connection of the node leads to a listener of the node itself, which accepted the other end. `None` if the node's
-/// addresses were not read.
+/// Whether a connection of the node leads to a listener of the same node, which accepted the other end. `None` if the
+/// node's addresses were not read.
 pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
     let listens = |listener: &&Socket| match listener.local.to_canonical() {

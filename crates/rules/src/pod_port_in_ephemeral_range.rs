@@ -9,7 +9,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
-/// The rule needs only workloads, which are read from files. Without a node the rule uses the default range.
+/// The rule needs only workloads, which are read from files. If no node was scanned, the rule uses the default range.
 pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["workload"], &[], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -47,7 +47,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(wanted.filter(is_met).map(judgement).collect())
 }
 
-/// The ports that the kernel chooses: on the node, or by default.
+/// The ports that the kernel chooses: on this node, or by default if no node was scanned.
 fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
     match effective_ephemeral(snapshot) {
         Err(gap) if gap.why == Why::NotRequested => {
@@ -57,8 +57,9 @@ fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
     }
 }
 
-/// Whether masquerade in eBPF may choose the hostPort as a source port (cilium/cilium#34041). The mode, if known, shows whether
-/// Cilium runs. It is not known before the pod exists whether its runtime listens on the hostPort.
+/// Whether Cilium may choose the hostPort as a source port when it masquerades in eBPF (cilium/cilium#34041). If the
+/// mode is known, it shows whether Cilium runs. Before the pod exists, it is not known whether its runtime listens on
+/// the hostPort.
 fn may_be_masqueraded(snapshot: &Snapshot, port: &ContainerPort) -> bool {
     let is_another = snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Cilium);
     !is_another && port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
@@ -73,7 +74,7 @@ mod tests {
         healthy::{gap, ip},
     };
 
-    /// A node in Cilium's mode, with a DaemonSet that wants this hostPort.
+    /// A node with Cilium, and a DaemonSet that wants this hostPort.
     fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium);
         world.cluster.workloads.push(wanting(number, change).into());

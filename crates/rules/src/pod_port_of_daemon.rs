@@ -1,4 +1,4 @@
-//! A pod that is still to come wants a port of the node that a daemon of most nodes has.
+//! A pod that does not exist yet wants a port that a daemon has on most nodes.
 
 use std::sync::LazyLock;
 
@@ -17,7 +17,8 @@ use portreeve_facts::Protocol;
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
-/// Default ports of daemons. Without some of these daemons the node is lost.
+/// Default ports of daemons, with a severity. If a pod takes the port of some of these daemons, the node cannot be
+/// reached.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
     let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
     usual_ports(Role::Noted).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()

@@ -1,4 +1,4 @@
-//! How pods replace each other: one ends, and the same controller makes another. Also the pods that controllers will make.
+//! How one pod replaces another pod of the same controller, and the pods that controllers will make.
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
@@ -8,59 +8,60 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// Seconds after a pod's grace period; then the pod is treated as a pod that does not end.
+/// If a pod still runs this many seconds after its grace period, it counts as a pod that does not end.
 pub(super) const OVERDUE: i64 = 60;
-/// The rules wait for a grace period of at most so many seconds. Some pods have a week.
+/// The longest grace period, in seconds, that rules wait for. Some pods have a week.
 const LONGEST_END: i64 = 3600;
 
-/// The reason why a Pod object could not be used: it may have hostPorts too.
+/// The unknown result if a Pod object could not be used, because this pod may have hostPorts too.
 pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     let gap = snapshot.cluster.unread_pod()?;
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
 }
 
-/// Whether a pod is being deleted, and will release its ports in time.
+/// Whether a pod is being deleted, and will soon release its ports.
 pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     let left = |ends: jiff::Timestamp| ends.as_second() - snapshot.at.as_second();
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
-/// Whether two pods, each by its namespace and its controller, belong to one workload: one replaces the other.
+/// Whether two pods belong to one workload, so that one replaces the other. Each argument is a pod's namespace and
+/// controller.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
     one.0 == other.0 && mine == theirs
 }
 
-/// Whether the scheduler treats two ports with one number as the same port of a node (kubernetes pkg/scheduler/framework/types.go
-/// `CheckConflict`).
+/// Whether two ports with one number are the same port of a node for the scheduler (kubernetes
+/// pkg/scheduler/framework/types.go `CheckConflict`).
 pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
     let every = is_for_every_address;
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
 }
 
-/// Whether the scheduler treats a port as a port on every address.
+/// Whether a port is a port on every address for the scheduler.
 pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
     port.host_ip.is_none_or(|ip| ip.is_unspecified() && ip.is_ipv4())
 }
 
-/// The workloads that have pods, each by its namespace, its kind and its name.
+/// The workloads that have pods: namespace, kind and name.
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
-    /// The workloads whose pods have a node. If a workload is missing here, check [`pods_before`] too.
+    /// The workloads that have a pod with a node. If a workload is missing here, check [`pods_before`] too.
     pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
         let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
     }
 
-    /// The workloads that have pods, also if their pods wait for a node.
+    /// The workloads that have pods, including pods that wait for a node.
     pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
         let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
         let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
         Self(&Self::placed(snapshot).0 | &waiting.0)
     }
 
-    /// The workloads of pods, each by its namespace and its controller.
+    /// The workloads of these pods. Each item is a pod's namespace and controller.
     fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
@@ -71,13 +72,13 @@ impl<'a> WithPods<'a> {
     }
 }
 
-/// The workloads without pods: their pods will be made later.
+/// The workloads without pods. Controllers will make their pods later.
 pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     let with_pods = WithPods::placed(snapshot);
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
 }
 
-/// The pods. If Pods were not requested, and workloads will make pods, there are none.
+/// The pods that exist. If Pods were not requested, and workloads will make pods, there are none.
 ///
 /// # Errors
 /// If the pods were not read.
@@ -88,8 +89,8 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
-/// The next pod of a workload as it would be on this node, with the name of the workload. In the host's network it has the node's
-/// addresses. If pods were read, the pod has no process yet.
+/// The next pod of a workload, as it would be on this node, with the name of the workload. In the host's network, the
+/// pod has the node's addresses. If Pods were read, the pod is not running.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
@@ -127,7 +128,7 @@ pub(super) fn is_everywhere(workload: &Workload) -> bool {
     workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
 }
 
-/// The pod or workload that has a port of the node, or will have it.
+/// The pod that has a port of the node, or the workload whose pod will have the port.
 #[derive(Clone, Copy)]
 pub(super) enum PortOf<'a> {
     /// A pod that exists.
@@ -137,12 +138,13 @@ pub(super) enum PortOf<'a> {
 }
 
 impl PortOf<'_> {
-    /// The pod. A pod that does not exist yet has no name: the finding is about the other claim to its port.
+    /// The pod as subject. If the pod does not exist yet, it has no name, so the subject is the `other` claim to its
+    /// port.
     pub(super) fn subject_or(self, other: Subject) -> Subject {
         if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
 
-    /// Evidence with the pod or workload, and with the manifest's field for the port.
+    /// Adds the pod or workload to the evidence, and the field of the manifest with the port.
     pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
         let evidence = evidence.about(self.field(number, protocol));
         match self {
@@ -151,7 +153,7 @@ impl PortOf<'_> {
         }
     }
 
-    /// The field of a manifest that wants the port.
+    /// The field of the manifest with the port.
     pub(super) fn field(self, number: u16, protocol: Protocol) -> Option<ClaimOf> {
         match self {
             Self::Pod(_) => None,
@@ -159,8 +161,8 @@ impl PortOf<'_> {
         }
     }
 
-    /// The severity of a port in the NodePort range. If the range is known, and a pod on each node will have the port, no Service
-    /// can have the number.
+    /// The severity for a port in the NodePort range. If the range is known and a pod on each node will have the port,
+    /// no Service can have the number.
     pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
         match self {
             Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
@@ -181,8 +183,8 @@ impl fmt::Display for PortOf<'_> {
     }
 }
 
-/// The kind and the name of the workload that is rolled out: a Deployment names its ReplicaSets after itself, with a hash. Static
-/// pods have no workload.
+/// The kind and the name of a controller's workload. The name of a ReplicaSet is the name of its Deployment, with a
+/// hash. `None` for static pods, which have no workload.
 pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
     match kind {
@@ -191,7 +193,8 @@ pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
             Some((deployment, _)) => (WorkloadKind::Deployment.name(), deployment),
             None => (kind, name),
         }),
-        // Each run is a Job named after its minute (kubernetes pkg/controller/cronjob/utils.go `getJobName`).
+        // The name of each Job of a CronJob has the minute of its run (kubernetes pkg/controller/cronjob/utils.go
+        // `getJobName`).
         "Job" => Some(match name.rsplit_once('-').filter(|(_, minute)| is_minute(minute)) {
             Some((cron_job, _)) => ("CronJob", cron_job),
             None => (kind, name),
@@ -200,17 +203,19 @@ pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether a node's kubelet made a pod from a file of that node.
+/// Whether the kubelet made a pod from a file on its node.
 pub(super) fn is_static(controller: Option<&Controller>) -> bool {
     controller.is_some_and(Controller::is_node)
 }
 
-/// Whether the text has only the letters of a hash (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
+/// Whether the text has only the letters that Kubernetes uses for hashes (kubernetes apimachinery/pkg/util/rand
+/// `SafeEncodeString`).
 fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Minutes since 1970 have eight digits until the year 2160. Numbers up to 2009 look like dates of this century, and no CronJob is so old.
+/// Whether the text is a minute since 1970. Minutes have eight digits from 1989 to 2160. A number up to 21000000 (the
+/// year 2009) may be a date such as 20240115, and no CronJob is so old.
 fn is_minute(text: &str) -> bool {
     text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }

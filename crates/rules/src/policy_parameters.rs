@@ -8,10 +8,10 @@ use std::{
 use super::{node_ports::bands_here, wording::listed};
 use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, Source, Why};
 
-/// The largest number of addresses from one node: a node may invent addresses.
+/// The largest number of addresses of one node, because a hostile node may invent addresses.
 const MOST_ADDRESSES: usize = 16;
 
-/// The longest list of addresses, in bytes: kube-apiserver takes 100,000 characters of an expression.
+/// The longest list of addresses, in bytes: kube-apiserver accepts 100,000 characters in an expression.
 const LONGEST: usize = 50_000;
 
 /// The parameters from the scans of some nodes.
@@ -20,14 +20,14 @@ pub struct PolicyParameters {
     ranges: BTreeSet<PortRange>,
     dynamic_bands: BTreeSet<PortRange>,
     addresses: BTreeSet<IpAddr>,
-    /// Whether an agent only assumes that the NodePort range is the default.
+    /// Whether some agent only assumes that the NodePort range is the default.
     pub is_assumed: bool,
-    /// Unread input, with its node.
+    /// Unread input, with the name of its node.
     pub unread: Vec<(String, Gap)>,
 }
 
 impl PolicyParameters {
-    /// Adds the scan of a node. Only its own Node object is used.
+    /// Adds the scan of a node. Of the Node objects, only this node's own object is used.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
         let name = snapshot.node_name();
         match snapshot.cluster.node_port_range.get() {
@@ -57,12 +57,12 @@ impl PolicyParameters {
         }
     }
 
-    /// The ranges, if agents disagree.
+    /// The ranges in words, if agents report different ranges.
     pub fn disagreement(&self) -> Option<String> {
         (self.ranges.len() > 1).then(|| listed(&self.ranges))
     }
 
-    /// How many addresses of nodes there are, if they are too many to list.
+    /// The number of node addresses, if there are too many to list.
     pub fn too_many_addresses(&self) -> Option<usize> {
         (self.address_list().len() > LONGEST).then_some(self.addresses.len())
     }
@@ -71,7 +71,7 @@ impl PolicyParameters {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The parameters, by their names. An uncertain value is left out, and its policy judges nothing.
+    /// The parameters by their names. If a value is not certain, it is left out, and its policy judges nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {

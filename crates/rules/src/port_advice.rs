@@ -1,6 +1,7 @@
-//! Advice about one port: its problems, the way of clients to it, and how another Service gets its number.
+//! Advice about one port: its problems, how clients reach it, and how another Service gets its number.
 //!
-//! Each piece of advice begins with its case, because the user's reason for the query is not known.
+//! Each piece of advice begins with the case in which it applies, because Portreeve does not know the reason for the
+//! user's query.
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -21,15 +22,15 @@ use portreeve_facts::{Family, Mode, Pod, Service, ServicePort, Snapshot, Unread,
 /// The advice for one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advice {
-    /// The case, as a sentence without an end.
+    /// The case, as the first half of a sentence.
     pub case: String,
-    /// The remedies for this case. Each remedy is enough.
+    /// The remedies for this case. Each remedy alone is enough.
     pub remedies: Vec<Remedy>,
 }
 
-/// The advice about a port with these owners; problems come first. `free` is a number that no node uses, if one is known. Only if
-/// the API server refused the number, the advice includes a move of the Service that has it: a Service that works should not move
-/// otherwise.
+/// The advice about a port with these owners, problems first. `free` is a number that no node uses, if such a number is
+/// known. A Service that works should keep its number. The advice moves this Service only if the API server refused the
+/// number.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -46,13 +47,13 @@ pub fn port_advice(
     advice
 }
 
-/// The problems of a port in a pod's own network.
+/// The advice about a port in a pod's own network: its problems.
 pub fn pod_port_advice(snapshot: &Snapshot, pod: &Pod, owned: &[Ownership], limits: &Limits) -> Vec<Advice> {
     let (Some(port), subject) = (owned.first().map(|it| it.port), Subject::pod(pod)) else { return Vec::new() };
     problems(snapshot, owned, port, limits, |it| *it == subject)
 }
 
-/// The problems of the port.
+/// The advice about the problems of a port.
 fn problems(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -63,7 +64,7 @@ fn problems(
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
     for opinion in run_rules(RULES, &round, limits) {
-        // If a rule cannot judge, there is no advice; `check` lists the reason.
+        // If a rule cannot judge, it adds no advice. `check` reports the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_requested = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
@@ -80,7 +81,7 @@ fn problems(
     found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).collect()
 }
 
-/// Services with this nodePort and no pod behind it.
+/// The advice about Services that have this nodePort and no pod.
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     let services = snapshot.cluster.services.known_part(Unread::Adds);
     let endpoints = Endpoints::of(snapshot);
@@ -101,8 +102,9 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     empty.take(MOST_LISTED).map(advice).collect()
 }
 
-/// A Service that answers remote clients on other nodes only. In ipvs mode the proxy sends such a connection to a pod of another node, whose
-/// answer leaves by that node with the pod's own address (comment in kubernetes pkg/proxy/ipvs/proxier.go, `syncEndpoint`).
+/// The advice about a Service with pods on other nodes only. In ipvs mode, the proxy sends a remote client's connection
+/// to a pod on another node. The answer leaves from this other node with the pod's own address (comment in kubernetes
+/// pkg/proxy/ipvs/proxier.go, `syncEndpoint`).
 fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     let is_ipvs = snapshot.is_in(Mode::Ipvs);
@@ -131,7 +133,8 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     })
 }
 
-/// The addresses on which a nodePort without a socket answers, and the addresses on which it does not.
+/// The advice with the addresses on which a nodePort answers without a socket, and the addresses on which it does not
+/// answer.
 fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     if claimants.iter().any(|it| matches!(it.claim, ClaimKind::Listener | ClaimKind::Proxy)) {
@@ -142,7 +145,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<(IpAddr, &String)> =
         served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
     let (to, service) = *served.first()?;
-    // A Service may have only one family.
+    // A Service may have one family only.
     let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
     let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
     let instead = match unserved.is_empty() {
@@ -158,8 +161,8 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     Some(Advice { case, remedies })
 }
 
-/// How to serve NodePorts on more addresses than now. The setting accepts only networks, and its value replaces the default
-/// (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
+/// The remedy that makes kube-proxy serve NodePorts on more addresses. The setting accepts only networks, and its value
+/// replaces the default (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
 fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
     let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
     let mode = snapshot.proxy_mode().ok().filter(|_| !beyond.is_empty())?;
@@ -187,7 +190,7 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
     )
 }
 
-/// What to do if a Service has the number that another Service wants.
+/// The advice if a Service has the number that another Service wants.
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
@@ -210,7 +213,8 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
     })
 }
 
-/// One line with a number that another Service can have. Without a refusal, a Service that works should not move.
+/// A line with a number for another Service. If the API server refused no number, a Service that works should keep its
+/// number.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
     let free = free?;
     let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -233,9 +237,9 @@ fn such_as(free: Option<u16>) -> String {
     free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"))
 }
 
-/// The meaning of a refusal if no Service has the number: a Service had it until recently. Every three minutes the API server
-/// checks for numbers without a Service, and releases a number the third time (Kubernetes
-/// pkg/registry/core/service/portallocator/controller/repair.go).
+/// The advice if the API server refused the number although no Service has it: a Service had the number until recently.
+/// Every three minutes, the API server checks for numbers without a Service. At the third check it releases the number
+/// (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
     snapshot: &Snapshot,
     owned: &[Ownership],

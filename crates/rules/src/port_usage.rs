@@ -1,4 +1,4 @@
-//! The NodePort range, port by port: the Service, the listener, and whether the kernel may use the port.
+//! The NodePort range, port by port: the Service, the listener, and whether the kernel may choose the port.
 
 use std::collections::BTreeMap;
 
@@ -6,45 +6,45 @@ use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
-/// Every port of the NodePort range that is more than free.
+/// Every port of the NodePort range that is not only free.
 #[derive(Clone, Debug)]
 pub struct PortUsage {
     /// The range.
     pub range: NodePortRange,
-    /// The static band, which automatic choice avoids; none if the range is too small.
+    /// The static band, from which the API server chooses last. `None` if the range is too small.
     pub static_band: Option<PortRange>,
-    /// Ports that are allocated or listened on; every other port of the range is free.
+    /// Ports that a Service or a listener has. Every other port of the range is free.
     pub used: BTreeMap<u16, PortUse>,
     /// Ports of the range that the kernel may give to an outgoing connection.
     pub ephemeral: PortSet,
     /// Ports of the range in `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Unread input: the picture is not complete.
+    /// Unread input, because of which ports may be missing here.
     pub unread: Vec<Gap>,
 }
 
 /// The use of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortUse {
-    /// The Service that owns the number, and how it got it.
+    /// The Service that has the number, and who chose the number.
     pub allocated: Option<(String, Choice)>,
-    /// Another user of the port besides the proxy: `nginx listens`, `pod shop/web has it as hostPort`, a redirection that a deleted pod
-    /// left, or another Service at an external address of this node.
+    /// Another user of the port besides the proxy: `nginx listens`, `pod shop/web has it as hostPort`, a leftover
+    /// redirection of a deleted pod, or another Service at an external address of this node.
     pub taken: Option<String>,
 }
 
-/// How a Service got its number.
+/// Who chose the number of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// A person chose the port.
+    /// A user chose the number.
     Fixed,
-    /// The API server chose the port.
+    /// The API server chose the number.
     Automatic,
-    /// The object does not show it.
+    /// The object does not show who chose the number.
     Unknown,
 }
 
-/// Counts the ports of the range. Unread input is listed too.
+/// Lists the ports of the range that are in use. Unread input is listed too.
 ///
 /// # Errors
 /// If the range itself is not known.
@@ -122,7 +122,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             Ok(addressed) => {
                 for port in external {
                     let is_local = |ip| addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok();
-                    // The Service's own number is no other user.
+                    // The Service's own nodePort is no other user.
                     let is_own = |it: &ServicePort| it.node_port == Some(port.1);
                     let mut others = round.external_at(port).filter(|(at, it)| !is_own(it) && is_local(at.ip));
                     if let Some((at, _)) = others.next() {

@@ -20,7 +20,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let listeners = round.listeners()?;
     let silence = match &snapshot.kernel.proxy.mode {
         Reading::Seen(_) => None,
-        // Without kube-proxy, no process needs the port.
+        // If kube-proxy does not run, no process needs the port.
         Reading::Gap(gap) if gap.why == Why::Unreachable => return Ok(Vec::new()),
         Reading::Gap(gap) => Some(gap),
     };
@@ -48,7 +48,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
-/// Why the owner of a socket is not known: a missing right, or a kernel that does not show it.
+/// The reason why the owner of a socket is not known: a missing right, or a kernel that does not show the owner.
 fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
     sockets.iter().find_map(|socket| match &socket.owner {
         Owner::Held(holder) => holder.process.gap().cloned(),
@@ -90,7 +90,7 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// kube-proxy answers, and has no socket for its health.
+    /// A node on which kube-proxy answers, and has no socket for its health port.
     fn without_socket() -> Snapshot {
         let mut world = Snapshot::healthy();
         seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != 10256);

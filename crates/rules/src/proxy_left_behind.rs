@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
-    // In ipvs mode all these sets are in use.
+    // In ipvs mode, all these virtual servers are in use.
     gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
         Ok(mode) => {
@@ -67,7 +67,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         Reading::Seen(netfilter) => gaps.extend(unlisted(netfilter, &traces)),
     }
 
-    // A kernel without IPVS has no leftovers of ipvs mode. If IPVS cannot be read, leftovers are possible.
+    // A kernel without IPVS has no leftovers of ipvs mode. If IPVS could not be read, there may be leftovers.
     gaps.extend(snapshot.kernel.ip_vs.gap().filter(|gap| gap.why != Why::NotSupported).cloned());
 
     let words = mode_in_words(&mode);
@@ -77,10 +77,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
 }
 
-/// The name of chains among these.
+/// The name of iptables chains among the leftovers.
 const CHAINS: &str = "iptables chains";
 
-/// The leftovers of each mode in the kernel, as names and values.
+/// The objects of each mode in the kernel, as names and values.
 type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
 fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>) -> Traces {
@@ -114,18 +114,19 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>
     traces
 }
 
-/// The present links that proxies in ipvs mode make.
+/// The links of this node that proxies in ipvs mode make.
 fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> {
     IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
 }
 
-/// Whether IPVS has, or may have, virtual servers that were not made for Services.
+/// Whether IPVS has virtual servers that were not made for Services, or may have such servers.
 fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices<'_>) -> bool {
     let all = match &snapshot.kernel.ip_vs {
         Reading::Seen(servers) => servers.len(),
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
-    // The first link is kube-proxy's. kube-router's virtual servers are in use if kube-proxy only left something behind.
+    // The first link is kube-proxy's. If there is another link, kube-router made it. Then kube-router's virtual servers
+    // are in use, even if kube-proxy left something behind.
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 
@@ -137,7 +138,8 @@ struct OfServices<'a> {
     unread: Option<Gap>,
 }
 
-/// Virtual servers that were certainly made for Services: on an address of the proxy's device, or on a cluster IP.
+/// The virtual servers that were certainly made for Services. They are on an address of the proxy's device, or on a
+/// cluster IP.
 fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> OfServices<'a> {
     let servers = snapshot.kernel.ip_vs.known_part(Unread::Reported("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
@@ -151,7 +153,7 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     OfServices { known, unread }
 }
 
-/// The kernel objects of all modes except the current mode.
+/// The finding about objects of all modes except the current mode.
 fn left_behind(
     interfaces: &Interfaces,
     traces: &Traces,
@@ -164,7 +166,7 @@ fn left_behind(
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others));
         match mode {
-            // The chains stay when the device and the virtual servers are removed.
+            // The chains remain when the device and the virtual servers are removed.
             Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
                 evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>()))
             }
@@ -174,7 +176,7 @@ fn left_behind(
     })
 }
 
-/// The mode is not known, but only one mode can be in use.
+/// The finding if the mode is not known, and objects of several modes exist. Only one mode can be in use.
 fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
     let summary = format!("The kernel has rules of {} mode: only one of these modes is in use.", modes.join(" and "));
@@ -183,7 +185,7 @@ fn several(traces: &Traces, serves_others: bool) -> Evidence {
     evidence.remedy(clean_up(None, serves_others))
 }
 
-/// Addresses on a proxy's device that no Service has.
+/// The addresses on a proxy's device that no Service has.
 fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a Address>, Gap> {
     let mut held: Vec<&Address> =
         interfaces.addresses.iter().filter(|address| address.is_ipvs() && !is_link_local(address.ip)).collect();
@@ -193,7 +195,8 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     let explained: HashSet<IpAddr> =
         snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(snapshot, service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
-    // A Service that was not fully read may have the address: deleting the address would stop that Service on this node.
+    // A Service that was not read in full may have the address. If so, deleting the address would stop this Service on
+    // this node.
     if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
         return Err(gap.clone());
     }
@@ -214,14 +217,14 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
         .remedy(first().map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
-/// The proxy reports ipvs mode and there are Services, but the kernel has no virtual server.
+/// The finding if the proxy reports ipvs mode and there are Services, but the kernel has no virtual server.
 ///
 /// # Errors
-/// When the result depends on the mode or on Services, and they were not read.
+/// When the result depends on the mode or on Services, and this input was not read.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Reported("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
-        // Without a proxy nothing is programmed.
+        // If no proxy runs, there are no virtual servers.
         Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
@@ -241,7 +244,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     })
 }
 
-/// The chains of legacy iptables cannot be listed here, so some may be left.
+/// The reason why there may be more leftovers: the chains of legacy iptables cannot be listed here.
 fn unlisted(netfilter: &Netfilter, traces: &Traces) -> Option<Gap> {
     let nat = netfilter.legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat"));
     (nat && !traces.contains_key(&Mode::Iptables)).then(|| {

@@ -1,4 +1,4 @@
-//! kube-proxy opens a socket for each NodePort, and needs nearly all of its file descriptors.
+//! kube-proxy opens a socket for each NodePort, and needs nearly as many file descriptors as its limit allows.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(subject, verdict)])
 }
 
-/// Every NodePort for which a proxy may open a socket. No version opened sockets for SCTP ports.
+/// Every NodePort for which a proxy may open a socket. No version of kube-proxy opens sockets for SCTP.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -56,7 +56,8 @@ fn judge(
     let holding = Holding::of(snapshot, proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
-        // Ports that the proxy opened between the read of sockets and its answer are not other needs.
+        // The proxy may open NodePorts after Portreeve read the sockets, and before it reads the number of open files.
+        // Such sockets must not count as other files.
         demand.otherwise = demand.otherwise.min(before);
     }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);
@@ -73,14 +74,14 @@ fn judge(
     Ok(holding.answer.clone()?.then(|| evidence(snapshot, services, &descriptors, &holding, &demand, severity)))
 }
 
-/// The file descriptors of the proxy in a scan, without NodePorts, as far as known.
+/// The number of the proxy's file descriptors in a scan that are not for NodePorts, if known.
 fn otherwise(snapshot: &Snapshot, ports: &HashSet<(Protocol, u16)>) -> Option<u64> {
     let proxy = Proxy::of(snapshot);
     let open = Descriptors::of(snapshot, &proxy).ok()?.open?;
     Some(open.saturating_sub(Holding::of(snapshot, &proxy, ports).sockets))
 }
 
-/// File descriptors of the process that answers for the proxy.
+/// The file descriptors of the process that answers for the proxy.
 struct Descriptors {
     limit: u64,
     place: &'static str,
@@ -113,12 +114,13 @@ impl Descriptors {
     }
 }
 
-/// Whether the proxy opens sockets for NodePorts.
+/// Whether the proxy opens a socket for each NodePort.
 struct Holding<'a> {
     answer: Result<bool, Gap>,
     /// The proxy's version, if it reports one.
     version: Option<&'a str>,
-    /// The proxy's own sockets on NodePorts. If the owners are not known, all sockets that may belong to the proxy.
+    /// The number of the proxy's own sockets on NodePorts. If the owners are not known, sockets that may belong to the
+    /// proxy count too.
     sockets: u64,
 }
 
@@ -141,7 +143,8 @@ impl<'a> Holding<'a> {
             (_, Ok(_)) if own > 0 => Ok(true),
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
-            // A proxy without free file descriptors closes all its sockets. So a proxy without such sockets now may still open them.
+            // A proxy without free file descriptors closes all its sockets. So if a proxy has no sockets on NodePorts
+            // now, it may still open them.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,
@@ -152,13 +155,13 @@ impl<'a> Holding<'a> {
     }
 }
 
-/// How many file descriptors the proxy needs.
+/// The number of file descriptors that the proxy needs.
 struct Demand {
     /// File descriptors for NodePorts.
     sockets: u64,
     /// Other open file descriptors.
     otherwise: u64,
-    /// The proxy's settings were not read, so `nodePortAddresses` is assumed to be the default.
+    /// The reason why `nodePortAddresses` is assumed to be the default: the proxy's settings were not read.
     assumed: Option<Gap>,
 }
 
@@ -169,7 +172,8 @@ impl Demand {
         descriptors: &Descriptors,
         holding: &Holding<'_>,
     ) -> Result<Self, Gap> {
-        // A newer proxy opens no sockets for NodePorts, except perhaps the TCP listeners of nftables mode on localhost (KEP-6032).
+        // A newer proxy opens no sockets for NodePorts. In nftables mode it may listen on TCP NodePorts of loopback
+        // (KEP-6032).
         let localhost_only = holding.version.and_then(holds_ports) == Some(false);
         let (per_family, assumed) = match snapshot.proxy_config() {
             _ if localhost_only => ([1, 1], None),
@@ -194,8 +198,9 @@ impl Demand {
     }
 }
 
-/// The number of addresses of each family on which such a proxy opens each NodePort: one wildcard socket, or one socket for
-/// each address inside the CIDRs of `nodePortAddresses` (kubernetes 1.23 pkg/proxy/util/utils.go `GetNodeAddresses`).
+/// The number of addresses of each family on which the proxy opens each NodePort. It opens one wildcard socket, or one
+/// socket for each address inside the CIDRs of `nodePortAddresses` (kubernetes 1.23 pkg/proxy/util/utils.go
+/// `GetNodeAddresses`).
 fn addresses(snapshot: &Snapshot, configured: &[String]) -> Result<[u64; 2], Gap> {
     let cidrs: Vec<IpNet> = configured.iter().filter_map(|cidr| cidr.parse().ok()).collect();
     let mut counts = [1, 1];

@@ -1,5 +1,5 @@
-//! The remedies of all rules. Only this file writes commands, so that one test can run each command in a shell. All text that a tenant can
-//! write is quoted.
+//! The remedies of all rules. Only this file writes commands, so that one test can run each command in a shell. Every
+//! text that a tenant can write is quoted.
 
 use std::cmp::Reverse;
 
@@ -11,13 +11,13 @@ use portreeve_facts::{
     Unread, text::shell_word,
 };
 
-/// The last port that Linux uses by itself unless configured otherwise. Above it Antrea puts NodePortLocal.
+/// The last port that Linux chooses unless configured otherwise. Antrea's NodePortLocal uses ports above it.
 pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
-/// Antrea's NodePortLocal range, unless configured otherwise.
+/// The range of Antrea's NodePortLocal, unless configured otherwise.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
 
-/// Moves a Service port to a free nodePort. A rule searches free numbers once, because the search reads all Services. The patch
-/// changes nothing if the Service has changed since.
+/// Moves a Service port to a free nodePort. `free` is an argument because a search for free numbers reads all Services.
+/// If the Service has changed meanwhile, the patch changes nothing.
 pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
     let Service { namespace, name, .. } = service;
     let lasting = format!("give Service {namespace}/{name} another nodePort");
@@ -25,8 +25,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // TCP and UDP may have one number. They move together if their port is the same too: else the API server refuses the
-            // patch.
+            // TCP and UDP may have the same number. If their port is the same too, they move together, because
+            // otherwise the API server refuses the patch.
             let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
             let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
@@ -43,8 +43,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Gives a Service another nodePort, or, without a port, another healthCheckNodePort. A Service from a file that is not from a
-/// cluster cannot be patched.
+/// Gives a Service another nodePort. Without a `port`, the Service gets another healthCheckNodePort. A Service that is
+/// only in a file cannot be patched.
 pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
     match (service.uid.is_some(), port) {
         (true, Some(port)) => move_service(free, service, port),
@@ -60,7 +60,7 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
     }
 }
 
-/// Removes a claimed address from the Service.
+/// Removes a claimed address from its Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(
         claim,
@@ -68,11 +68,12 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     )
 }
 
-/// Removes a claimed address from the Service. `instead` is for a load balancer address: only its controller can remove the address.
+/// Removes a claimed address from its Service. `instead` is the advice for a load balancer's address, which only its
+/// controller can remove.
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
-        // A Service from a file that is not from a cluster cannot be patched.
+        // A Service that is only in a file cannot be patched.
         Field::ExternalIps(_) if claim.service.uid.is_none() => Step::advice(format!(
             "give Service {namespace}/{name} an external IP that no other object has, or remove the external IP"
         )),
@@ -86,7 +87,8 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     }
 }
 
-/// Removes claimed addresses. In the list of one Service the last address is removed first, because later addresses move up.
+/// Removes claimed addresses. In the list of one Service, the last address is removed first, because removing an
+/// address moves all later addresses.
 pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     claims.sort_by_key(|claim| match claim.field {
         Field::ExternalIps(index) => (0, Reverse(index)),
@@ -97,25 +99,26 @@ pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     steps
 }
 
-/// Keeps external IPs out of all Services.
+/// Refuses external IPs in all Services.
 pub(super) fn keep_external_ips_out() -> Step {
     Step::advice("to refuse new external IPs, enable the admission plugin DenyServiceExternalIPs")
 }
 
-/// Has the API server choose another healthCheckNodePort. Until the second command clients are seen with a node's address.
+/// Makes the API server choose another healthCheckNodePort. Between the two commands, pods see a node's address as the
+/// client.
 pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
     Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
 }
 
-/// Chooses the nodes that answer for a Service: all, or the nodes with one of its pods. If all nodes answer, the pods see a
-/// node's address as the client.
+/// Sets the nodes that answer for a Service: all nodes, or only nodes with a pod of the Service. If all nodes answer,
+/// pods see a node's address as the client.
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
         .with(Effect::AnswerWithPodsOnly(of(service), policy == "Local"))
 }
 
-/// Lists the Events of a kube-proxy about health checks that it could not serve.
+/// Lists the Events of kube-proxy about health checks that it could not serve.
 pub(super) fn health_check_events(service: &Service) -> Step {
     let namespace = option_n(&service.namespace);
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
@@ -127,12 +130,13 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// Units that no remedy ends, by the beginning of their names: units of the cluster, of access to the node, and of its names,
-/// time and disks.
+/// Units that no remedy stops, by the start of their names. These units belong to the cluster, to access to the node,
+/// or to its names, time and disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
-/// Moves the owner of a socket. If the owner's name is not known, a command that finds it comes first.
+/// Moves the owner of a socket to another port. If the owner's name is not known, a command that finds the owner comes
+/// first.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
     let name = owner_name(snapshot, &socket.owner);
@@ -175,25 +179,25 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
-/// Moves a socket's owner to another port, unless the owner has the port on purpose.
+/// Moves a socket's owner to another port, unless a user wants the owner on this port.
 pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
     Step::advice(format!("unless {right}, {}", last.text)).into()
 }
 
-/// Ends a unit, now and after the next boot.
+/// Stops a unit, now and after the next boot.
 fn disable(unit: Unit<'_>) -> String {
     format!("{} disable --now {}", systemctl(unit), shell_word(unit.name))
 }
 
-/// `systemctl`, for the manager of a unit.
+/// `systemctl` for the manager of a unit: of the system, or of a user.
 fn systemctl(unit: Unit<'_>) -> String {
     let of_user = unit.user.map(|user| format!(" --user --machine={user}@")).unwrap_or_default();
     format!("systemctl{of_user}")
 }
 
-/// Ends the socket unit for which systemd itself listens.
+/// Stops the socket unit for which systemd itself listens.
 fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
     let systemctl = systemctl(unit);
     let list = Step::command(format!("{systemctl} list-sockets"))
@@ -203,7 +207,7 @@ fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
     )))
 }
 
-/// Ends a process that outlived its pod.
+/// Stops a process whose pod was deleted.
 fn end_gone(uid: &str, port: &str) -> Remedy {
     let containers = Step::command(format!("crictl ps -a --label io.kubernetes.pod.uid={}", shell_word(uid)))
         .lasting("list with crictl the containers that remain of that pod");
@@ -212,20 +216,20 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
     )))
 }
 
-/// A WireGuard link may have a UDP port; only root on the node can see which one.
+/// The advice that a WireGuard link may have a UDP port. Only root on the node can see which link.
 fn wireguard(snapshot: &Snapshot) -> Option<String> {
     let mut links = snapshot.kernel.interfaces.known(Unread::Adds)?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
     Some(format!("WireGuard, whose port `wg show {} listen-port` prints", shell_word(&link.name)))
 }
 
-/// Makes a DNS server listen only on the addresses that it serves.
+/// Makes a DNS server listen only on the addresses on which it serves.
 pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
 
-/// Makes systemd-resolved release port 53. Then its stub answers no query: programs of the node use /etc/resolv.conf, and pods
-/// use the kubelet's file (systemd src/resolve/resolved-resolv-conf.c).
+/// Makes systemd-resolved release port 53. Then its stub answers no query. Programs of the node use /etc/resolv.conf,
+/// and pods use the file of the kubelet (systemd src/resolve/resolved-resolv-conf.c).
 pub(super) fn without_stub() -> Remedy {
     Remedy::from(Step::advice(
         "point /etc/resolv.conf, and `resolvConf` of the kubelet, at /run/systemd/resolve/resolv.conf: no server will answer at 127.0.0.53",
@@ -233,7 +237,7 @@ pub(super) fn without_stub() -> Remedy {
     .then(Step::advice("set `DNSStubListener=no` in resolved.conf, and restart systemd-resolved"))
 }
 
-/// Gives a pod another port, in the object that declares the pod.
+/// Gives a pod another port, in the object that makes the pod.
 pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
     let place = match controller.and_then(workload) {
         Some((kind, workload)) => format!("in {kind} {namespace}/{workload}"),
@@ -243,7 +247,7 @@ pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Cont
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
 }
 
-/// Names the processes with listeners on a port, to root on the node.
+/// Lists the processes that listen on a port; needs root on the node.
 pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     let table = match protocol {
         Protocol::Tcp => 't',
@@ -266,8 +270,8 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     }
 }
 
-/// Sets the reserved ports in a pod's own network, and the ephemeral port range there if `range` is given. Both are safe
-/// sysctls, which need no setting of the kubelet (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
+/// Sets the reserved ports in a pod's own network, and the ephemeral port range if `range` is given. Both are safe
+/// sysctls, so the kubelet needs no setting (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
     let widened =
         range.map(|PortRange { first, last }| format!("net.ipv4.ip_local_port_range to \"{first} {last}\", and "));
@@ -289,7 +293,7 @@ pub(super) fn delete_address(address: &Address) -> Step {
         .with(Effect::DeleteAddress(*ip, link.to_string()))
 }
 
-/// Deletes a rule, by its chain, as `family table chain`, and its handle.
+/// Deletes a rule by its handle and its chain (`family table chain`).
 pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
     let words: Vec<String> = chain.splitn(3, ' ').map(shell_word).collect();
     Step::command(format!("nft delete rule {} handle {handle}", words.join(" ")))
@@ -297,10 +301,11 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
         .with(Effect::DeleteRule(chain.to_owned(), handle))
 }
 
-/// Removes the rules of all proxy modes of kube-proxy.
+/// Removes the rules of all modes of kube-proxy.
 ///
-/// Cilium as kube-proxy's replacement loses nothing, but a kube-proxy that runs loses all its rules. The command clears all of
-/// IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), also virtual servers of other programs (`of_others`).
+/// If Cilium replaces kube-proxy, Cilium loses nothing. A kube-proxy that runs loses all its rules. The command clears
+/// all of IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), including virtual servers of other programs
+/// (`of_others`).
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     const RUN: &str = "run kube-proxy --cleanup, and after an error run it again";
     let caution = of_others.then(|| {
@@ -322,7 +327,7 @@ pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     steps.chain(restart.map(Step::advice)).collect::<Vec<_>>().into()
 }
 
-/// Removes the leftovers of ipvs mode: its virtual servers and these links.
+/// Removes the leftovers of ipvs mode: all virtual servers, and these links.
 pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
     let links: String = links.iter().map(|link| format!(" && ip link delete {link}")).collect();
     Remedy::from(Step::advice("make sure that no other program on this node uses IPVS"))
@@ -335,12 +340,13 @@ pub(super) fn remove_nftables() -> Remedy {
     delete.with(Effect::CleanUp(Some(Mode::Nftables))).into()
 }
 
-/// Lists rules that keep connections from being tracked.
+/// Lists rules that keep connections out of conntrack.
 pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// Frees nodePorts that a load balancer does not need. The setting alone does not free nodePorts that exist already.
+/// Frees nodePorts that a load balancer does not need. The setting alone does not free nodePorts that Services already
+/// have.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
@@ -349,14 +355,14 @@ pub(super) fn give_node_ports_back() -> Remedy {
     ))
 }
 
-/// Sets a sysctl, now and after a restart. In /etc/sysctl.d the file with the last name sets the value: Debian has a 99-sysctl.conf, to
-/// which Kubespray writes reserved ports, and kubeadm's documents have a k8s.conf.
+/// Sets a sysctl, now and after a restart. In /etc/sysctl.d, the file with the last name decides. Debian has a
+/// 99-sysctl.conf, to which Kubespray writes reserved ports. The documentation of kubeadm has a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }
 
-/// A change of a Service that applies only while `path` holds `present`.
+/// A patch of a Service that changes nothing unless `path` has the value `present`.
 fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
     let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
     format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
@@ -367,7 +373,7 @@ fn of(Service { namespace, name, .. }: &Service) -> ServiceRef {
 }
 
 fn kubectl(verb: &str, service: &Service) -> String {
-    // A name that begins like an option must stay a name.
+    // A name that begins like an option must still be read as a name.
     let separator = if service.name.starts_with('-') { '/' } else { ' ' };
     format!("kubectl {} {verb} service{separator}{}", option_n(&service.namespace), shell_word(&service.name))
 }

@@ -1,23 +1,24 @@
-//! The remedy that keeps ports from outgoing connections, and how many it may keep.
+//! The remedy that reserves ports, so that outgoing connections do not get them, and the limits of this remedy.
 
 use super::{Round, needed_ports::NeededPorts, node_ports::counted, remedies::set_sysctl};
 use crate::findings::{Effect, Remedy, Step};
 use portreeve_facts::{PortRange, PortSet, Reading, Unread};
 
-/// The fewest ports that are left to outgoing connections. With none left, each `connect` of the node fails (measured on Linux
-/// 6.18: EADDRNOTAVAIL, for UDP EAGAIN), and kubelet loses the API server.
+/// The smallest number of ports that outgoing connections must keep. If no port is left, each `connect` of the node
+/// fails, and the kubelet cannot connect to the API server. Measured on Linux 6.18: EADDRNOTAVAIL, and for UDP EAGAIN.
 pub(super) const FEWEST_LEFT: u32 = 8192;
-/// The longest list for one write, in bytes: one byte less than a memory page (kernel/sysctl.c, `proc_do_large_bitmap`), and one
-/// less for the line end.
+/// The longest list for one write, in bytes: a memory page, minus one byte for the kernel (kernel/sysctl.c,
+/// `proc_do_large_bitmap`), minus one byte for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// With more ports than this, the ports are a range of which Services have only some.
+/// If there are more ports than this, they are the whole range, of which Services have only some.
 const FEW: u32 = 64;
 
-/// Keeps the kernel from choosing `ports` by itself, now and after a restart. A write replaces the whole list. So the list keeps
-/// the reserved ports, and adds NodePorts and server ports that the kernel may choose: no remedy undoes another one.
+/// Reserves `ports`, so that the kernel does not choose them, now and after a restart. A write replaces the whole list.
+/// So the list keeps the ports that are reserved now, and adds NodePorts and server ports that the kernel may choose.
+/// Then no remedy undoes another remedy.
 ///
-/// If that left too few ports for outgoing connections, or were too long for one write, the list has only the NodePorts of Services. If
-/// these are too many as well, the remedy explains that.
+/// If this list leaves too few ports for outgoing connections, or is too long for one write, it has only the NodePorts
+/// of Services. If these are still too many, the remedy explains this.
 pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     let snapshot = round.now;
     let node_ports = snapshot.cluster.node_port_range.known(Unread::Adds).map(|range| range.range);
@@ -40,7 +41,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
         let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
         can_be_typed.then(|| set(Effect::Reserve(all)))
     };
-    // If the node can spare them all, only the length of the list is in the way.
+    // If outgoing connections could spare all these ports, the list is only too long.
     let other = match is_bearable(ephemeral, reserved, &all) {
         true => {
             "run portreeve guard on the node: a list of all these ports is too long for one write, and the guard writes it in parts"
@@ -61,7 +62,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
     })
 }
 
-/// Whether outgoing connections keep enough ports if `more` are reserved, or lose only a few.
+/// Whether outgoing connections keep enough ports if `more` ports are reserved, or lose only a few ports.
 pub(super) fn is_bearable(ephemeral: Option<PortRange>, reserved: &PortSet, more: &PortSet) -> bool {
     let range = ephemeral.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let choosable = PortSet::from(range).minus(reserved);
@@ -167,7 +168,7 @@ mod tests {
             let remedy = reserve(&declaring(step), &asked);
             assert_eq!(commands(&remedy)[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"31000\"", "{remedy:?}");
         }
-        // No port is left that could be reserved.
+        // Without this range, outgoing connections would have no port.
         let remedy = reserve(&declaring(1), &range("32768-60999"));
         assert!(commands(&remedy).is_empty(), "{remedy:?}");
     }
@@ -178,7 +179,7 @@ mod tests {
         let first = |ports: &PortSet| commands(&reserve(&world, ports)).first().map(|it| (*it).to_owned());
         assert!(first(&[33000].into_iter().collect()).is_some_and(|it| it.ends_with("=\"33000\"")));
         assert_eq!(first(&range("33000-36000")), None);
-        // A sixteenth of the remaining ports.
+        // A sixteenth of the remaining ports may be reserved.
         assert!(first(&range("33000-33239")).is_some_and(|it| it.ends_with("=\"33000-33239\"")));
         assert_eq!(first(&range("33000-33240")), None);
     }

@@ -1,4 +1,4 @@
-//! What a rule is.
+//! The type of a rule.
 
 use super::{
     Limits,
@@ -12,19 +12,19 @@ use portreeve_facts::Source;
 /// One rule: a value, not a trait.
 #[derive(Debug)]
 pub struct Rule {
-    /// The id of its findings.
+    /// The id of the rule's findings.
     pub id: &'static Id,
-    /// The variants of this id that it reports. Evidence without a variant has the first one.
+    /// The variants of this id that the rule reports. Evidence without a variant has the first of them.
     pub variants: &'static [&'static str],
-    /// The facts without which it cannot judge at all.
+    /// The facts without which the rule cannot judge at all.
     pub needs: &'static [Source],
-    /// The facts of [`super::SELDOM`] that it uses too.
+    /// The facts of [`super::SELDOM`] that the rule uses too.
     pub uses: &'static [Source],
-    /// The sockets that it needs, and on which ports.
+    /// The facts about sockets that the rule needs, and the ports of these sockets.
     pub socket_needs: &'static [SocketNeed],
     /// How long a problem must last before an agent reports it.
     pub patience: Patience,
-    /// The rule itself.
+    /// The function that judges.
     pub check: fn(&Round<'_>, &Limits) -> Judgements,
 }
 
@@ -51,22 +51,22 @@ impl Rule {
         Self { patience: Patience::One, ..self }
     }
 
-    /// Whether it uses these facts, if they belong to [`super::SELDOM`].
+    /// Whether the rule uses these facts, if they belong to [`super::SELDOM`].
     pub fn reads(&self, source: Source) -> bool {
         self.needs.contains(&source) || self.uses.contains(&source)
     }
 
-    /// The name of its id.
+    /// The name of the rule's id.
     pub fn name(&self) -> RuleId {
         self.id.name
     }
 
-    /// The id and the variants that it reports.
+    /// The id and the variants that the rule reports.
     pub fn rows(&self) -> Rows {
         Rows { rule: self.id.name, variants: self.variants }
     }
 
-    /// The worst severity that it reports.
+    /// The worst severity that the rule reports.
     pub fn ceiling(&self) -> Severity {
         self.rows().ceiling()
     }
@@ -83,10 +83,10 @@ impl Rule {
     }
 }
 
-/// How long a problem must last before an agent reports it. `check` has no patience: it makes one scan.
+/// How long a problem must last before an agent reports it. `check` ignores patience, because it makes only one scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Two scans in a row: short states of creation, roll-out and restarts are not reported.
+    /// Two scans in a row. Short states during creation, rollouts and restarts are not reported.
     TwoScans,
     /// One scan: the problem is permanent.
     One,

@@ -1,4 +1,4 @@
-//! The facts about sockets that a rule needs, and on which ports: each rule lists them beside its title.
+//! The facts about sockets that a rule needs, and the ports of these sockets. Each rule lists them in its `RULE`.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub enum SocketNeed {
     HealthCheckAnswers,
 }
 
-/// Ports that follow from the facts of the cluster.
+/// Ports that the facts of the cluster determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// The NodePorts of Services.
@@ -33,7 +33,8 @@ pub enum Ports {
     HostPorts,
     /// The ports of hostNetwork pods on this node.
     HostNetworkPods,
-    /// The ports of hostNetwork pods that are not ready or do not exist yet; also ports that a container reported as in use.
+    /// The ports of hostNetwork pods that are not ready or do not exist yet, and ports that a container reported as in
+    /// use.
     UnreadyHostNetworkPods,
     /// The ports of kube-proxy itself.
     Proxy,
@@ -45,7 +46,7 @@ pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
 }
 
 impl Ports {
-    /// These ports in the given cluster.
+    /// The numbers of these ports in a cluster.
     pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
         match self {
             Self::NodePorts => {
@@ -79,7 +80,7 @@ impl Ports {
     }
 }
 
-/// The health port in the cluster's configuration of kube-proxy.
+/// The port of kube-proxy's health server, according to the cluster's configuration of kube-proxy.
 fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
     health_address(cluster.proxy_config.known(Unread::Chooses)?.healthz_bind_address.as_deref()?)
         .map(|address| address.port())
@@ -89,7 +90,7 @@ fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
     cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
-/// The ports of a node that workloads' pods will want.
+/// The ports of a node that pods of these workloads will want.
 fn wanted(cluster: &ClusterFacts, which: fn(&Workload) -> bool) -> impl Iterator<Item = u16> {
     let workloads = cluster.workloads.iter().map(Arc::as_ref).filter(move |workload| which(workload));
     workloads.flat_map(|workload| workload.node_ports().map(|(number, _)| number))
@@ -106,7 +107,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Pods from files may be on any node; a pod whose node is not known is included.
+/// Whether a pod may be on this node. A pod from a file may be on any node. A pod also counts if its node is not known.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

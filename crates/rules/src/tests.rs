@@ -1,4 +1,4 @@
-//! Promises that every rule must keep.
+//! Properties that every rule must have.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! A tunnel cannot come up: another tunnel, or a program, has its UDP port.
+//! A tunnel cannot be set up, because another tunnel or a program has its UDP port.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Addresses, owner_name, place, v6only_unknown};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-/// It requests no ports: the kernel reader knows the ports of tunnels that are down. For the WireGuard devices of network plugins, these are
-/// the default ports.
+/// The rule requests no ports: the kernel reader knows the ports of tunnels that are down. The WireGuard devices of
+/// network plugins are judged with their default ports.
 pub(super) static RULE: Rule =
     Rule::of(&ids::TUNNEL_PORT_CONFLICT, &["devices", "listener"], &[Source::Addresses], check);
 
@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_port.into_iter().map(judgement).collect())
 }
 
-/// The tunnels of one port.
+/// The tunnels with one port.
 struct Contested<'a> {
     port: u16,
     down: Vec<&'a Link>,
@@ -87,7 +87,7 @@ impl Contested<'_> {
         }
     }
 
-    /// Another tunnel is up with the port.
+    /// Evidence that another tunnel with the port is up.
     fn devices(&self, snapshot: &Snapshot, pairs: &[(&Link, &Link)]) -> Evidence {
         let port = self.port;
         let down = names(pairs.iter().map(|(down, _)| *down));
@@ -106,7 +106,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// A socket that does not belong to a tunnel of this network namespace.
+    /// Evidence that a socket has the port. The socket belongs to no tunnel of this network namespace.
     fn listener(&self, snapshot: &Snapshot, pairs: &[(&Link, &Socket)]) -> Evidence {
         let down = names(pairs.iter().map(|(down, _)| *down));
         let mut sockets: Vec<&Socket> = Vec::new();
@@ -129,7 +129,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// The common part of both variants; `values` follow the tunnels that are down.
+    /// The evidence that both variants share. `values` come after the tunnels that are down.
     fn evidence(
         &self,
         snapshot: &Snapshot,
@@ -155,12 +155,13 @@ impl Contested<'_> {
         format!("{} down and{assumed} cannot come up", plural(down, "is", "are"))
     }
 
-    /// The network plugins of the WireGuard devices, each of which is judged with a default port.
+    /// The network plugins of the WireGuard devices. Each device is judged with its plugin's default port.
     fn plugins(&self) -> BTreeSet<&'static str> {
         self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
     }
 
-    /// The settings of the ports of the tunnels that are down, and of `others`. Cilium's WireGuard device has no such setting.
+    /// The settings that change the ports of the tunnels that are down, and of `others`. Cilium's WireGuard device has
+    /// no such setting.
     fn settings(&self, others: bool) -> Vec<&'static str> {
         let others = others || self.down.iter().any(|link| link.wireguard().is_none());
         let overlays = [
@@ -174,7 +175,7 @@ impl Contested<'_> {
     }
 }
 
-/// A tunnel that is down does harm only if a program needs it, and the maker of a tunnel is not known. A pod that makes tunnels
+/// The severity, and the pods that suggest it. The program that needs a tunnel is not known. A pod that makes tunnels
 /// belongs to a DaemonSet, is in the host's network, and is not ready while its tunnel is down.
 fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     let pods = match &snapshot.cluster.pods {
@@ -221,7 +222,7 @@ fn in_words(link: &Link) -> String {
     format!("{}: {}", link.name, words.join(", "))
 }
 
-/// Why two tunnels do not share their port.
+/// The reason why two tunnels cannot share their port.
 fn difference(one: &Link, other: &Link) -> String {
     let kind = |link: &Link| link.kind.clone().unwrap_or_default();
     let is_external = |link: &Link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.external);
@@ -245,12 +246,12 @@ fn difference(one: &Link, other: &Link) -> String {
     }
 }
 
-/// Gives a network another port.
+/// The advice to give a network another port.
 fn another_port(whose: &str, settings: &[&str]) -> Remedy {
     Step::advice(format!("give {whose} another UDP port, on all nodes alike: {}", settings.join(", "))).into()
 }
 
-/// The reason if an earlier version wrote the snapshot.
+/// The unread input, if an earlier version of Portreeve wrote the snapshot.
 fn not_read(link: &Link) -> Gap {
     let detail =
         format!("how tunnel {} opens its port was not read: the snapshot is from an earlier version", link.name);
@@ -266,7 +267,7 @@ mod tests {
         healthy::{daemon, gap, interfaces_of},
     };
 
-    /// `swarm0` is up with 4789, and `vxlan.calico`, which is external, is down.
+    /// A node whose `swarm0` is up with 4789, and whose `vxlan.calico`, an external VXLAN, is down.
     fn two() -> Snapshot {
         let world = Snapshot::healthy().tunnel("swarm0", "vxlan", 4789, |link| of(link).id = Some(4096));
         world.tunnel("vxlan.calico", "vxlan", 4789, |link| {
@@ -276,7 +277,7 @@ mod tests {
         })
     }
 
-    /// `flannel.1` alone, down.
+    /// A node with `flannel.1` only, which is down.
     fn down() -> Snapshot {
         Snapshot::healthy().tunnel("flannel.1", "vxlan", 8472, |link| link.up = false)
     }
@@ -410,7 +411,7 @@ mod tests {
         assert!(step.contains("WireGuard") && step.contains("another network namespace"), "{step}");
     }
 
-    /// A WireGuard device of this name, down. Its own port is not read.
+    /// The node with a WireGuard device of this name, which is down. Its configured port was not read.
     fn wireguard(world: Snapshot, name: &str) -> Snapshot {
         world.tunnel(name, "wireguard", 1, |link| {
             (link.up, link.udp_port) = (false, None);

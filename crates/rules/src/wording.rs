@@ -1,4 +1,4 @@
-//! Words that several rules use for evidence.
+//! Words for evidence that several rules use.
 
 use std::fmt;
 
@@ -6,12 +6,12 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
 use portreeve_facts::{Service, Snapshot, Socket};
 
-/// Lists in evidence name this many things and count the rest.
+/// A list in evidence has this many items, and the number of the other items.
 pub(super) const MOST_LISTED: usize = 16;
-/// Evidence names this many sockets and counts the rest.
+/// A list of sockets in evidence has this many items, and the number of the other sockets.
 pub(super) const MOST_SOCKETS: usize = 8;
 
-/// `a, b and 3 more`: the first sixteen by name.
+/// `a, b and 3 more`: the first sixteen things, sorted by name.
 pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> String {
     let mut things = things.into_iter();
     let mut words = String::new();
@@ -27,19 +27,19 @@ pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> St
 
 /// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
 pub(super) fn service_in_words(service: &Service) -> String {
-    // Formatted only when printed: a Service may have thousands of ports.
+    // The text is made only when it is printed, because a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
 
-/// Evidence with a socket, and all known facts about its owner.
+/// Adds a socket to the evidence, with all known facts about its owner.
 pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {
     let mut evidence = evidence.value(name, socket_in_words(socket));
     evidence.values.extend(owner_evidence(snapshot, &socket.owner));
     evidence
 }
 
-/// Evidence with one item for each socket.
+/// Adds a value for each socket to the evidence.
 pub(super) fn with_sockets(
     evidence: Evidence,
     name: &'static str,
@@ -51,7 +51,7 @@ pub(super) fn with_sockets(
     evidence.and_more(name, sockets.len(), MOST_SOCKETS)
 }
 
-/// The same words with a capital letter, to begin a sentence.
+/// The same words, with a capital first letter.
 pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()

@@ -1,5 +1,5 @@
-//! From an object to a manifest: the fields that claim a port or an address, the place of each field, and the fields
-//! that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+//! Makes a manifest from an object. The manifest has the fields that claim a port or an address, the place of each
+//! field, and the fields that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
 use std::collections::HashSet;
 
@@ -37,7 +37,7 @@ pub(super) struct Lines<'a> {
     pub(super) file: &'a FileName,
     /// The first line of the document.
     pub(super) first: u64,
-    /// The template from which helm rendered it.
+    /// The template from which helm rendered the document.
     pub(super) template: Option<&'a FileName>,
 }
 
@@ -57,8 +57,8 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// The place of the field at the end of a path. If the field is absent, the place of the last field that is
-    /// present.
+    /// The place of the field at the end of a path. If the field is absent, the place of the last field of the path
+    /// that is present.
     pub(super) fn place(self, path: &str) -> Place {
         self.lines.place(self.object.at_field(path))
     }
@@ -68,7 +68,7 @@ impl Written<'_> {
     }
 }
 
-/// Rules whose findings the object accepts.
+/// The rules whose findings a user accepts for this object.
 pub(super) fn accepts(metadata: &Metadata, written: Written<'_>) -> Option<Accepts> {
     let names = metadata.annotations.as_ref()?.accept.as_deref()?.split(',').map(str::trim);
     let rules = names.filter(|name| !name.is_empty()).take(MOST_RULES).map(|name| text::clean(name, RULE)).collect();
@@ -120,11 +120,12 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     let mut fields = Fields::default();
     let host_network = pods.host_network == Some(true);
     for (list, containers) in [("containers", &pods.containers), ("initContainers", &pods.init_containers)] {
-        // Containers run at the same time. Init containers that end do not, so they are not compared with others.
+        // Containers run at the same time, so their ports are compared. Init containers that end do not run at the same
+        // time.
         let mut together = HashSet::new();
         for (index, container) in containers.iter().flatten().enumerate() {
             if list == "initContainers" {
-                // Init containers that run beside the others have ports too.
+                // Init containers that always restart run beside the containers, so they have ports too.
                 if container.restart_policy.as_deref() != Some("Always") {
                     continue;
                 }
@@ -143,7 +144,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     fields
 }
 
-/// The claim of an entry of `ports` on the node, with the field that makes the claim.
+/// The claim of an entry of `ports` to a port of the node, and the field with the claim.
 fn of_port(port: &ContainerPortSpec, host_network: bool) -> Option<(&'static str, Claimed)> {
     let (protocol, host_ip) = (protocol(port.protocol.as_ref()), port.host_ip());
     match (port.host_port, port.container_port) {

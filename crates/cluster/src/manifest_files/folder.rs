@@ -1,4 +1,4 @@
-//! The files of a folder that may hold manifests.
+//! The files of a folder that may contain manifests.
 
 use std::{
     env, fmt, fs, io,
@@ -10,22 +10,23 @@ use portreeve_facts::FileName;
 
 /// The endings of manifest file names.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// The greatest number of files of one folder and the folders below it.
+/// The largest number of files in one folder and the folders below it.
 const MOST: usize = 100_000;
-/// The deepest folder that is read, counted from the folder that a person named.
+/// The deepest folder that is read, counted from the folder that the user named.
 const DEEPEST: usize = 64;
 
 /// The reason why a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// A person named the file.
+    /// The user named the file.
     Named,
     /// A folder contains the file.
     Folder,
 }
 
 impl Origin {
-    /// A path that a person named may be a pipe. A pipe in a folder is refused: it may have no writer.
+    /// The kinds of inputs that are accepted. A path that a user named may be a pipe. A pipe in a folder is refused,
+    /// because no program may write to it.
     pub(super) fn accepted(self) -> Accepted {
         match self {
             Self::Named => Accepted::Anything,
@@ -37,15 +38,16 @@ impl Origin {
 /// The files of a path.
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
-    /// The errors: a path that could not be listed, or too many files.
+    /// The errors: paths that could not be listed, or too many files.
     pub(super) failures: Vec<String>,
-    /// Folders of Helm charts, whose `templates` are not read: they are manifests only after rendering.
+    /// Folders of Helm charts. Their `templates` are not read, because they become manifests only when helm renders
+    /// them.
     pub(super) charts: Vec<PathBuf>,
     pub(super) origin: Origin,
 }
 
 /// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
-/// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect the others.
+/// followed, and names that begin with a dot are ignored. If a folder cannot be listed, the other folders still are.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
     let mut found = Found { files: Vec::new(), failures: Vec::new(), charts: Vec::new(), origin: Origin::Named };
@@ -68,7 +70,7 @@ impl Found {
             Ok(entries) => entries,
             Err(error) => return self.fail(folder, format_args!("cannot be read: {error}")),
         };
-        // Only the templates of a chart need rendering: the folder of `Chart.yaml` may have other manifests.
+        // Only the templates of a chart must be rendered. The folder with `Chart.yaml` may have other manifests.
         if entries.iter().any(|entry| entry.file_name() == "Chart.yaml") {
             let (templates, others): (Vec<_>, Vec<_>) =
                 entries.into_iter().partition(|entry| entry.file_name() == "templates");
@@ -112,7 +114,7 @@ fn is_manifest(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ENDINGS.iter().any(|it| ending.eq_ignore_ascii_case(it)))
 }
 
-/// For the working directory the file names alone are enough.
+/// A path for messages. For the working directory, only the names of files.
 fn short(path: &Path) -> PathBuf {
     match path.strip_prefix(".") {
         Ok(rest) if !rest.as_os_str().is_empty() => rest.to_owned(),

@@ -1,4 +1,4 @@
-//! Splits a stream of JSON into its documents. The next document begins at the end of the last one, with or without a
+//! Splits a stream of JSON into its documents. A document begins where the last document ended, with or without a
 //! separator.
 
 use std::ops::RangeInclusive;
@@ -6,17 +6,17 @@ use std::ops::RangeInclusive;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// Several documents with their first lines, counted from 1, if each begins on a line of its own. A single document is
-/// also YAML, and so is text that is not JSON.
+/// Several documents, each with its first and last line, counted from 1, if each document begins on a line of its own.
+/// `None` for a single document, or for text that is not JSON: both are read as YAML.
 pub(super) fn json_documents(bytes: &[u8]) -> Option<impl Iterator<Item = (RangeInclusive<u64>, &[u8])>> {
     let is_mapping = bytes.trim_ascii_start().starts_with(b"{");
-    // A file may have millions of documents, so it is split twice and the documents are not kept.
+    // A file may have millions of documents. So it is split twice, and the documents are not kept.
     let several =
         is_mapping && cut(bytes).try_fold(0_usize, |count, it| it.map(|_| count + 1)).is_some_and(|it| it > 1);
     several.then(|| cut(bytes).flatten())
 }
 
-/// The documents up to the first malformed one, or the first that begins on the line of another.
+/// The documents. `None` for the first document that is malformed, or that begins on a line of another document.
 fn cut(bytes: &[u8]) -> impl Iterator<Item = Option<(RangeInclusive<u64>, &[u8])>> {
     let mut stream = Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     let (mut begin, mut line) = (0, 1);

@@ -1,7 +1,7 @@
-//! Manifests from a person: files, folders and standard input, with the place of every field that claims a port.
+//! Manifests from a user: files, folders and standard input, with the place of every field that claims a port.
 //!
-//! The objects become the same facts as objects of any other file. While a document is read, it is kept as a tree of
-//! limited size. A broken document does not affect the others.
+//! The objects become the same facts as objects from other files. While a document is read, it is kept as a tree of
+//! limited size. If a document is broken, the other documents are still read.
 
 mod claims;
 mod folder;
@@ -42,9 +42,9 @@ use portreeve_facts::{
 const LONGEST: u64 = 32 << 20;
 /// The greatest depth of Lists in Lists.
 const DEEPEST: usize = 8;
-/// The greatest number of broken documents of one file that are named.
+/// The largest number of broken documents of one file that are reported.
 const MOST_ERRORS: usize = 16;
-/// The greatest number of kinds whose skipped objects are counted by name.
+/// The largest number of kinds for which skipped objects are counted.
 const MOST_KINDS: usize = 1_000;
 /// The wanted content of a file.
 const WANTED: &str = "Kubernetes objects in YAML or JSON; render a chart first: helm template . | portreeve lint -";
@@ -58,22 +58,22 @@ pub struct ManifestFiles {
     pub manifests: Vec<Manifest>,
     /// The errors, each with its place.
     pub failures: Vec<(Gap, Option<Place>)>,
-    /// The number of objects of all kinds, read or not. A document without a kind is treated as one object.
+    /// The number of objects of all kinds, read or not. A document without a kind counts as one object.
     pub objects: usize,
-    /// The number of objects that were read completely.
+    /// The number of objects that were read in full.
     pub whole: usize,
-    /// The number of objects with the name of an earlier object. They may be meant for several namespaces.
+    /// The number of objects with the name of an earlier object. The user may apply them to several namespaces.
     pub again: usize,
     /// The number of files that were read.
     pub files: usize,
-    /// Folders of Helm charts, which are not read: they have to be rendered first.
+    /// Folders of Helm charts. They are not read, because helm must render them first.
     pub charts: Vec<PathBuf>,
     /// The number of skipped objects by kind. A document without a kind has the empty kind.
     pub skipped: BTreeMap<String, usize>,
 }
 
-/// Reads files and folders. An object without a namespace belongs to `namespace`. A file that fails is named, and does
-/// not affect the others.
+/// Reads files and folders. If an object has no namespace, it belongs to `namespace`. If a file fails, the error names
+/// the file, and the other files are still read.
 pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFiles {
     let mut reader = Reader { namespace, ..Reader::default() };
     let mut charts = Vec::new();
@@ -93,21 +93,21 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     if let Reading::Seen(services) = &mut facts.services {
         services.iter_mut().map(Arc::make_mut).for_each(as_created);
     }
-    // The number of further errors comes last, without a place.
+    // The count of errors that are not listed comes last, without a place.
     let failures = facts.rejected.iter().cloned().zip(places.into_iter().chain(iter::repeat(None))).collect();
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
 }
 
-/// The state of a Service after its creation.
+/// Changes a Service to its state after the API server created it.
 fn as_created(service: &mut facts::Service) {
-    // A Service that the API server refuses takes no number from others.
+    // If the API server refuses a Service, the Service takes no number from other Services.
     if service.kind == ServiceKind::ClusterIp {
         service.ports.iter_mut().for_each(|port| port.node_port = None);
     }
     if service.kind != ServiceKind::LoadBalancer || !service.external_local {
         service.health_check_node_port = None;
     }
-    // In a manifest, the author chose each nodePort. An object from a cluster has its own record of the choice.
+    // In a manifest, a user chose each nodePort. An object from a cluster records by itself who chose the nodePort.
     if service.uid.is_none() {
         service.ports.iter_mut().for_each(|port| port.fixed = Some(port.node_port.is_some()));
     }
@@ -118,14 +118,14 @@ struct Reader<'a> {
     namespace: Option<&'a str>,
     facts: FactsBuilder,
     manifests: Vec<Manifest>,
-    /// Kind, namespace and name of each object with a name of its own.
+    /// Kind, namespace and name of each object that has its own name.
     names: HashSet<(&'static str, String, String)>,
     objects: usize,
     whole: usize,
     again: usize,
     files: usize,
     skipped: BTreeMap<String, usize>,
-    /// The places of the items that the facts reject, in the same order.
+    /// The places of the items that the facts reject, in the order of the items.
     places: Vec<Option<Place>>,
     /// The number of rejected fields that contain a mapping.
     mappings: usize,
@@ -155,7 +155,8 @@ impl Reader<'_> {
             [0xef, 0xbb, 0xbf, bytes @ ..] => bytes,
             bytes => bytes,
         };
-        // Only standard input can come directly from helm. A file with helm's earlier output has line numbers of its own.
+        // Only standard input can come directly from helm. In a file with earlier output of helm, the lines are lines
+        // of this file.
         let mut templates = Templates::new(if *input == Input::Stdin { bytes } else { &[] });
         let (mut found, mut errors, before) = (0_usize, 0_usize, self.mappings);
         let mut take = |node, lines: RangeInclusive<u64>| match node {
@@ -178,7 +179,7 @@ impl Reader<'_> {
             documents.for_each(|(lines, text)| take(tree(Cursor::new(text)), lines));
         } else {
             let mut documents = Documents::new(BufReader::new(Cursor::new(bytes)));
-            // A read of bytes in memory cannot fail.
+            // Reading bytes in memory cannot fail.
             while let Ok(true) = documents.advance() {
                 let first = documents.line();
                 let node = tree(&mut documents);
@@ -188,12 +189,12 @@ impl Reader<'_> {
         if errors > MOST_ERRORS {
             self.fail(format!("{file}: {} more documents are broken", errors - MOST_ERRORS));
         }
-        // YAML reads `nodePort: {{ .Values.port }}` as a mapping.
+        // A YAML parser reads `nodePort: {{ .Values.port }}` as a mapping.
         if bytes.windows(2).any(|two| two == b"{{") && self.mappings > before {
             self.fail(format!("{file}: has {{{{ }}}} as a value, wanted {WANTED}"));
         }
         if found == 0 && origin == Origin::Folder {
-            // As in kubectl, a file with only comments is no error. The file is counted as skipped.
+            // A file with only comments is no error, as in kubectl. It counts as skipped.
             self.skip("empty file");
         } else if found == 0 {
             self.fail(format!("{file}: is empty, wanted {WANTED}"));
@@ -274,7 +275,7 @@ impl Reader<'_> {
         };
         let manifest = match read {
             Ok(Some(manifest)) => manifest,
-            // The claims of a pod that a workload made are reported for the workload.
+            // If a workload made the pod, the pod's claims are reported for the workload.
             Ok(None) => return self.skip(&format!("{kind} of a controller")),
             Err(error) => {
                 let title = Identity::of(node).title;
@@ -305,7 +306,7 @@ impl Reader<'_> {
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// None if another workload made the object.
+    /// The manifest of a workload; `None` if another workload made the object.
     fn workload(&mut self, kind: WorkloadKind, written: Written<'_>) -> Result<Option<Manifest>, FieldError> {
         let mut workload = Workload::read(kind, written.object)?;
         let metadata = workload.metadata.get_or_insert_default();
@@ -315,13 +316,14 @@ impl Reader<'_> {
         let is_named = metadata.complete(self.namespace, self.objects)?;
         let manifest = manifest(kind.name(), metadata, written)?;
         let mut fields = workload.pods().map(|pods| claims::of_pods(kind, pods, written)).unwrap_or_default();
-        // A workload without pods wants no ports.
+        // A workload with no replicas wants no ports.
         fields.claims.retain(|_| workload.replicas() != Some(0));
         self.facts.workloads.extend(workload.facts(kind)?.map(Arc::new));
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// Adds the fields to the object, and counts an object that was read before. An object without a name is always new.
+    /// Adds the fields to the object, and counts the object if it was read before. An object without a name is always
+    /// new.
     fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
         let Manifest { kind, namespace, name, .. } = &manifest;
         let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
@@ -337,7 +339,7 @@ fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Re
     Ok(Manifest { kind, namespace, name, accepts, claims: Vec::new(), refused: Vec::new() })
 }
 
-/// Whether a list without a kind may be a list of objects, and not of values.
+/// Whether a list without a kind may be a list of objects. Otherwise it is a list of values.
 fn may_be_objects(items: &[Node]) -> bool {
     items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
 }

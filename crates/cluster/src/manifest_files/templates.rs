@@ -1,4 +1,4 @@
-//! The templates from which helm rendered a stream: helm writes `# Source: shop/templates/web.yaml` before each
+//! The templates from which helm rendered a stream. helm writes `# Source: shop/templates/web.yaml` before each
 //! document.
 
 use std::ops::RangeInclusive;
@@ -9,9 +9,9 @@ const MARK: &[u8] = b"# Source: ";
 
 /// The comments of a stream, in its order.
 pub(super) struct Templates<'a> {
-    /// The next comments, each with its line, counted from 1.
+    /// The comments after `next`, each with its line, counted from 1.
     ahead: Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>,
-    /// The present comment.
+    /// The comment that comes next.
     next: Option<(u64, &'a [u8])>,
 }
 
@@ -28,7 +28,7 @@ impl<'a> Templates<'a> {
     pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {
-            // helm wrote the first comment. Other comments are the template author's.
+            // helm wrote the first comment of a document. The author of the template wrote the other comments.
             if lines.contains(&line) && found.is_none() {
                 found = Some(path);
             }

@@ -31,7 +31,7 @@ pub(crate) struct SlicePort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Endpoint {
-    /// In FQDN slices these are names.
+    /// The addresses. In slices of type FQDN, names.
     pub(crate) addresses: Option<Vec<Text>>,
     pub(crate) conditions: Option<Conditions>,
     #[serde(deserialize_with = "unless_empty")]
@@ -63,7 +63,7 @@ impl Object for EndpointSlice {
 }
 
 impl EndpointSlice {
-    /// `None` for a slice without a Service and for FQDN slices, which no proxy uses.
+    /// `None` for a slice without a Service, and for slices of type FQDN, which no proxy uses.
     fn facts(self) -> Result<Option<facts::EndpointSlice>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let namespace = metadata.namespace()?;

@@ -1,8 +1,9 @@
-//! Who chose a nodePort: a client or the API server. The source is `metadata.managedFields`.
+//! Whether a client or the API server chose a nodePort, according to `metadata.managedFields`.
 //!
 //! The API server records the fields of a create before it allocates numbers. So `f:nodePort` below
-//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` is there exactly if a client set it. `operation` is `Update` for a
-//! create too, and a write without a change owns no field. So its presence in any entry is the whole answer.
+//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` exists exactly if a client set the nodePort. `operation` may be
+//! `Update` for a create too, and a write that changes nothing owns no field. So only the presence of `f:nodePort` in
+//! any entry counts.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ struct Fields {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// By `k:{"port":80,"protocol":"TCP"}`. The key `.` and all others are not ports.
+    /// The key is `k:{"port":80,"protocol":"TCP"}`. The key `.` and all other keys are no ports.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }

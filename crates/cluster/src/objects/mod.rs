@@ -1,8 +1,8 @@
-//! Objects of Kubernetes: one derived struct for each kind, with the used fields. Other keys are skipped.
+//! Objects of Kubernetes: one derived struct for each kind, with the fields that rules use. Other keys are skipped.
 //!
-//! An object is read as the API server reads it. Null means absent. A value of the wrong type, or without meaning,
-//! refuses the object as a whole. The refusal names the field, its value and the wanted value. An object that an API
-//! server accepts is kept, even if a part of it is of no use; that part becomes one of [`Notes`]. Upstream names:
+//! An object is read as the API server reads it. Null means absent. If a value has a wrong type or no meaning, the
+//! whole object is refused. The refusal has the field, its value and the expected value. An object that an API server
+//! accepts is kept, even if a part of it cannot be used; such a part becomes one of [`Notes`]. Upstream names:
 //! k8s.io/api `core/v1`, `discovery/v1`.
 //!
 //! Each file has one kind: its struct, and the facts that follow from it.
@@ -33,11 +33,11 @@ use portreeve_facts::{Source, WorkloadKind, names};
 
 /// A kind of object that gives facts.
 pub trait Object: DeserializeOwned {
-    /// The object's name.
+    /// The name of the kind.
     const KIND: &'static str;
     /// The path of its group, for example `/api/v1`.
     const GROUP: &'static str;
-    /// The object's name in a path, for example `pods`.
+    /// The name of the kind in a path, for example `pods`.
     const PLURAL: &'static str;
     /// The fact that is incomplete if an object of this kind is refused.
     const SOURCE: Source;
@@ -48,16 +48,16 @@ pub trait Object: DeserializeOwned {
     /// Adds the facts of the object.
     ///
     /// # Errors
-    /// If the API server would refuse such an object: the error.
+    /// The reason, if the API server would refuse the object.
     fn add_to(self, facts: &mut FactsBuilder, notes: &mut Notes) -> Result<(), FieldError>;
 }
 
 /// Reads an object, or a part of an object.
 ///
 /// # Errors
-/// If the object is malformed: the field, its value, and the wanted value.
+/// If the object is malformed: the field, its value, and the expected value.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
-    // To know the path of each field, each key must be copied. Only a wrong object is worth that.
+    // To report the path of a field, each key must be copied. This is done only for an object with an error.
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
@@ -66,12 +66,12 @@ pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> 
     })
 }
 
-/// The reason why the API server would refuse an object: the first wrong field.
+/// The reason why the API server would refuse an object: the first field with an error.
 #[derive(Debug)]
 pub struct FieldError {
     /// The path of the field, `spec.ports[0].nodePort`; empty for the object as a whole.
     pub(crate) path: String,
-    /// The value and the wanted value: `70000, wanted 1 to 65535`.
+    /// The value and the expected value: `70000, wanted 1 to 65535`.
     is: String,
 }
 
@@ -81,12 +81,12 @@ impl FieldError {
         Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
     }
 
-    /// A key that is there twice.
+    /// The error for a key that occurs twice.
     pub(crate) fn twice(key: &str) -> Self {
         Self::new(key, "there twice", "every key once")
     }
 
-    /// A message of serde, in the words of this crate.
+    /// The error for a message of serde, in the words of this crate.
     fn of_message(path: String, message: &str) -> Self {
         let message = without_place(message);
         if let Some(key) = message.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
@@ -112,17 +112,17 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The identity of an object, whatever else the object contains.
+/// The identity of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// `namespace/name`, or `name`; empty without a name. A text that is not a valid name is in quotes.
+    /// `namespace/name`, or `name`; empty if the object has no name. If a text is not a valid name, it is quoted.
     pub(crate) title: String,
     /// The object's resource version.
     pub(crate) version: Option<String>,
 }
 
 impl Identity {
-    /// The identity of an object that may be malformed.
+    /// The identity of an object, which may be malformed.
     pub(crate) fn of<'de>(document: impl Deserializer<'de>) -> Self {
         let object = serde_json::Value::deserialize(document).unwrap_or_default();
         let word = |key: &str| object.get("metadata")?.get(key)?.as_str();
@@ -149,7 +149,8 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// A message without the line and the column at its end, where `serde_json` writes them: both are positions within one object.
+/// A message without the line and the column that `serde_json` writes at its end. They would be positions within one
+/// object.
 fn without_place(message: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
     message.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(message, |(message, _)| message)
@@ -184,12 +185,12 @@ fn what_was_wanted(wanted: &str) -> &str {
     }
 }
 
-/// Parts that an API server accepts and that are of no use, field by field.
+/// Parts of an object that an API server accepts, and that cannot be used, with their fields.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// The greatest number of notes of one object that are named.
+    /// The largest number of notes of one object that are listed.
     const MOST: usize = 16;
 
     /// Adds a note that the field at `path` has the value `is`, and `wanted` was expected.
@@ -239,14 +240,14 @@ impl Metadata {
         name.ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))
     }
 
-    /// The name of an object that must be a DNS label.
+    /// The name of an object, if it must be a DNS label.
     fn label(&self) -> Result<String, FieldError> {
         as_label(&self.name()?, "metadata.name")
     }
 
     /// Adds the values that the API server would add: the namespace, and a name if the API server generates it. The API
-    /// server draws five letters and digits. Here a number replaces them that the API server never draws (apimachinery
-    /// `util/rand`, without 0 and 1), and each number is different. Returns whether the object had a name.
+    /// server would draw five letters and digits. Here a different number for each object replaces them. The API server
+    /// never draws such a number (apimachinery `util/rand`, without 0 and 1). Returns whether the object had a name.
     ///
     /// # Errors
     /// If the API server would refuse the name.
@@ -262,8 +263,8 @@ impl Metadata {
         Ok(is_named)
     }
 
-    /// Whether a workload made the object, by the same test as the policies in deploy/policies. The ports of an
-    /// operator's resource are not known, so an object that an operator made is reported itself.
+    /// Whether a workload made the object, by the same test as the policies in deploy/policies. If an operator's
+    /// resource made the object, its ports are not known from the resource, so the object itself is reported.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {
@@ -276,7 +277,7 @@ impl Metadata {
         })
     }
 
-    /// A manifest without a namespace belongs to `default`, as for `kubectl apply`.
+    /// The namespace. A manifest without a namespace belongs to `default`, as in `kubectl apply`.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
@@ -286,7 +287,7 @@ impl Metadata {
         self.uid.as_ref().map(|Text(uid)| uid.clone())
     }
 
-    /// `namespace/name`, or `name`; empty without a name.
+    /// `namespace/name`, or `name`; empty if the object has no name.
     pub(crate) fn title(&self) -> String {
         let name = self.name.as_ref().map_or("", |Name(name)| name);
         titled(self.namespace.as_ref().map(|Name(namespace)| namespace.as_str()), name)
@@ -360,7 +361,7 @@ pub(crate) struct Annotations {
     pub(crate) pool: Option<Text>,
     #[serde(rename = "metallb.universe.tf/ip-allocated-from-pool")]
     pub(crate) old_pool: Option<Text>,
-    /// [`portreeve_facts::ACCEPT`].
+    /// The annotation [`portreeve_facts::ACCEPT`].
     #[serde(rename = "portreeve/accept")]
     pub(crate) accept: Option<String>,
 }
@@ -426,7 +427,7 @@ mod tests {
         assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
     }
 
-    /// Kubernetes `SetDefaults_Service` and `SetDefaults_Deployment` fill in empty fields.
+    /// Kubernetes adds defaults to empty fields: `SetDefaults_Service` and `SetDefaults_Deployment`.
     #[test]
     fn an_empty_type_is_absent() {
         let metadata = json!({"name": "web"});

@@ -75,7 +75,7 @@ impl Object for Node {
                 addresses: addresses(status.addresses.as_deref().unwrap_or_default(), notes),
                 excluded_from_load_balancers: metadata.labels.is_some_and(|labels| labels.excluded.is_some()),
                 kubelet_version: info.map(|info| text(&info.kubelet_version).unwrap_or_default()),
-                // An absent runtime is an empty text.
+                // If the runtime is absent, the text is empty.
                 container_runtime: info
                     .and_then(|info| text(&info.container_runtime_version))
                     .filter(|it| !it.is_empty()),
@@ -97,7 +97,8 @@ impl Node {
     }
 }
 
-/// The API server accepts any text as an address. So a text that is not an address must not affect the others.
+/// The addresses. The API server accepts any text as an address, so a text that is no address must not affect the other
+/// addresses.
 fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress> {
     let convert = |(index, address): (usize, &NodeAddress)| {
         let kind = match address.kind.as_deref()? {
@@ -108,7 +109,7 @@ fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress>
         };
         let text = address.address.as_deref().unwrap_or_default();
         let ip = lenient_ip(text);
-        // A host name need not be an address.
+        // A host name need not be an IP address.
         if ip.is_none() && kind != NodeAddressKind::Hostname {
             notes.note(format_args!("status.addresses[{index}].address"), quoted(text), "an IP address");
         }

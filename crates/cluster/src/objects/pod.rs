@@ -1,4 +1,4 @@
-//! A Pod that runs on a Node, or that waits because its ports are taken on every Node.
+//! A Pod on a Node, or a Pod that waits because its ports are in use on every Node.
 
 use std::{
     collections::BTreeMap,
@@ -24,20 +24,22 @@ use portreeve_facts::{
     WaitingPod, names, text,
 };
 
-/// The scheduler's message about a Node on which a port of the Pod is taken (kubernetes
+/// The scheduler's message about Nodes on which a port of the Pod is in use (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
-/// The reason of a Pod that names its Node, if the kubelet refuses the Pod because of its ports (kubernetes
-/// pkg/kubelet/lifecycle/predicate.go).
+/// The reason in the status of a Pod that the kubelet refused because of its ports. Such a Pod names its Node
+/// (kubernetes pkg/kubelet/lifecycle/predicate.go).
 const REFUSED: &str = "NodePorts";
-/// The label with the host name of a Node. It is the Node's name, unless a cloud provider chose another name.
+/// The label with the host name of a Node. The host name is the Node's name, unless a cloud provider chose another
+/// name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The greatest number of ports of one pod that are kept, if only probes name them, or if the pod has its own network.
+/// The largest number of ports of one pod that are kept, if only probes name these ports, or if the pod has its own
+/// network.
 const MOST_PROBED: usize = 16;
-/// The greatest number of addresses of one pod that are kept because its containers reported them as in use.
+/// The largest number of addresses of one pod that are kept, because its containers reported that they are in use.
 const MOST_REPORTED: usize = 4;
-/// The greatest number of bytes of a container's last message that are read. The kubelet keeps no more of one container
-/// (kubernetes pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
+/// The largest number of bytes of a container's last message that are read. The kubelet keeps no more (kubernetes
+/// pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
 const LONGEST_MESSAGE: usize = 4096;
 
 /// A Pod of the API server or of a manifest.
@@ -235,14 +237,14 @@ impl Object for Pod {
 
 /// A Pod, by its state.
 enum PodFacts {
-    /// The Pod is on a Node. A Pod of a file that names no Node may be on any Node.
+    /// The Pod is on a Node. A Pod in a file without a Node name may be on any Node.
     Placed(Arc<facts::Pod>),
-    /// The Pod is on no Node, because no Node has its ports free.
+    /// The Pod is on no Node, because its ports are free on no Node.
     Waiting(Arc<WaitingPod>),
 }
 
 impl Pod {
-    /// `None` for a Pod that waits for a Node for other reasons.
+    /// `None` if the Pod waits for a Node for other reasons.
     fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
@@ -285,7 +287,7 @@ impl Pod {
             if refused.is_none() && !rejected {
                 return Ok(None);
             }
-            // The Pods that it preempts are ending on its nominated Node.
+            // The Pods that this Pod preempts are ending on the nominated Node.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
@@ -296,11 +298,11 @@ impl Pod {
                 name,
                 uid: metadata.uid(),
                 controller,
-                // A label or a nomination may be text that is not the name of a Node.
+                // A label or a nomination may be a text that is no name of a Node.
                 meant_for: meant_for.filter(|node| names::is_subdomain(node)),
                 everywhere: is_on_every_node(message),
                 rejected,
-                // On the host's network, each container port is a port of the host.
+                // In the host's network, each container port is a port of the host.
                 ports: ports
                     .into_iter()
                     .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
@@ -311,7 +313,7 @@ impl Pod {
                     .map(|Time(at)| *at),
             }))));
         }
-        // Any user can annotate their own pod. The kubelet deletes mirror pods that it did not make.
+        // Any user can annotate their own pod. If the kubelet did not make a mirror pod, it deletes the pod.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
@@ -357,15 +359,15 @@ impl Pod {
 }
 
 impl PodSpec {
-    /// Ports of containers that a proxy, a CNI plugin or the host's own stack must serve.
+    /// The ports of containers that a proxy, a CNI plugin or the host's own network stack must serve.
     pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
         let (mut ports, _) = self.ports(path)?;
         ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
         Ok(ports)
     }
 
-    /// The ports that containers declare, and the ports of their probes. Of the init containers, only those that run
-    /// beside the others have ports (KEP-753, Kubernetes 1.29).
+    /// The ports that containers declare, and the ports of their probes. An init container has ports only if it runs
+    /// beside the containers (KEP-753, Kubernetes 1.29).
     fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = (Vec::new(), Vec::new());
         for (list, containers) in [("containers", &self.containers), ("initContainers", &self.init_containers)] {
@@ -382,8 +384,8 @@ impl PodSpec {
         Ok((ports, probed))
     }
 
-    /// The containers with an id, if there are several. Each has the ports that it declares, and the ports that its
-    /// probes name by number.
+    /// The containers with an id, if there are several. Each has the ports that it declares, and the ports of its
+    /// probes that are numbers.
     fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
         if statuses.len() < 2 {
             return Vec::new();
@@ -400,15 +402,15 @@ impl PodSpec {
         statuses.iter().filter_map(of).collect()
     }
 
-    /// The range from which the kernel chooses ports in the Pod's own network, and the ports that the kernel does not
-    /// choose, if they are set.
+    /// The range from which the kernel chooses ports in the Pod's own network, and the reserved ports there, if the Pod
+    /// sets them.
     fn ephemeral_sysctls(&self, notes: &mut Notes) -> (Option<PortRange>, Option<PortSet>) {
         let (mut range, mut reserved) = (None, None);
         let sysctls = self.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
         for (index, sysctl) in sysctls.into_iter().flatten().enumerate() {
             let (Some(name), Some(value)) = (sysctl.name.as_deref(), sysctl.value.as_deref()) else { continue };
             let path = format_args!("spec.securityContext.sysctls[{index}].value");
-            // Kubernetes also accepts a name with slashes.
+            // Kubernetes also accepts slashes in the name of a sysctl.
             match name.replace('/', ".").as_str() {
                 "net.ipv4.ip_local_port_range" => range = parsed(value, path, "two ports", notes),
                 "net.ipv4.ip_local_reserved_ports" => reserved = parsed(value, path, "a list of ports", notes),
@@ -420,8 +422,8 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server accepts any text; a text that is not an address is treated as all addresses
-    /// of the node.
+    /// The address of the node. The API server accepts any text. A text that is no address means all addresses of the
+    /// node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
     }
@@ -438,16 +440,16 @@ impl ContainerPortSpec {
     }
 }
 
-/// The ports of a pod's own network that its containers declare or that its probes use, each once. A hostIP is an
-/// address of the node.
+/// The ports of a pod's own network that its containers declare or its probes use, each once. A hostIP is removed,
+/// because it is an address of the node.
 fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
     let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports of a container's probes: a pod on the host's network must listen on them, even if no container declares
-/// them. A port by name is left out, because a container declares it. A port is also left out if its host is neither
-/// loopback nor filled in by the kubelet: it may belong to another server.
+/// The ports of a container's probes. In the host's network, the pod must listen on these ports, even if no container
+/// declares them. If a probe has the name of a port, it is left out, because a container declares the port. If a probe
+/// has a host other than loopback, it is left out, because another server may answer.
 fn probed_ports(container: &Container) -> impl Iterator<Item = ContainerPort> {
     let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
     let probed = probes.into_iter().flatten().flat_map(|probe| [&probe.http_get, &probe.tcp_socket, &probe.grpc]);
@@ -464,7 +466,7 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
 
-/// The ports that no container declares, each once.
+/// The ports of probes that no container declares, each once.
 fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
     let mut kept: Vec<ContainerPort> = Vec::new();
     for it in probed {
@@ -481,7 +483,7 @@ fn is(condition: &Condition, kind: &str, status: &str) -> bool {
     condition.kind.as_deref() == Some(kind) && condition.status.as_deref() == Some(status)
 }
 
-/// Whether the scheduler reports that the ports are taken on each Node: `0/3 nodes are available: 3 node(s) didn't
+/// Whether the scheduler reports that the ports are in use on each Node: `0/3 nodes are available: 3 node(s) didn't
 /// ...`.
 fn is_on_every_node(message: &str) -> bool {
     let all = message.strip_prefix("0/").and_then(|rest| rest.split_once(' ')).map(|(all, _)| all);
@@ -493,7 +495,7 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
         && condition.message.as_ref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-/// The addresses that failed containers reported as in use when they ended.
+/// The addresses that containers reported as in use when they failed.
 fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
@@ -506,9 +508,9 @@ fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     reported
 }
 
-/// The addresses that a program reports as in use, one for each line: `listen tcp 127.0.0.1:50052: bind: address
-/// already in use`, `bind() to 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address already in
-/// use :::3000`.
+/// The addresses that a program reports as in use, at most one for each line: `listen tcp 127.0.0.1:50052: bind:
+/// address already in use`, `bind() to 0.0.0.0:80 failed (98: Address already in use)`, `listen EADDRINUSE: address
+/// already in use :::3000`.
 fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     let end = message.floor_char_boundary(LONGEST_MESSAGE);
     message[..end].lines().filter_map(|line| {
@@ -524,8 +526,8 @@ fn in_use(message: &str) -> impl Iterator<Item = ContainerPort> {
     })
 }
 
-/// Reads an address and a port: `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80` or `localhost:80`. Ignores quotes and
-/// punctuation around the word. `None` in place of an address means all addresses.
+/// Parses an address and a port: `127.0.0.1:80`, `[::1]:80`, `:::80`, `:80`, `*:80` or `localhost:80`. Quotes and
+/// punctuation around the word are ignored. The address is `None` for all addresses.
 fn address_in_use(word: &str) -> Option<(Option<IpAddr>, u16)> {
     let word = word
         .trim_start_matches(['\'', '"', '`', '('])
@@ -544,29 +546,31 @@ fn runs(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// Whether a container that is not ready ended with an error, now or in its last run.
+/// Whether a container is not ready, and ended with an error, now or in its last run.
 fn failed(container: &ContainerStatus) -> bool {
     let states = [&container.state, &container.last_state].into_iter().flatten();
     let mut codes = states.filter_map(|state| state.terminated.as_ref()?.exit_code);
     container.ready != Some(true) && codes.any(|code| code != 0)
 }
 
-/// The time since which the failed containers run again. It is known only if every container that is not ready and
-/// ended with an error runs again.
+/// The time since which all failed containers run again. `None` if one of them does not run. A container has failed if
+/// it is not ready and ended with an error.
 fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     let failed = containers.iter().filter(|container| failed(container));
     let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// An owner may have any name. A text that is not a valid name could be an option of a command.
+/// The controller. An owner may have any name. A text that is not a valid name is left out, because it could be an
+/// option of a command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
-/// By the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go). They are used only in ServiceLB's
-/// namespace, the default of `--servicelb-namespace`: any user can label their own pods.
+/// The Service of a ServiceLB pod, from the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go).
+/// The labels are used only in ServiceLB's namespace, the default of `--servicelb-namespace`, because any user can
+/// label their own pods.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {
         return None;
@@ -576,8 +580,8 @@ fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The Node that every term of a node affinity names. The controller of DaemonSets writes such terms; people write the
-/// host name.
+/// The Node that every term of a node affinity names. The controller of DaemonSets writes the Node's name; users write
+/// the host name.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
         let mut values = requirement.values.iter().flatten();
@@ -597,7 +601,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // A longer value is never set in practice, and takes time.
+    // A longer value does not occur in practice, and parsing it takes time.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);

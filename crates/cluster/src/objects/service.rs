@@ -92,7 +92,7 @@ impl Service {
     /// `None` for ExternalName and headless Services, which no proxy serves.
     fn facts(self) -> Result<Option<facts::Service>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
-        // Without its spec the Service would seem to capture nothing, and the error would stay hidden.
+        // Without its spec, the Service would seem to have no ports, and the error would stay hidden.
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.label()?);
         let kind = match spec.kind.as_deref() {
@@ -118,8 +118,8 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list would keep the capacity of the longer structs from which it was made, and a cluster has many
-        // Services.
+        // The list has the capacity of the longer structs from which it was made. It is shrunk, because a cluster has
+        // many Services.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();
         cluster_ips.shrink_to_fit();
@@ -134,8 +134,8 @@ impl Service {
             ports,
             for_cilium: for_cilium(metadata.annotations.as_ref(), labels),
             announced: metadata.annotations.as_ref().and_then(announced),
-            // If a Service has the label of headless Services, no proxy serves it, regardless of its other fields (kubernetes
-            // cmd/kube-proxy/app/server.go).
+            // If a Service has the label of headless Services, no proxy serves the Service, whatever its other fields
+            // are (kubernetes cmd/kube-proxy/app/server.go).
             proxy_name: match labels.and_then(|labels| labels.proxy_name.clone()) {
                 _ if headless => Some(facts::Service::OF_NO_PROXY.to_owned()),
                 name => name.map(|Text(name)| name),
@@ -156,7 +156,7 @@ pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<V
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
-/// The addresses of a list in their order, each once. An author could write one address a thousand times, and rules
+/// The addresses of a list in their order, each once. A user could write one address a thousand times, and rules
 /// compare each address with each port.
 fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
@@ -172,9 +172,9 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] 
     if families.is_empty() { &[Family::V4] } else { families }
 }
 
-/// As Cilium reads it: the newer name of an annotation comes first (cilium `pkg/annotation/clustermesh.go`), and an
-/// unknown type is treated as absent. Cilium's operator labels the Services of its Ingresses and Gateways
-/// (`operator/pkg/model/translation`).
+/// The settings for Cilium, read as Cilium reads them. The newer name of an annotation comes first (cilium
+/// `pkg/annotation/clustermesh.go`). An unknown type counts as absent. Cilium's operator labels the Services of its
+/// Ingresses and Gateways (`operator/pkg/model/translation`).
 fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> ForCilium {
     let of_operator =
         labels.is_some_and(|labels| labels.cilium_ingress.as_ref().or(labels.cilium_gateway.as_ref()).is_some());
@@ -188,7 +188,8 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// A text that is not a valid name is treated as absent: no API server has such an object.
+/// The program that announces the Service. A text that is not a valid name counts as absent, because no API server has
+/// such an object.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
@@ -196,7 +197,7 @@ fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     (announced != Announced::default()).then(|| Box::new(announced))
 }
 
-/// The types that have ports of their own.
+/// The kind of a Service that has its own ports.
 fn service_kind(text: &str) -> Option<ServiceKind> {
     [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }
@@ -219,7 +220,7 @@ fn ports(
             protocol,
             port,
             target: match entry.target_port {
-                // The author of such a Service's EndpointSlices chooses their ports.
+                // A Service without a selector: a user chooses the ports in its EndpointSlices.
                 _ if !selects => None,
                 None => Some(port),
                 Some(NumberOrText(target)) => target.parse().ok(),

@@ -1,5 +1,5 @@
-//! Values with a meaning of their own in Kubernetes. Each is checked when it is read, so an object with a wrong value
-//! is refused as a whole.
+//! Values that have a special form in Kubernetes. Each value is checked when it is read, so an object with a wrong
+//! value is refused as a whole.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ pub(crate) const PORT: &str = "1 to 65535";
 /// The wanted form of a port that may be left out.
 const OPTIONAL_PORT: &str = "0 to 65535";
 
-/// Makes types that are read from a text.
+/// Makes types that are parsed from a text.
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident($of:ty), $wanted:expr, $read:expr;)*) => {$(
         $(#[$doc])*
@@ -42,13 +42,13 @@ macro_rules! texts {
 }
 
 texts! {
-    /// The name of an object, a DNS subdomain. Another text could be an option of a command that a person types.
+    /// The name of an object, a DNS subdomain. Another text could be an option of a command that a user types.
     Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
     /// An IP address.
     Ip(IpAddr), "an IP address", lenient_ip;
     /// A range of addresses.
     Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
-    /// A moment.
+    /// A time.
     Time(Timestamp), "a time", |text| text.parse().ok();
     /// The protocol of a port; TCP if empty.
     PortProtocol(Protocol), "TCP, UDP or SCTP", |text| match text {
@@ -65,8 +65,8 @@ texts! {
     };
 }
 
-/// A short text that a person may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null is an empty
-/// text, as for the API server.
+/// A short text that a user may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty
+/// text, as in the API server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Text(pub(crate) String);
@@ -85,7 +85,7 @@ impl TryFrom<String> for Text {
     }
 }
 
-/// A word of a command line, unchanged; null is an empty word.
+/// A word of a command line, unchanged. Null becomes an empty word.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Word(pub(crate) String);
@@ -104,10 +104,10 @@ impl std::ops::Deref for Text {
     }
 }
 
-/// Reads an optional value: an empty text is no value.
+/// Reads an optional value. An empty text means no value.
 ///
 /// # Errors
-/// If the value is not a text, or `T` refuses the text.
+/// If the value is no text, or if `T` refuses the text.
 pub(crate) fn unless_empty<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     T: TryFrom<String, Error = String>,
@@ -117,7 +117,7 @@ where
     text.map(T::try_from).transpose().map_err(D::Error::custom)
 }
 
-/// A whole number in any notation: YAML's 30080.0 and 3e4 are 30080 and 30000 when they reach the API server.
+/// A whole number in any notation. The API server receives YAML's 30080.0 and 3e4 as 30080 and 30000.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) i64);
 
@@ -149,7 +149,7 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// The whole number that equals a float.
+/// The whole number that equals a float; `None` if there is none.
 pub(crate) fn whole(number: f64) -> Option<i64> {
     // Larger floats are not exact.
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
@@ -169,7 +169,7 @@ impl TryFrom<Whole> for Port {
     }
 }
 
-/// A port that may be left out; 0 also means left out.
+/// A port that may be left out. 0 also means that it is left out.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct OptionalPort(pub(crate) Option<u16>);
@@ -183,7 +183,7 @@ impl TryFrom<Whole> for OptionalPort {
     }
 }
 
-/// A number or a text, as an `IntOrString`; cleaned like a name.
+/// A number or a text, as an `IntOrString`. A text is cleaned like a name.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberOrText(pub(crate) String);
 
@@ -220,11 +220,11 @@ impl<'de> Deserialize<'de> for NumberOrText {
     }
 }
 
-/// An IP address as Kubernetes reads it: leading zeros in IPv4 are allowed, and the number is decimal (k8s.io/utils/net
-/// `ParseIPSloppy`).
+/// An IP address, parsed as Kubernetes does: a number of an IPv4 address may have leading zeros, and is decimal
+/// (k8s.io/utils/net `ParseIPSloppy`).
 pub(crate) fn lenient_ip(text: &str) -> Option<IpAddr> {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        // Go reads an IPv4 address inside an IPv6 address as the IPv4 address.
+        // Go treats an IPv4 address inside an IPv6 address as the IPv4 address.
         return Some(ip.to_canonical());
     }
     let decimal = |part: &str| {
@@ -240,7 +240,7 @@ pub(crate) fn short(text: &str) -> String {
     text::clean(text, text::NAME)
 }
 
-/// A wrong text, shown safely.
+/// A wrong text, made safe to print.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }

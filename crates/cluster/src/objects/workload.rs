@@ -1,4 +1,4 @@
-//! A workload: the ports of the node that its pods will want.
+//! A workload, with the ports of the node that its pods will want.
 
 use serde::{Deserialize, Deserializer};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
-/// Labels of nodes that run Linux. Portreeve runs on Linux only.
+/// The labels for the operating system of a node. A demand for Linux is ignored, because Portreeve runs on Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 /// A Deployment, a Job or another kind with a template of pods.
@@ -77,7 +77,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// The number of pods that run at a time; of a Job, at most the number that must complete.
+    /// The number of pods that run at the same time. For a Job, at most the number of pods that must complete.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
@@ -109,7 +109,7 @@ impl WorkloadSpec {
 }
 
 impl Workload {
-    /// Reads a workload. A Pod has no template: it is its own single pod.
+    /// Reads a workload. A Pod has no template, so it counts as a workload with one pod.
     ///
     /// # Errors
     /// As [`decode`].
@@ -128,18 +128,18 @@ impl Workload {
         spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
     }
 
-    /// The number of pods that run at a time.
+    /// The number of pods that run at the same time.
     pub(crate) fn replicas(&self) -> Option<i64> {
         self.spec()?.replicas()
     }
 
-    /// The spec of its pods.
+    /// The spec of the workload's pods.
     pub(crate) fn pods(&self) -> Option<&PodSpec> {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// `None` if its pods want no port of a Linux node, or if it has no pods: no replicas, or a DaemonSet for which the
-    /// cluster found no node.
+    /// The facts. `None` if the pods want no port of a Linux node. Also `None` if the workload has no pods: it has no
+    /// replicas, or it is a DaemonSet and the cluster found no node for it.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
@@ -164,7 +164,7 @@ fn of_pods(
 ) -> Result<Option<facts::Workload>, FieldError> {
     let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
-    // The demands of a node selector, without the demand for Linux.
+    // The demands of a node selector. The demand for Linux is left out.
     let selector = pods.node_selector.iter().flatten();
     let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
     selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
@@ -197,8 +197,8 @@ fn of_pods(
     }))
 }
 
-/// The demands of a required affinity on a node, without the demand for Linux, and the values that a node must not
-/// have.
+/// The demands of a required affinity on a node, and the values that a node must not have. The demand for Linux is left
+/// out.
 fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
     let text = |it: &Requirement| {
         let [label, operator] = [&it.key, &it.operator].map(|word| word.as_deref().unwrap_or("?"));
@@ -207,7 +207,7 @@ fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
         let is_os = OS.contains(&label) && operator == "In" && values.contains(&"linux");
         (!is_os).then(|| format!("{label} {operator} {}", values.join(",")))
     };
-    // One matching term is enough.
+    // A node needs to match only one of the terms.
     let of_term = |term: &NodeSelectorTerm| {
         let requirements = term.match_fields.iter().chain(&term.match_expressions).flatten();
         requirements.filter_map(text).collect::<Vec<_>>()

@@ -1,5 +1,5 @@
-//! Everything that is known about the cluster, and the facts that follow. Pure: updates and the time go in, facts and
-//! selections come out.
+//! All objects of the cluster that are known, and the facts that follow from them. The index does no I/O and reads no
+//! clock: updates and the time go in, facts and selections come out.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,14 +23,14 @@ use crate::{
 };
 use portreeve_facts::{ClusterFacts, EndpointSlice, Gap, Node, Pod, Reading, Service, Source, Why};
 
-/// One update of the known state of a resource.
+/// A change of the known state of a resource.
 #[derive(Debug)]
 pub enum Update {
     /// The address of the connected server.
     Connected(String),
-    /// Every object of a selection.
+    /// Every object of a selection was read.
     Replaced(Selection, ObjectBatch),
-    /// The new state of the object with a title; `None` if no rule uses the object, or it was deleted.
+    /// An object was made or changed. `None` if no rule uses the object, or if it was deleted.
     Applied(String, Option<CachedObject>),
     /// The names of the Services whose endpoints are needed from now on.
     EndpointsNeeded(Arc<BTreeSet<String>>),
@@ -40,18 +40,18 @@ pub enum Update {
     Failed(Error),
 }
 
-/// The facts of one object, in the smallest form. It is converted like an object of a file.
+/// The facts of one object, in the smallest form. They are made as for an object of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CachedObject {
-    /// A Service alone.
+    /// Only a Service.
     Service(Arc<Service>),
-    /// An EndpointSlice alone.
+    /// Only an EndpointSlice.
     EndpointSlice(Arc<EndpointSlice>),
-    /// A Pod alone.
+    /// Only a Pod.
     Pod(Arc<Pod>),
-    /// A Node alone.
+    /// Only a Node.
     Node(Arc<Node>),
-    /// A rare case: settings, or rejected fields.
+    /// A rare case: settings, or fields that were rejected.
     More(Arc<FactsBuilder>),
 }
 
@@ -63,7 +63,7 @@ impl CachedObject {
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // A pod that the kubelet refused is rare.
+        // Pods that the kubelet refused are rare.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }
@@ -76,7 +76,7 @@ impl CachedObject {
             .or_else(|| nodes.pop().map(Self::Node))
     }
 
-    /// Adds the object like an object of a file.
+    /// Adds the object, as for an object of a file.
     pub fn add_to(&self, facts: &mut FactsBuilder) {
         match self {
             Self::Service(service) => facts.services.push(Arc::clone(service)),
@@ -87,7 +87,7 @@ impl CachedObject {
         }
     }
 
-    /// Whether the object belongs to a selection: an answer may contain more objects.
+    /// Whether the object belongs to a selection. An answer may contain more objects than were selected.
     pub fn is_within(&self, selection: &Selection) -> bool {
         let slice = match self {
             Self::EndpointSlice(slice) => Some(slice),
@@ -98,14 +98,14 @@ impl CachedObject {
     }
 }
 
-/// Everything of a selection, by `namespace/name`.
+/// All objects of a selection, by `namespace/name`.
 #[derive(Debug, Default)]
 pub struct ObjectBatch {
     pub(crate) objects: BTreeMap<Box<str>, CachedObject>,
-    /// Objects outside the selection are dropped as soon as they are read: a cluster has far more EndpointSlices than
-    /// are needed.
+    /// Objects outside the selection are dropped when they are read, because a cluster has far more EndpointSlices than
+    /// rules need.
     selection: Selection,
-    /// The known objects: an unchanged object is not kept twice.
+    /// The objects that are known already. An object that did not change is not kept twice.
     known: Option<KnownObjects>,
 }
 
@@ -115,7 +115,7 @@ impl ObjectBatch {
         Self { objects: BTreeMap::new(), selection, known }
     }
 
-    /// One object that has no name.
+    /// A batch of one object without a name.
     pub fn of_one(object: CachedObject) -> Self {
         Self { objects: [(Box::default(), object)].into(), ..Self::default() }
     }
@@ -145,7 +145,7 @@ pub struct Index {
     origin: String,
     configured_node: Option<String>,
     hostname: String,
-    /// This node's name, as far as it is known.
+    /// This node's name, if it is known.
     node: Option<String>,
     /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
@@ -156,7 +156,7 @@ pub struct Index {
 #[derive(Debug, Default)]
 struct ResourceCache {
     objects: BTreeMap<Box<str>, CachedObject>,
-    /// The objects of the last complete read; `None` before the first.
+    /// The selection of the last complete read; `None` before the first complete read.
     selection: Option<Selection>,
     status: ResourceStatus,
 }
@@ -169,7 +169,8 @@ impl Index {
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// For these resources, and for Services, Pods and Nodes in any case: a Node names the Pods that are read.
+    /// Reads only these resources, and Services, Pods and Nodes in any case. This node's name, from Nodes, selects the
+    /// Pods.
     #[must_use]
     pub fn only(mut self, resources: &[Resource]) -> Self {
         self.caches.retain(|resource, _| Resource::OF_GUARD.contains(resource) || resources.contains(resource));
@@ -181,13 +182,13 @@ impl Index {
         self.caches.contains_key(&resource)
     }
 
-    /// The known object with this name, if it is equal.
+    /// The known object with this name, if it is equal to `object`.
     pub fn same(&self, resource: Resource, title: &str, object: &CachedObject) -> Option<CachedObject> {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
     }
 
-    /// Applies an update that shows the state at `at`. The time for it grows with the update, not with the index. True
-    /// if facts may have changed.
+    /// Applies an update that shows the state at `at`. The time for this grows with the update, and not with the index.
+    /// Returns true if facts may have changed.
     pub fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
         if changed && resource == Resource::Nodes && self.configured_node.is_none() {
@@ -231,7 +232,7 @@ impl Index {
         }
     }
 
-    /// The facts, built like the facts of files and of single LISTs.
+    /// The facts, made in the same way as the facts of files and of single LISTs.
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
@@ -264,7 +265,7 @@ impl Index {
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        // Without the settings, the default range must not be assumed.
+        // If the settings were not read, the range must not be assumed to be the default.
         if let Some(Gap { why, detail, .. }) = self.never_read(Resource::Settings) {
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
@@ -275,7 +276,8 @@ impl Index {
     fn never_read(&self, resource: Resource) -> Option<Gap> {
         match (self.caches.get(&resource), resource) {
             (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
-            // The role of a guard has no right to read settings. The settings of a proxy are unknown then, and not absent.
+            // The role of a guard has no right to read settings. Then the settings of a proxy are unknown, and do not
+            // count as absent.
             (None, Resource::Settings) => {
                 let detail = "the settings of the cluster are not known: a guard does not read them";
                 Some(Gap::new(resource.source(), Why::NotPermitted, detail))
@@ -297,8 +299,8 @@ impl Index {
         self.caches.get(&resource)?.status.failure.as_ref()
     }
 
-    /// The selection of a resource that must be read; `None` if it is not yet known, as for Pods before the own Node is
-    /// known.
+    /// The selection of a resource that must be read. `None` if it is not known yet. For example, the selection of Pods
+    /// needs the name of this node's Node.
     pub fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
@@ -308,13 +310,13 @@ impl Index {
         }
     }
 
-    /// Whether everything that must be read was read.
+    /// Whether everything that must be read of a resource was read.
     fn is_whole(&self, resource: Resource) -> bool {
         let covers = |selection: &Selection| self.needed(resource).is_none_or(|needed| selection.covers(&needed));
         self.caches[&resource].selection.as_ref().is_some_and(covers)
     }
 
-    /// Whether a resource was neither read nor refused yet. Pods are left out if this node's Node does not exist.
+    /// Whether some resource was neither read nor refused yet. Pods do not count if this node's Node does not exist.
     pub fn is_awaited(&self) -> bool {
         self.caches.iter().any(|(resource, cache)| {
             let unread = match (&cache.selection, self.needed(*resource)) {
@@ -325,8 +327,8 @@ impl Index {
         })
     }
 
-    /// Whether the endpoints of all Services with these names are known, or the reason why not. The facts would give
-    /// the same answer, but are not made for it.
+    /// Whether nothing is left to read about the endpoints of Services with these names. The facts would give the same
+    /// answer, but are not made for it.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         let covers = |selection: &Selection| match selection {
@@ -339,7 +341,7 @@ impl Index {
         }
     }
 
-    /// This node's name, if it is configured or comes from the downward API.
+    /// This node's name, if it comes from the configuration or the downward API.
     pub fn configured_node(&self) -> Option<&str> {
         self.configured_node.as_deref()
     }
@@ -352,19 +354,19 @@ impl Index {
 }
 
 impl ResourceCache {
-    /// The server confirmed the known state. False: no fact changes by that.
+    /// Notes that the server confirmed the known state. Returns false, because no fact changes.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = self.status.confirmed.max(Some(at));
         self.status.failure = None;
         false
     }
 
-    /// Stores these objects in place of the former ones. True if any is different. An unchanged object stays the same
-    /// allocation, so it is kept once.
+    /// Replaces all objects by these objects. Returns true if any object differs. An object that did not change keeps
+    /// its allocation, so it is kept only once.
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
-        // Collected at once, the nodes of the tree are full: a tree that grows in order has half empty ones.
+        // If a tree is collected at once, its nodes are full. If it grew in order, its nodes would be half empty.
         let kept = new.objects.into_iter().map(|(title, object)| {
             let known = before.remove(&title).filter(|known| *known == object);
             changed |= known.is_none();
@@ -374,7 +376,7 @@ impl ResourceCache {
         changed || !before.is_empty()
     }
 
-    /// Stores the new state of an object, or removes the object. True if it was different before.
+    /// Stores the new state of an object, or removes the object. Returns true if the state changed.
     fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
@@ -389,7 +391,7 @@ impl ResourceCache {
         true
     }
 
-    /// The `Gap` of a resource before its first complete read.
+    /// The reason why a resource is unread before its first complete read.
     fn absence(&self, resource: Resource) -> Gap {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
         self.status.failure.clone().unwrap_or_else(yet)

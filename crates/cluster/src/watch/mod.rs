@@ -9,17 +9,17 @@
 //! EndpointsOf ──────────────┘
 //! ```
 //!
-//! A resource is known completely or not at all. After the first complete read, no failure removes it. Until its
-//! watcher recovers, its knowledge becomes old, and [`ResourceStatus`] shows the age.
+//! A resource is known in full or not at all. After the first complete read, a failure does not remove the objects.
+//! Until the watcher recovers, the objects become old, and [`ResourceStatus`] has their age.
 //!
-//! Services and the Pods of this node are always watched: Pods name the owner of every socket, and hostPorts.
-//! EndpointSlices change with every pod of the cluster, and rules need the slices of few Services. Only these are
-//! read, and watched while they are needed.
+//! Services and the Pods of this node are always watched. Pods show the owners of sockets, and hostPorts.
+//! EndpointSlices change with every pod of the cluster, and rules need the EndpointSlices of few Services. Only these
+//! EndpointSlices are read, and watched while rules need them.
 //!
-//! The addresses of all Nodes are needed too, but Nodes are not watched. A kubelet changes its Node every five minutes,
-//! although its heartbeats go to a Lease. If 5,000 agents watched 5,000 Nodes, the server would send 80,000 changes a
-//! second (`docs/performance.md`). So Nodes are polled. Pods that wait for free ports are polled too: every new Pod of
-//! the cluster has no Node for a moment.
+//! Rules need the addresses of all Nodes too, but Nodes are not watched. A kubelet changes its Node every five minutes,
+//! although it writes heartbeats to a Lease. If 5,000 agents watched 5,000 Nodes, the server would send 80,000 changes
+//! a second (`docs/performance.md`). So Nodes are polled. Pods that wait for free ports are polled too, because every
+//! new Pod of the cluster has no Node for a moment.
 
 pub mod index;
 mod patience;
@@ -48,18 +48,18 @@ pub use self::{
 };
 use super::connect::Access;
 
-/// The watches; they end when this is dropped.
+/// The watches. They end when this value is dropped.
 #[derive(Debug)]
 pub struct Watch(JoinHandle<()>);
 
 impl Watch {
-    /// Watches these resources of the API server. `node` is this node's name, if it is configured or comes from the downward API;
-    /// otherwise `hostname` finds it among the Nodes.
+    /// Watches these resources of the API server. `node` is this node's name, from the configuration or the downward
+    /// API. Without it, `hostname` finds this node among the Nodes.
     ///
-    /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts name the Services whose
-    /// endpoints they have.
+    /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts contain the names of the
+    /// Services whose endpoints they have.
     ///
-    /// Changes are reported to the readers of the view. The view ends only if the watches end, which is a bug.
+    /// Readers of the view are notified of changes. The view ends only if the watches end, which is a bug.
     pub fn start(
         access: Access,
         resources: &[Resource],
@@ -70,7 +70,7 @@ impl Watch {
         Self::start_with(access, resources, node, hostname, endpoints_of, WatchTiming::default())
     }
 
-    /// [`Watch::start`] with other times.
+    /// Like [`Watch::start`], with other times.
     pub fn start_with(
         access: Access,
         resources: &[Resource],
@@ -84,7 +84,7 @@ impl Watch {
         (Self(tokio::spawn(run::run(access, timing, endpoints_of, writer))), view)
     }
 
-    /// Waits for the end of the watches, which is a bug. Returns its cause.
+    /// Waits until the watches end, which is a bug. Returns the reason.
     pub async fn ended(&mut self) -> String {
         (&mut self.0).await.map_or_else(|panicked| panicked.to_string(), |()| "they returned".to_owned())
     }

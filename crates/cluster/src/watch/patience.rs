@@ -1,4 +1,4 @@
-//! The number of failures in succession that decide the back-off of a watcher.
+//! The number of failures in a row. It decides how long a watcher waits before its next attempt.
 
 use std::{mem, time::Duration};
 
@@ -6,32 +6,32 @@ use tokio::time::Instant;
 
 use crate::error::Error;
 
-/// Failures in succession.
+/// Failures in a row.
 ///
-/// The count begins again at 1 after a successful read that lasted. So a server that answers a little and then fails
-/// does not cause constant requests. The count also begins again once if a server that was unreachable answers with a
-/// refusal: it has just started, and will soon know the client and its versions.
+/// After a successful read that lasted, the next failure is the first again. So if a server answers a little and then
+/// fails, it does not get constant requests. The count also begins again, once, if a server was unreachable and then
+/// answers with a refusal. This server has just started, and will soon know the client and its versions.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
     /// The time since which all requests succeed.
     well_since: Option<Instant>,
-    /// The last failure was a refusal.
+    /// Whether the last failure was a refusal.
     refused: bool,
-    /// A refusal was already counted as the refusal of a server that just started.
+    /// Whether a refusal was already counted as the refusal of a server that just started.
     has_started: bool,
-    /// Watches in succession that ended normally, but soon and without a change.
+    /// The number of watches in a row that ended normally, but soon and without a change.
     empty: u32,
 }
 
 impl Patience {
-    /// A request succeeded.
+    /// Notes that a request succeeded.
     pub(super) fn succeeded(&mut self, now: Instant) {
         self.well_since.get_or_insert(now);
     }
 
-    /// A failure. Returns the number of failures in succession. A success that lasted for `lasting` before it ends the
-    /// series.
+    /// Notes a failure. Returns the number of failures in a row. If requests succeeded for `lasting` before this
+    /// failure, it is the first.
     pub(super) fn failed(&mut self, error: &Error, lasting: Duration, now: Instant) -> u32 {
         if self.well_since.take().is_some_and(|since| now.saturating_duration_since(since) >= lasting) {
             *self = Self::default();
@@ -45,8 +45,8 @@ impl Patience {
         self.failures
     }
 
-    /// A watch ended normally after this time. Returns the number of useless watches in succession, at least 1. A watch
-    /// is useless if it was short and had no change.
+    /// Notes that a watch ended normally after this time. Returns the number of useless watches in a row, at least 1. A
+    /// watch is useless if it was short and had no change.
     pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
         self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
         self.empty.max(1)
@@ -92,7 +92,7 @@ mod tests {
         for lasted in [0, 1, 9, 10, 0] {
             patience.succeeded(now);
             now += Duration::from_secs(lasted);
-            // A later success is the same success.
+            // A second success does not change the time of the first.
             patience.succeeded(now);
             failures.push(patience.failed(&silence(), LASTING, now));
         }

@@ -1,4 +1,4 @@
-//! Polls of three resources that are not watched: Nodes, Pods that wait for free ports, and the settings of the
+//! Polls the three resources that are not watched: Nodes, Pods that wait for free ports, and the settings of the
 //! cluster.
 
 use std::{collections::BTreeSet, time::Duration};
@@ -14,19 +14,19 @@ use crate::{
 };
 use portreeve_facts::Why;
 
-/// If a place with settings is absent in this many polls in succession, about ten seconds, its settings are gone. A
-/// server that just started does not yet know all its resources, and without these settings the NodePort range would be
-/// different.
+/// If a place of settings is absent in this number of polls in a row, which takes about ten seconds, its settings are
+/// gone. A server that just started does not have all its resources yet, and without these settings the NodePort range
+/// would be different.
 const POLLS_UNTIL_GONE: u32 = 5;
-/// Up to this number of Nodes, each agent polls waiting Pods as often as Nodes.
+/// If a cluster has at most this number of Nodes, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
 
-/// Polls the settings: RBAC by name permits no watch, and settings almost never change.
+/// Polls the settings. RBAC by name permits no watch, and settings almost never change.
 pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
     // The places with settings at the last complete read.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
-    // For each of them, the number of polls in succession in which it was absent.
+    // The number of polls in a row in which some of these places were absent.
     let mut polls_absent = 0;
     loop {
         let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
@@ -37,7 +37,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
                 let mut lost: Vec<Error> =
                     absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
                 polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
-                // A place that is now forbidden is not absent.
+                // If a place is forbidden now, it is not absent.
                 lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
                 // Before the first complete read, some settings are better than none.
                 let first_part = known.is_none() && failed.len() < settings_places::COUNT;
@@ -54,7 +54,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     }
 }
 
-/// Polls Nodes. A kubelet changes its Node every five minutes, and watching thousands of Nodes would cost more than
+/// Polls Nodes. A kubelet changes its Node every five minutes, and a watch of thousands of Nodes would cost more than
 /// everything else. The parts that rules need almost never change.
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
@@ -72,8 +72,8 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
     }
 }
 
-/// Polls Pods that wait for free ports, more often while there are any. With a watch, the server would send every new
-/// Pod of the cluster to every agent, until the Pod has a Node.
+/// Polls Pods that wait for free ports, more often while there are such Pods. With a watch, the server would send every
+/// new Pod of the cluster to every agent, until the Pod has a Node.
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
@@ -91,8 +91,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// With more agents, each polls less often: all agents together poll as often as the agents of a cluster of
-/// [`FEW_NODES`].
+/// The time between two polls of waiting Pods. If there are more agents, each agent polls less often. All agents
+/// together poll as often as the agents of a cluster with [`FEW_NODES`].
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

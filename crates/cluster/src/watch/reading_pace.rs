@@ -1,45 +1,46 @@
-//! How often a watch may wake the process: to wake up is the greatest cost of a single change.
+//! How often a watch may wake the process. To wake the process is the largest part of the cost of a single change.
 //!
-//! Pure: the time is an argument. Rare changes are read at once. If changes do not stop, reading pauses, and the
-//! changes of the pause are read together; the kernel keeps them until then.
+//! The time is an argument. Rare changes are read at once. If changes do not stop, reading pauses, and the changes
+//! during the pause are read together. The kernel keeps them until then.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A frame within this time after the last frame belongs to the same batch.
+/// A frame that arrives within this time after the last frame belongs to the same batch.
 pub(super) const TOGETHER: Duration = Duration::from_millis(10);
-/// The longest pause. A server ends a watch that is not read for long. With many changes the pause is shorter.
+/// The longest pause. If a watch is not read for long, the server ends it. If there are many changes, the pause is
+/// shorter.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The shortest pause, for any number of changes.
+/// The shortest pause, even for very many changes.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The wanted number of frames in one batch.
+/// The number of frames that one batch should have.
 const WANTED: u32 = 64;
-/// The greatest number of frames and bytes in one batch. Only a server that sends constantly, and more than any cluster
-/// changes, fills a batch.
+/// The largest number of frames and bytes in one batch. A batch is full only if a server sends constantly, and more
+/// than any cluster changes.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
-/// The greatest number of batches that are read at once before a pause. In each [`LONGEST`] one more may be read.
+/// The largest number of batches that are read at once before a pause. In each [`LONGEST`], one more batch may be read.
 const SAVED: f64 = 32.0;
 
-/// The pace of the watches of one resource, one after another.
+/// The pace of the watches of one resource.
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
     /// The number of batches that may be read without a pause. Below zero, the last batch was read after a pause.
     saved: f64,
     at: Instant,
-    /// The frames of the last batch, and their bytes.
+    /// The number of frames of the last batch, and of their bytes.
     frames: u32,
     bytes: usize,
 }
 
 impl ReadingPace {
-    /// Nothing was read yet.
+    /// The pace before anything is read.
     pub(super) fn new(now: Instant) -> Self {
         Self { saved: SAVED, at: now, frames: 0, bytes: 0 }
     }
 
-    /// The pause before the next read, which begins a batch.
+    /// The pause before the next read, with which a batch begins.
     pub(super) fn pause(&mut self, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at);
         self.saved = (self.saved + passed.div_duration_f64(LONGEST)).min(SAVED);
@@ -52,10 +53,10 @@ impl ReadingPace {
             return Duration::ZERO;
         }
         if is_full {
-            // The last pause and the time of the batch: the pause grows until the work is a small part of it.
+            // The last pause and the time of the batch. The pause grows until the work is a small part of it.
             return passed.clamp(SHORTEST, LONGEST);
         }
-        // The time in which the wanted number of frames lately arrived.
+        // The time in which the intended number of frames arrived lately.
         (passed * WANTED / frames.max(1)).clamp(SHORTEST, LONGEST)
     }
 
@@ -65,7 +66,7 @@ impl ReadingPace {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether the batch ends here, even if more frames are available.
+    /// Whether the batch ends here, even if more frames have arrived.
     pub(super) fn is_full(&self) -> bool {
         self.frames >= MOST_FRAMES || self.bytes >= MOST_BYTES
     }
@@ -75,7 +76,7 @@ impl ReadingPace {
 mod tests {
     use super::*;
 
-    /// The number of batches within `lasts` if a frame arrives `every` so often, and the last pause.
+    /// The number of batches within `lasts`, if a frame arrives in each period `every`, and the last pause.
     fn storm(lasts: Duration, every: Duration) -> (u32, Duration) {
         let begun = Instant::now();
         let (mut now, mut pace, mut batches, mut last) = (begun, ReadingPace::new(begun), 0, begun);
@@ -103,7 +104,7 @@ mod tests {
     fn endless_changes_wake_the_process_every_few_seconds() {
         let (batches, pause) = storm(Duration::from_secs(3600), Duration::from_millis(300));
         assert_eq!(pause, LONGEST);
-        // The saved batches, and then one batch in each pause.
+        // First the saved batches, then one batch in each pause.
         assert!(batches <= 33 + 3600 / 5, "{batches}");
     }
 

@@ -1,4 +1,4 @@
-//! The resources that are kept up to date, and the freshness of each.
+//! The resources that a watch keeps up to date, and the freshness of each resource.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use portreeve_facts::{Gap, Source};
 
-/// A resource that is read from the API server. Each has its own [`ResourceStatus`].
+/// A resource that is read from the API server. Each resource has its own [`ResourceStatus`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resource {
     /// Services that a proxy serves.
@@ -15,11 +15,11 @@ pub enum Resource {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Pods without a Node because no Node has free ports: polled, not watched.
+    /// Pods without a Node, because no Node has free ports. They are polled, not watched.
     WaitingPods,
-    /// Nodes: polled, not watched.
+    /// Nodes. They are polled, not watched.
     Nodes,
-    /// ConfigMaps, platform objects, `/flagz`: polled, not watched.
+    /// ConfigMaps, objects of platforms, and `/flagz`. They are polled, not watched.
     Settings,
 }
 
@@ -28,7 +28,8 @@ impl Resource {
     pub const ALL: [Self; 6] =
         [Self::Services, Self::EndpointSlices, Self::Pods, Self::WaitingPods, Self::Nodes, Self::Settings];
 
-    /// The resources that need ports of a node. A guard reads no others: its role permits no others.
+    /// The resources that determine which ports of a node are needed. A guard reads only these, because its role
+    /// permits no others.
     pub const OF_GUARD: [Self; 3] = [Self::Services, Self::Pods, Self::Nodes];
 
     /// The resource's name in metrics and logs, for example `endpointslices`.
@@ -43,7 +44,7 @@ impl Resource {
         }
     }
 
-    /// The source that a `Gap` of the resource names.
+    /// The source in a `Gap` about the resource.
     pub fn source(self) -> Source {
         match self {
             Self::Services => Source::Services,

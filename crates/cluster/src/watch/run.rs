@@ -1,4 +1,4 @@
-//! The task behind a watch: runs watchers and pollers, and applies their updates.
+//! The task of a watch: runs watchers and pollers, and applies their updates.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,16 +27,16 @@ use crate::{
     objects::{EndpointSlice, Pod, Service},
 };
 
-/// The greatest number of updates that wait to be applied.
+/// The largest number of updates that wait to be applied.
 const QUEUE: usize = 256;
 
-/// The names of the Services whose endpoints are needed. If all are needed, it has all names.
+/// The names of the Services whose endpoints are needed. If the endpoints of all Services are needed, all names.
 pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
-/// The selections of the resources whose selection changes.
+/// The selections of the resources whose selection may change.
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
-/// Everything is one task: if a part panics, everything ends, and the view with it.
+/// Runs everything in one task. If a part panics, everything ends, and the view ends too.
 pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
     let (updates, mut incoming) = mpsc::channel(QUEUE);
     let (pods, pod_selections) = watch::channel(None);
@@ -89,7 +89,7 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
 
 /// Applies one update. A failure is logged when it begins and when it ends.
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
-    // Only these updates change the needed selections.
+    // Only these updates change the selections that are needed.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
@@ -106,7 +106,7 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// Sends the selections that follow from the known state. A selection that is still sufficient stays unchanged.
+/// Sends the selections that follow from the known state. If a selection is still sufficient, it stays unchanged.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use crate::{collection::SERVED, requests::encoded};
 
-/// The longest list of names in a request, in bytes: proxies accept URLs of 8 KiB.
+/// The longest list of names in a request, in bytes. Proxies accept URLs of 8 KiB.
 const LONGEST: usize = 6 << 10;
 
-/// The selected part of a resource.
+/// A part of a resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
     /// All objects.
@@ -17,13 +17,13 @@ pub enum Selection {
     Served,
     /// Pods of the Node with this name.
     Node(String),
-    /// EndpointSlices of the Services with these names, in every namespace: a label selector cannot name a namespace.
-    /// Too many names for a request select everything.
+    /// EndpointSlices of the Services with these names, in every namespace, because a label selector cannot name a
+    /// namespace. If there are too many names for a request, everything is selected.
     EndpointsOf(Arc<BTreeSet<String>>),
 }
 
 impl Selection {
-    /// The parameter of the query, with its `&`; empty if everything is selected.
+    /// The parameter of the query, beginning with `&`; empty if everything is selected.
     pub fn query(&self) -> String {
         match self {
             Self::All => String::new(),
@@ -50,7 +50,7 @@ impl Selection {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
-    /// Whether the selection may stay while `needed` is needed: it may be a little larger, but not much.
+    /// Whether the selection may stay if `needed` is needed. It may be a little larger than `needed`.
     pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,

@@ -1,25 +1,26 @@
-//! The times of watches and polls, and the back-off after failures.
+//! The times of watches and polls, and the times to wait after failures.
 
 use std::time::Duration;
 
 use crate::jitter::spread;
 
-/// The times of watches and polls. Tests set shorter ones.
+/// The times of watches and polls. Tests set shorter times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTiming {
     /// `timeoutSeconds` of a watch, in whole seconds. A random factor makes it up to twice as long, so that the watches
     /// of many agents do not end at the same time.
     pub watch_duration: Duration,
-    /// The longest time without a line; then the watch is requested again. Bookmarks arrive every minute.
+    /// The longest time without a line. After it, the watch is requested again. Bookmarks arrive every minute.
     pub idle_timeout: Duration,
-    /// If a server sends more than is read for this time, the present state is requested: it skips changes that later
-    /// changes replaced.
+    /// If a server sends more than is read during this time, the present state is requested. It leaves out changes that
+    /// later changes replaced.
     pub behind: Duration,
-    /// The interval of polls of Nodes and settings, and, in a cluster with few Nodes, of Pods that wait for free ports.
+    /// The interval between polls of Nodes and settings. In a cluster with few Nodes, also of Pods that wait for free
+    /// ports.
     pub poll_interval: Duration,
-    /// The longest wait after the first failure; it doubles with each failure.
+    /// The longest time to wait after the first failure. It doubles with each failure.
     pub first_backoff: Duration,
-    /// The longest wait after a failure: a server that is back is found within two scans of the agent.
+    /// The longest time to wait after a failure. So if a server is back, the agent finds it within two scans.
     pub max_backoff: Duration,
 }
 
@@ -40,18 +41,18 @@ impl Default for WatchTiming {
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl WatchTiming {
-    /// The wanted duration of a watch; `jitter` is from 0 to 1.
+    /// The requested duration of a watch. `jitter` is from 0 to 1.
     pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
         self.watch_duration.mul_f64(1.0 + jitter)
     }
 
-    /// The duration of a watch that ends a series of failures.
+    /// The duration of a watch after which the next failure is the first again.
     pub(super) fn lasting(&self) -> Duration {
         10 * self.first_backoff
     }
 
-    /// The wait after this number of failures in succession. `jitter`, from 0 to 1, decides half of it. `retry_after`
-    /// is added, spread over twice its time.
+    /// The time to wait after this number of failures in a row. `jitter`, from 0 to 1, decides half of this time.
+    /// `retry_after` is added, with a random factor up to two.
     pub(super) fn backoff(&self, failures: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
         let longest = 2_u32.saturating_pow(failures.saturating_sub(1));
         let longest = self.first_backoff.saturating_mul(longest).min(self.max_backoff);

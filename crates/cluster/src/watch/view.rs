@@ -1,7 +1,8 @@
-//! The known state of the cluster, between the watches, which change it, and its readers, which request facts.
+//! The known state of the cluster, between the watches and its readers. The watches change the state, and the readers
+//! request facts.
 //!
-//! Facts are made on request, not at every change. A Service that changes all the time costs only its own conversion,
-//! and readers decide when they can afford more.
+//! Facts are made on request, and not at every change. If a Service changes all the time, only its own conversion is
+//! repeated, and the readers decide when more is done.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +25,7 @@ pub struct ClusterView {
     changes: watch::Receiver<()>,
 }
 
-/// The watches ended, which is a bug: the known state becomes old from now on.
+/// The error if the watches ended, which is a bug. From then on, the known state becomes old.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watches of the cluster ended")]
 pub struct WatchesEnded;
@@ -32,34 +33,34 @@ pub struct WatchesEnded;
 #[derive(Debug)]
 struct Known {
     index: Index,
-    /// The last facts that were made.
+    /// The facts that were made last.
     facts: Arc<ClusterFacts>,
-    /// The state changed after these facts were made.
+    /// Whether the state changed after these facts were made.
     outdated: bool,
 }
 
 impl ClusterView {
-    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes are treated as one.
+    /// Waits for a change since the last call of this function or of [`Self::facts`]. Many changes count as one.
     ///
     /// # Errors
-    /// If nothing can change any more.
+    /// If no change is possible any more.
     pub async fn changed(&mut self) -> Result<(), WatchesEnded> {
         self.changes.changed().await.map_err(|_| WatchesEnded)
     }
 
     /// The facts. Each resource is unread before its first complete read. If the state changed, the facts are made now,
-    /// in a time that grows with the cluster.
+    /// which takes a time that grows with the cluster.
     pub fn facts(&mut self) -> Arc<ClusterFacts> {
         self.changes.mark_unchanged();
         locked(&self.known).facts()
     }
 
-    /// Whether a resource is still being read for the first time.
+    /// Whether some resource is still being read for the first time.
     pub fn is_awaited(&self) -> bool {
         locked(&self.known).index.is_awaited()
     }
 
-    /// Whether the endpoints of all Services with these names are known, or the reason why not.
+    /// Whether nothing is left to read about the endpoints of Services with these names.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         locked(&self.known).index.holds_endpoints_of(names)
     }
@@ -74,7 +75,7 @@ impl Known {
     fn facts(&mut self) -> Arc<ClusterFacts> {
         if std::mem::take(&mut self.outdated) {
             let fresh = self.index.facts();
-            // A change may have been undone by a later change.
+            // A later change may have undone the change.
             if fresh != *self.facts {
                 self.facts = Arc::new(fresh);
             }
@@ -109,7 +110,8 @@ impl ViewWriter {
         look(&locked(&self.known).index)
     }
 
-    /// Changes the index. `change` returns whether facts may differ now; readers are then notified. Returns the same.
+    /// Changes the index. `change` returns whether facts may differ now. If so, readers are notified. Returns the same
+    /// value.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);
@@ -130,7 +132,7 @@ pub struct KnownObjects {
 }
 
 impl KnownObjects {
-    /// The known object with this title, if it is equal.
+    /// The known object with this title, if it is equal to `object`.
     pub(super) fn same(&self, title: &str, object: &CachedObject) -> Option<CachedObject> {
         locked(&self.known).index.same(self.resource, title, object)
     }

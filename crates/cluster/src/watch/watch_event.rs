@@ -1,5 +1,5 @@
-//! The lines of a watch, each within a bound. A line is one event, `{"type":"ADDED","object":{...}}` (apimachinery `meta/v1`
-//! WatchEvent), and describes a change.
+//! The lines of a watch, each with a limit. A line is one event, `{"type":"ADDED","object":{...}}` (apimachinery
+//! `meta/v1` WatchEvent), and describes a change.
 
 use std::{
     borrow::Cow,
@@ -17,12 +17,12 @@ use crate::{
     objects::{Identity, Object},
 };
 
-/// The longest line, in bytes: an object and the words around it.
+/// The longest line, in bytes: an object, with the words around it.
 const LINE: u64 = LONGEST_OBJECT as u64;
 
 /// Reads a watch line by line.
 pub(crate) struct EventLines {
-    /// The limit is the number of bytes that this line may still have.
+    /// The limit of the reader is the number of bytes that this line may still have.
     lines: Lines<Take<Box<dyn AsyncBufRead + Send + Unpin>>>,
 }
 
@@ -33,13 +33,13 @@ impl EventLines {
         Self { lines: body.take(LINE).lines() }
     }
 
-    /// The next line; `None` at the end. If the caller stops to wait, no byte is lost.
+    /// The next line; `None` at the end. If the caller stops waiting, no byte is lost.
     ///
     /// # Errors
     /// If the line is too long (`FileTooLarge`), is no text (`InvalidData`), or the body breaks.
     pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         let line = self.lines.next_line().await;
-        // A line that reaches the limit looks like the last line.
+        // A line that reaches the limit would look like the last line.
         if self.lines.get_ref().limit() == 0 {
             return Err(ErrorKind::FileTooLarge.into());
         }
@@ -48,14 +48,14 @@ impl EventLines {
     }
 }
 
-/// The meaning of a line. Each variant has the version that is then known.
+/// The meaning of a line. Most variants have the version that is known after it.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
     /// The new state of the object with a title; `None` if no rule uses the object.
     Applied(String, Option<CachedObject>, Option<String>),
     /// The object with a title was deleted.
     Deleted(String, Option<String>),
-    /// No other change. True if this line ends the state with which a watch began.
+    /// No object changed. True if this line ends the state with which a watch began.
     Bookmark(bool, Option<String>),
     /// The end of the watch: the code and the message of a Status.
     Refused(u16, String),
@@ -85,7 +85,7 @@ struct BookmarkMetadata {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct BookmarkAnnotations {
-    /// apimachinery `InitialEventsAnnotationKey`.
+    /// The annotation `InitialEventsAnnotationKey` of apimachinery.
     #[serde(rename = "k8s.io/initial-events-end")]
     ends_state: Option<String>,
 }
@@ -98,10 +98,10 @@ struct Status {
 }
 
 impl WatchEvent {
-    /// Reads a line from `place`. A refused object is applied too: as a rejected one.
+    /// Reads a line from `place`. If an object is refused, the line is applied too, with the object as rejected.
     ///
     /// # Errors
-    /// A message, if it is not a line of a watch.
+    /// A message, if the text is no line of a watch.
     pub fn read<K: Object>(place: &str, line: &str) -> Result<Self, String> {
         let Line { word, object } = serde_json::from_str(line).map_err(|error| error.to_string())?;
         match &*word {

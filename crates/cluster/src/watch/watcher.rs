@@ -1,5 +1,5 @@
-//! One resource. Its state comes from the beginning of a watch, or from a LIST. Then a WATCH from its resource version
-//! follows, until the task ends.
+//! Watches one resource. The state comes from the start of a watch, or from a LIST. Then a WATCH from the resource
+//! version of the state follows, until the task ends.
 
 use std::{convert::Infallible, mem, time::Duration};
 
@@ -28,23 +28,23 @@ use crate::{
 };
 use portreeve_facts::text;
 
-/// A server that cannot continue from a version accepts the watch anyway, and refuses in its first line. Only after
-/// this time without a line does the watch confirm that nothing has changed.
+/// If a server cannot continue from a version, it may still accept the watch, and refuse in its first line. So the
+/// watch confirms that nothing has changed only after this time without a line.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
-/// The first lines of a watch, up to this number, are read at once: a server refuses a watch in the first line.
+/// The first lines of a watch, up to this number, are read at once, because a server refuses a watch in the first line.
 const FIRST: u32 = 4;
-/// The greatest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. Beyond it
-/// the present state is read anew, within the limits of a list: the known state must not grow endlessly.
+/// The largest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. After it, the
+/// present state is read again, within the limits of a list, so that the known state cannot grow endlessly.
 const LONGEST: usize = 64 << 20;
-/// If a watch is behind, the state is read anew only after this number of bytes, and this number for each object of the
-/// state. Both together take at most twice the bytes of the watch alone.
+/// If a watch is behind, the state is read again only after this number of bytes, plus this number for each object of
+/// the state. So the watch and the state together have at most twice the bytes of the watch alone.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
 /// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
-/// Watches the objects of a kind within a selection, which may change. `None` means that the selection is not yet
-/// known.
+/// Watches the objects of a kind within a selection, which may change. `None` means that the selection is not known
+/// yet.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
@@ -70,7 +70,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
         };
         position.failed(&error, &selection);
         let failures = position.patience.failed(&error, feed.timing.lasting(), Instant::now());
-        // A new selection does not shorten this wait: the server wants no requests.
+        // A new selection does not shorten this time, because the server wants no requests.
         feed.back_off(error, failures).await;
         if selections.borrow().as_ref() != Some(&selection) {
             position.version = None;
@@ -78,7 +78,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
     }
 }
 
-/// The time from the connection to the first failure.
+/// Requests from the connection to the first failure.
 async fn session<K: Object>(
     feed: &ResourceFeed,
     selection: &Selection,
@@ -90,7 +90,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // A server that does not understand this request gets no other request of its kind.
+            // If a server does not understand this request, it gets no second request of this kind.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
@@ -107,7 +107,7 @@ async fn session<K: Object>(
         let bounds = format!("watch=1&allowWatchBookmarks=true&timeoutSeconds={seconds}");
         let path = format!("{}?{bounds}{}{query}", collection.path, position.beginning());
         let lines = match server.watch(&path).await {
-            // Servers before 1.32, and some later ones, do not support streamed lists.
+            // Servers before 1.32, and some later servers, do not support streamed lists.
             Err(Error::Status { code: 400 | 422, .. }) if position.version.is_none() => {
                 position.streams = false;
                 continue;
@@ -120,29 +120,29 @@ async fn session<K: Object>(
             continue;
         }
         let brought = watch.follow::<K>(position).await?;
-        // If a server ends every watch at once, there is a pause between watches, and it grows.
+        // If a server ends every watch at once, there is a pause between watches, and the pause grows.
         let ends = position.patience.ended(brought, began.elapsed(), feed.timing.lasting());
         sleep_until(began + feed.timing.backoff(ends, None, jitter())).await;
     }
 }
 
-/// One watch that a server answered, from its beginning to its end.
+/// A watch that a server answered.
 struct OpenWatch<'a> {
     feed: &'a ResourceFeed,
     server: &'a Server,
     /// The request, for messages.
     request: String,
     lines: EventLines,
-    /// Lines of changes that were read, up to [`FIRST`].
+    /// The number of changes that were read, at most [`FIRST`].
     read: u32,
-    /// The time since which batches have ended with more lines available.
+    /// The time since which each batch has ended although more lines had arrived.
     behind: Option<Instant>,
 }
 
 impl OpenWatch<'_> {
-    /// Reads the present state at the beginning of a watch without a version. The server marks the end of the state;
-    /// before that the state is incomplete. False if the mark does not arrive: the server does not support this
-    /// beginning.
+    /// Reads the present state at the start of a watch without a version. The server marks the end of the state; before
+    /// the mark, the state is incomplete. Returns false if the mark does not arrive, because the server does not
+    /// support such a start.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -150,7 +150,7 @@ impl OpenWatch<'_> {
     ) -> Result<bool, Error> {
         let mut state = self.feed.batch(selection);
         let until = Instant::now() + WHOLE;
-        // Deletions and bookmarks are few.
+        // There are few deletions and bookmarks.
         for _ in 0..=OBJECTS {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
             let Ok(next) = timeout(wait, self.line()).await else { return Ok(position.knows_no_streams()) };
@@ -172,8 +172,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
     }
 
-    /// Follows the changes until the normal end of the watch, and returns whether there were any. It also ends after
-    /// `idle_timeout` without a line: the next watch shows whether the server answers.
+    /// Follows the changes until the watch ends normally, and returns whether there were any. After `idle_timeout`
+    /// without a line, this also ends: the next watch shows whether the server answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
         loop {
@@ -188,7 +188,7 @@ impl OpenWatch<'_> {
                 }
             };
             accepted = true;
-            // A state with unread lines is not confirmed.
+            // If lines are unread, the state is not confirmed.
             let as_of = self.behind.unwrap_or_else(Instant::now);
             let Some(line) = next else {
                 self.feed.send_as_of(as_of, Update::Confirmed).await;
@@ -214,7 +214,7 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line; `None` at the end. A caller that stops waiting loses nothing.
+    /// The next line; `None` at the end. If a caller stops waiting, no line is lost.
     async fn line(&mut self) -> Result<Option<String>, Error> {
         loop {
             match self.lines.next().await {
@@ -237,8 +237,8 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line, as the pace allows. Endless lines are read in batches, so that not each of them wakes the
-    /// process.
+    /// The next line, at the allowed pace. If lines do not stop, they are read in batches, so that not each line wakes
+    /// the process.
     async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
         let was_in_batch = mem::take(in_batch);
         let goes_on = was_in_batch && !pace.is_full();
@@ -263,7 +263,7 @@ impl OpenWatch<'_> {
         line
     }
 
-    /// The change of a line. A malformed line, such as half of one, ends the watch.
+    /// The change in a line. If a line is malformed, for example cut, the watch ends.
     fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
         WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
     }

@@ -81,7 +81,7 @@ fn an_unknown_mode_leaves_only_what_all_modes_share() {
     }
     assert_eq!(captured(&world, "fe80::1"), None);
     assert_eq!(assumptions.ambiguity().source, Source::ProxyMode);
-    // A socket at every address also meets a served address.
+    // A socket at every address is also on a served address.
     let primary = LocalAddress { ip: ip(PRIMARY[0]), vrf: false };
     assert!(assumptions.at(true).iter().all(|it| it.captures(primary)));
     assert!(assumptions.at(false).len() > assumptions.at(true).len());
@@ -126,7 +126,8 @@ fn settings_nobody_could_read_are_the_modes_own_only_where_somebody_said_the_mod
     assert_eq!(captured(&world, SECOND[0]), Some(false));
 }
 
-/// kube-proxy turned route_localnet on, but it may be off again. An old kube-proxy serves other addresses.
+/// kube-proxy turned route_localnet on, but another program may have turned it off. An old kube-proxy serves other
+/// addresses.
 #[test]
 fn a_sysctl_and_a_version_that_are_not_known_may_be_either() {
     let to = LocalAddress { ip: ip("127.0.0.1"), vrf: false };

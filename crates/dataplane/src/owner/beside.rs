@@ -1,4 +1,4 @@
-//! Other users of a port number, which get no new connections to this node.
+//! Other users of a port number. They get no new connections to the port of this node.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -12,7 +12,7 @@ use super::super::{
 };
 use portreeve_facts::{Clients, Service, Socket, State, Unread, if_requested};
 
-/// A user of the number of a port that gets no new connections to it.
+/// The kind of a user of a port number that gets no new connections to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BesideKind {
     /// The local port of an outgoing connection.
@@ -21,9 +21,9 @@ pub enum BesideKind {
     ClusterIp,
     /// A nodePort or an external address of a Service that this node's proxy does not serve.
     NotServed,
-    /// The claim is in a pod: one of its own servers needs the port.
+    /// The claim is in a pod, and a server of this pod needs the port.
     Need,
-    /// A user that may exist: its input was not read, or the scan does not list such sockets.
+    /// A user that may exist: an input was not read, or the scan does not list such sockets.
     Possible,
 }
 
@@ -45,17 +45,18 @@ impl BesideKind {
 pub struct Beside {
     /// The kind.
     pub kind: BesideKind,
-    /// The user of the port number, as text.
+    /// The user of the port number, in words.
     pub name: String,
     /// The effect on a server or a Service that wants the port.
     pub detail: String,
 }
 
-/// The largest number of listed users of one kind.
+/// The largest number of users of one kind that are listed.
 const MOST: usize = 4;
 
-/// The users of this port number besides the claims. Connections, unless a listener on the port may have accepted them;
-/// possible sockets that were not listed; Services of another proxy; and cluster IPs, if NodePorts can have the number.
+/// The users of this port number besides the claims: outgoing connections, sockets that may exist and were not listed,
+/// Services of another proxy, and cluster IPs. If the port has a listener, connections are left out, because the
+/// listener may have accepted them. Cluster IPs are left out if NodePorts cannot have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -116,7 +117,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 /// The Services with this port that this node's proxy does not serve.
 fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     let services = round.not_served().at(port);
-    // Cilium may have the name of the Service's proxy.
+    // Cilium may serve the Services with this label.
     let doubt = round.unread_proxy_name().filter(|_| serves_here(round.now) != Some(false));
     let detail = doubt.map_or_else(
         || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),
@@ -131,7 +132,7 @@ fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
 }
 
-/// The users of one kind that are not listed, if there are any.
+/// The number of users of one kind that are not listed, if there are any.
 fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {

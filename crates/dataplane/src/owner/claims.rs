@@ -1,4 +1,4 @@
-//! The claims to a port, and their words.
+//! The claims to a port, also in words.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -18,11 +18,11 @@ use super::{
 };
 use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
 
-/// Every claim, in the order in which the kernel checks them for a new connection: external IPs, NodePorts, hostPorts, then sockets. A
-/// socket that is bound to the address comes before a wildcard socket.
+/// Every claim, in the order in which the kernel checks claims for a new connection: external IPs, NodePorts,
+/// hostPorts, then sockets. A socket on one address comes before a socket on every address.
 ///
 /// # Errors
-/// When listeners were not read. Other unread inputs add no claims; the answer names them.
+/// When listeners were not read. Other unread inputs add no claims; the answer names these inputs.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
@@ -40,7 +40,7 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
 }
 
 impl Claim<'_> {
-    /// The claim in words.
+    /// The claim, in words.
     pub(super) fn claimant(&self, round: &Round<'_>) -> Claimant {
         let (snapshot, endpoints, proxy) = (round.now, round.endpoints(), round.proxy());
         let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
@@ -97,7 +97,7 @@ impl Claim<'_> {
     }
 }
 
-/// Whether Cilium serves NodePorts without a list of addresses.
+/// Whether Cilium serves NodePorts on the addresses of its devices, because it has no list of addresses.
 fn serves_by_device(snapshot: &Snapshot) -> bool {
     let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
     snapshot.is_in(Mode::Cilium) && !listed

@@ -1,5 +1,6 @@
-//! Who would answer on a port of this node: every claimant in the order in which the kernel checks them for a new connection, who
-//! answers from each vantage point, and which listener loses.
+//! Who would answer on a port of this node. The answer has every claimant, in the order in which the kernel checks
+//! claims for a new connection. It also has the claimant that answers each vantage point, and the listener that loses
+//! connections.
 
 mod beside;
 mod claims;
@@ -28,7 +29,7 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let addressed = round.addressed()?;
-    // Without a cluster a node has no Services.
+    // A node without a cluster has no Services.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
         return Err(gap.clone());
     }
@@ -51,12 +52,12 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
-/// The result of a case, and the common result of all cases.
+/// The result of a case. The fold over all cases keeps the part that is equal in all of them.
 #[derive(Clone, PartialEq)]
 struct CaseResult {
-    /// Who gets the connection; none if the cases differ.
+    /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.
     answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
-    /// The listener that loses the connection in each case, even if the outcomes differ.
+    /// The listener that loses the connection in every case, even if the outcomes differ.
     loser: Option<usize>,
 }
 

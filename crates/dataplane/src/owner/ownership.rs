@@ -8,28 +8,29 @@ use super::{
 };
 use portreeve_facts::{Gap, Mode, Protocol, Vantage};
 
-/// All known facts about one port and protocol.
+/// All known facts about one port and protocol: the answer of `owner`.
 #[derive(Clone, Debug)]
 pub struct Ownership {
     /// The protocol.
     pub protocol: Protocol,
     /// The port.
     pub port: u16,
-    /// All claims, in the order in which the kernel checks them for a new connection.
+    /// All claims, in the order in which the kernel checks claims for a new connection.
     pub claimants: Vec<Claimant>,
     /// Other users of the same port number: connections, Services and servers that get no new connections.
     pub beside: Vec<Beside>,
-    /// Who answers on each address from each vantage point. For an unlisted loopback address of IPv4, the answer of 127.0.0.1 is true,
-    /// unless the address has its own claim.
+    /// Who answers on each address from each vantage point. Loopback addresses of IPv4 without a claim are not listed:
+    /// the answer of 127.0.0.1 is true for them.
     pub answers: Vec<Answered>,
     /// The proxy's mode, if known.
     pub proxy_mode: Option<Mode>,
     /// The proxy's mode and its source, in words.
     pub mode: String,
-    /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets of a protocol without an
-    /// answer.
+    /// Unread inputs that may contain another claim to the port: Services, Pods, this Node's object, or sockets that
+    /// the kernel did not list.
     pub unread: Vec<Gap>,
-    /// The reason why redirections of hostPorts were not read. No leftover redirection is assumed.
+    /// The reason why redirections of hostPorts were not read. The answers assume that there is no leftover
+    /// redirection.
     pub redirections: Option<Gap>,
 }
 
@@ -40,7 +41,7 @@ pub struct Claimant {
     pub claim: ClaimKind,
     /// The claimant: `Service default/web port http`, `pod default/web`, `process nginx`.
     pub name: String,
-    /// The place and the means: an address, a socket, endpoints.
+    /// The address, the socket or the endpoints with which the claimant serves.
     pub detail: String,
 }
 
@@ -53,10 +54,10 @@ pub struct Answered {
     pub to: IpAddr,
     /// The outcome, or the reason why it is not known.
     pub outcome: Result<Outcome, Gap>,
-    /// The claimant that decides it: an index into [`Ownership::claimants`]. `None` if the port has no claim at this address.
+    /// The claimant that gives this outcome: an index into [`Ownership::claimants`]. `None` if no claimant does.
     pub by: Option<usize>,
     /// The listener that would answer if no other claim came first.
     pub loser: Option<usize>,
-    /// The settings for which the answer is true, if it is not true for all settings.
+    /// The settings for which the answer is true.
     pub assumed: Stratum,
 }

@@ -34,7 +34,7 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
-/// The users of the number beside the claims: kind, name, detail.
+/// The users of the port number besides the claims: kind, name, detail.
 fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
@@ -76,7 +76,7 @@ fn a_scan_that_lists_no_bound_sockets_assumes_that_none_has_the_port_of_an_absen
     assert_eq!(beside(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
 }
 
-/// The same node with a kernel of this release.
+/// The same node, with this kernel release.
 fn on_linux(mut world: Snapshot, release: &str) -> Snapshot {
     world.kernel.release = release.to_owned();
     world
@@ -304,7 +304,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list without an address of this node is treated as a mistake, not as an intention.
+    // A list without an address of this node is treated as a mistake.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");
@@ -476,7 +476,8 @@ fn thousands_of_pods_and_redirections_of_one_port_are_ordered_as_a_few_are() {
             pod.ips = vec![ip(&address(n))];
         })
     });
-    // Half of the redirections lead to a living pod; the first of them comes after one that was left behind.
+    // Half of these redirections lead to a living pod. The first redirection does not, so the kernel evaluates it
+    // before them.
     let targets: Vec<String> = std::iter::once(9_000).chain(1_000..3_000).map(address).collect();
     let targets: Vec<(&str, &str)> = targets.iter().map(|it| (it.as_str(), "ip nat")).collect();
     let world = with_redirections(world, &targets);

@@ -21,7 +21,7 @@ fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_th
     let world = |local: &str, owner: Owner, gate| {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as(local, owner);
         let mut world = world.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = gate);
-        // The owner of the socket cannot be compared with the proxy.
+        // Without the proxy's cgroup, no owner can be compared with the proxy.
         world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         owns(&world)
@@ -67,7 +67,7 @@ fn a_proxy_opens_no_node_port_if_its_version_its_kind_or_the_kubelet_shows_it() 
     assert!(!of_mode(Mode::Nftables, "v1.37.0") && of_mode(Mode::Cilium, "v1.26.0"));
 }
 
-/// No proxy answers, and Services have the ports from 30080 up to this port.
+/// A node without an answering proxy, whose Services have the ports from 30080 to `last`.
 fn without_proxy(last: u16) -> Snapshot {
     (30080..=last).fold(Snapshot::healthy().without_proxy(), |world, port| {
         world.service(&format!("s{port}"), |it| it.node_port(port))
@@ -171,7 +171,7 @@ fn the_only_node_port_is_no_sign_of_a_proxy_where_its_holder_is_in_no_pod() {
     assert_eq!(owns(&holds(without_proxy(30081), &[30080, 30081], &daemon("python3", 9))), Own::Unknown);
 }
 
-/// A process like OVN-Kubernetes.
+/// A process in a pod that listens on NodePorts, like OVN-Kubernetes.
 fn in_a_pod() -> Owner {
     held("/kubepods/burstable/poduid-ovn/c1", Some("uid-ovn"), "ovnkube", 9)
 }
@@ -188,7 +188,7 @@ fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
     }
 }
 
-/// The same socket, with another owner.
+/// The snapshot, with a change to the owner of its socket.
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");
@@ -220,7 +220,7 @@ fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
     assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
 }
 
-/// The proxy's own cgroup proves nothing.
+/// A proxy in the root cgroup, which proves nothing.
 fn rootless_proxy(world: &mut Snapshot) {
     seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
 }

@@ -63,13 +63,13 @@ impl World {
         self
     }
 
-    /// Sets every port's protocol, the endpoints' too.
+    /// Sets the protocol of every port, also in the EndpointSlices.
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.service.ports[0].protocol = protocol;
         self.each_slice(|slice| slice.ports[0].protocol = protocol)
     }
 
-    /// Type ClusterIP with an external IP, on the Service port 6666.
+    /// Makes a Service of type ClusterIP with this external IP and the Service port 6666.
     pub fn external_ip(mut self, address: &str) -> Self {
         self.service.kind = ServiceKind::ClusterIp;
         self.service.external_ips.push(ip(address));
@@ -77,13 +77,13 @@ impl World {
         self
     }
 
-    /// `externalTrafficPolicy: Local`.
+    /// Sets `externalTrafficPolicy: Local`.
     pub fn local(mut self) -> Self {
         self.service.external_local = true;
         self
     }
 
-    /// `internalTrafficPolicy: Local`.
+    /// Sets `internalTrafficPolicy: Local`.
     pub fn local_inside(mut self) -> Self {
         self.service.internal_local = true;
         self
@@ -94,7 +94,7 @@ impl World {
         self.each_slice(|slice| slice.endpoints.clear())
     }
 
-    /// Moves every endpoint to the peer node.
+    /// Moves every endpoint to the other node.
     pub fn elsewhere(self) -> Self {
         self.each_slice(|slice| slice.endpoints.iter_mut().for_each(|it| it.node = Some("n2".to_owned())))
     }

@@ -1,5 +1,5 @@
 //! The redirections of hostPorts by the CNI plugin `portmap`: the rules of its chains in iptables-nft and in nftables
-//! (containernetworking/plugins plugins/meta/portmap). And the ports that rules of the tables `raw` exclude from
+//! (containernetworking/plugins plugins/meta/portmap). Also the ports that rules of the tables `raw` exclude from
 //! conntrack.
 
 use std::{
@@ -17,20 +17,20 @@ use super::{
 use crate::netlink::{Connection, Malformed, Message, Request, Transport, bytes_at};
 use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
-/// The greatest number of chains that are read, each with its own request. A node has fewer pods.
+/// The largest number of chains that are read. Each chain needs its own request. Nodes have fewer pods.
 const MOST_CHAINS: usize = 512;
-/// The greatest number of redirections that are kept.
+/// The largest number of redirections that are kept.
 const MOST_REDIRECTIONS: usize = 8192;
 
-/// The chain of iptables that jumps to one chain for each pod.
+/// The chain of iptables with a jump to each pod's chain.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
 /// The prefix of the name of a pod's chain.
 const ONE_POD: &str = "CNI-DN-";
-/// The table of nftables, and its chains in the order in which the kernel evaluates them.
+/// The table of `portmap` in nftables. Below: its chains, in the order in which the kernel evaluates them.
 const TABLE: &str = "cni_hostport";
 const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 
-/// A chain, as a dump of chains names it.
+/// A chain, from a dump of chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     family: u8,
@@ -41,7 +41,7 @@ pub(crate) struct Chain {
 /// The table of iptables whose rules exclude packets from conntrack.
 const RAW: &str = "raw";
 
-/// A chain of `portmap`, or of a table `raw`.
+/// The chain in a message, if it is a chain of `portmap` or of a table `raw`.
 pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     if message.kind != NFT_MSG_NEWCHAIN {
         return Ok(None);
@@ -54,7 +54,7 @@ pub(crate) fn chain(message: &Message<'_>) -> Result<Option<Chain>, Malformed> {
     Ok(wanted.then_some(Chain { family, table, name }))
 }
 
-/// The ports that the chains of tables `raw` exclude from conntrack, each once. These chains are removed from the list.
+/// The ports that the chains of tables `raw` exclude from conntrack, each once. Removes these chains from the list.
 ///
 /// # Errors
 /// A `Gap` if a dump of rules failed, or if there are too many chains to read.
@@ -74,8 +74,8 @@ pub(crate) fn untracked<S: Transport, O: FnMut() -> io::Result<S>>(
 /// The redirections of these chains, in the order in which the kernel evaluates them.
 ///
 /// # Errors
-/// A `Gap` if a dump of rules failed, or if there is too much to read. The last redirections are of the newest pods:
-/// without them the losers of connections are not known.
+/// A `Gap` if a dump of rules failed, or if there are too many chains or redirections. The last redirections belong to
+/// the newest pods, and without them it is not known which claims lose connections.
 pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     connection: &mut Connection<S, O>,
     mut chains: Vec<Chain>,
@@ -91,7 +91,7 @@ pub(crate) fn read<S: Transport, O: FnMut() -> io::Result<S>>(
     }
     let place = |chain: &Chain| match CHAINS.iter().position(|name| *name == chain.name) {
         Some(place) => Some(place),
-        // A chain to which no rule jumps redirects nothing.
+        // If no rule jumps to a chain, the chain redirects nothing.
         None => order.get(&(chain.family, chain.name.clone())).copied(),
     };
     let mut placed: Vec<(usize, Chain)> =
@@ -119,7 +119,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
 ) -> Result<Vec<Rule>, Gap> {
     let mut body = vec![chain.family, 0, 0, 0];
     for (kind, name) in [(NFTA_RULE_TABLE, &chain.table), (NFTA_RULE_CHAIN, &chain.name)] {
-        // A name ends with a zero byte, and the next attribute begins at a multiple of four.
+        // A name ends with a zero byte, and the next attribute begins at a multiple of four bytes.
         let length = u16::try_from(name.len() + 5).unwrap_or(u16::MAX);
         body.extend(length.to_ne_bytes().into_iter().chain(kind.to_ne_bytes()).chain(name.bytes()).chain([0]));
         body.resize(body.len().next_multiple_of(4), 0);
@@ -127,7 +127,7 @@ fn rules<S: Transport, O: FnMut() -> io::Result<S>>(
     let request =
         Request { source: Source::Netfilter, what: "nft rules", kind: NFT_MSG_GETRULE, body: &body, absent: None };
     connection.dump(&request, Vec::new, |found, message| {
-        // Linux before 4.10 ignores the filter by chain.
+        // Linux before 4.10 ignores the filter by chain, and sends the rules of all chains.
         if message.kind == NFT_MSG_NEWRULE && attribute(message, NFTA_RULE_CHAIN)? == chain.name {
             found.push(rule(message)?);
         }

@@ -1,4 +1,4 @@
-//! The port in a rule of nf_tables, and the target of the rule, as `nft` and iptables-nft write them
+//! Parses a rule of nf_tables: its port, and the target of the rule, as `nft` and iptables-nft write them
 //! (include/uapi/linux/netfilter/nf_tables.h, nf_tables_compat.h).
 
 use std::{
@@ -12,23 +12,23 @@ use portreeve_facts::{Protocol, Redirection};
 
 const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
-/// The parts of every expression: its name and its data.
+/// The attributes of every expression: its name and its data.
 const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 
-/// The meaning of one rule, as far as it is understood.
+/// The parts of a rule that this parser understands.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// The chain to which the rule jumps.
     pub jump: Option<String>,
     /// The target of a redirected port.
     pub redirection: Option<Redirection>,
-    /// The destination port whose packets the rule excludes from conntrack, for any addresses.
+    /// The destination port whose packets the rule excludes from conntrack, if the rule is for all addresses.
     pub untracked: Option<(Protocol, u16)>,
 }
 
 impl Rule {
-    /// The names in a rule. Another program chose them.
+    /// The names in a rule, which another program chose.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.jump.iter().chain(self.redirection.as_ref().map(|it| &it.chain)).map(String::as_str)
     }
@@ -65,18 +65,18 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     Ok(Rule { jump: so_far.jump, redirection, untracked })
 }
 
-/// The content of a register.
+/// The content of a register of nf_tables.
 #[derive(Clone, Copy)]
 enum Held<'a> {
     Protocol,
     Port,
     Destination,
     Bytes(&'a [u8]),
-    /// A value that no redirection of a hostPort uses.
+    /// A value that no redirection of a hostPort has.
     Other,
 }
 
-/// The meaning of the expressions so far.
+/// The meaning of the expressions that were parsed so far.
 struct RuleSoFar<'a> {
     family: u8,
     registers: HashMap<u32, Held<'a>>,
@@ -86,8 +86,8 @@ struct RuleSoFar<'a> {
     jump: Option<String>,
     to: Option<(IpAddr, u16)>,
     untracked: bool,
-    /// A condition that is not understood, such as a network or an excluded port. The clients that the rule redirects
-    /// are then not known.
+    /// Whether the rule has a condition that is not understood, such as a network or an excluded port. Then it is not
+    /// known which clients the rule redirects.
     unclear: bool,
 }
 
@@ -140,7 +140,7 @@ impl<'a> RuleSoFar<'a> {
         const NETWORK: u32 = 1;
         const TRANSPORT: u32 = 2;
         let field = |kind| data.number(kind).unwrap_or(u32::MAX);
-        // Base, offset and length of three fields: the destination port; protocol and destination of IPv4; destination
+        // Base, offset and length of these fields: the destination port; protocol and destination of IPv4; destination
         // of IPv6.
         let held = match (field(NFTA_PAYLOAD_BASE), field(NFTA_PAYLOAD_OFFSET), field(NFTA_PAYLOAD_LEN), self.family) {
             (TRANSPORT, 2, 2, _) => Held::Port,
@@ -202,10 +202,10 @@ impl<'a> RuleSoFar<'a> {
         }
     }
 
-    /// A match of iptables: its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
+    /// Parses a match of iptables, for its destination port (include/uapi/linux/netfilter/xt_tcpudp.h, xt_sctp.h).
     fn xt_match(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
         let Some((kind, info)) = data.xt() else { return Ok(()) };
-        // Two source ports come first; with SCTP they come last. Each port is in the byte order of this machine.
+        // The two source ports come first; with SCTP they come last. Each port has the byte order of this machine.
         let (protocol, at, flags) = match kind.as_str() {
             "tcp" => (Protocol::Tcp, 4, Some(11)),
             "udp" => (Protocol::Udp, 4, Some(8)),
@@ -220,7 +220,7 @@ impl<'a> RuleSoFar<'a> {
         Ok(())
     }
 
-    /// The target DNAT of iptables with its destination (`struct nf_nat_range2`,
+    /// Parses a target of iptables: DNAT, with its destination (`struct nf_nat_range2`,
     /// include/uapi/linux/netfilter/nf_nat.h), and the targets that exclude packets from conntrack (`struct
     /// xt_ct_target_info`, include/uapi/linux/netfilter/xt_CT.h).
     fn xt_target(&mut self, data: &Parts<'a>) -> Result<(), Malformed> {
@@ -285,7 +285,7 @@ fn value(data: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     Ok(Parts::of(data)?.get(NFTA_DATA_VALUE))
 }
 
-/// The few attributes of one object.
+/// The attributes of one object.
 struct Parts<'a>(Vec<(u16, &'a [u8])>);
 
 impl<'a> Parts<'a> {

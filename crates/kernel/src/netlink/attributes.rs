@@ -1,17 +1,18 @@
-//! The attributes of netlink messages (`struct nlattr`, include/uapi/linux/netlink.h), for sockets, flows and nf_tables.
+//! The attributes of netlink messages (`struct nlattr`, include/uapi/linux/netlink.h), for sockets, flows and
+//! nf_tables.
 //!
-//! A walk over sockets calls this code a million times. That is why it borrows from the receive buffer, allocates
-//! nothing, and skips every unused attribute.
+//! A walk over sockets calls this code a million times. So the code borrows from the receive buffer, allocates nothing,
+//! and skips every unused attribute.
 
 use netlink_packet_core::NLA_TYPE_MASK;
 
 use portreeve_facts::text;
 
-/// Bytes of a wrong form, with the form that was expected.
+/// The error for bytes of a wrong form. It has the form that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// The attributes of a message (`struct nlattr`), as kind and payload; flags are masked off the kind.
+/// The attributes of a message (`struct nlattr`), as kind and payload. Flags are removed from the kind.
 pub fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Result<(u16, &[u8]), Malformed>> {
     std::iter::from_fn(move || {
         let (head, _) = bytes.split_first_chunk::<4>()?;
@@ -35,7 +36,7 @@ pub fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], 
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
-/// A zero-terminated name, cleaned: the name of a link, a table or a chain may contain escape codes.
+/// A zero-terminated name, cleaned, because the name of a link, a table or a chain may contain escape codes.
 pub fn name(payload: &[u8], limit: usize) -> String {
     let bytes = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     text::clean(&String::from_utf8_lossy(bytes), limit)

@@ -1,8 +1,8 @@
-//! One netlink dump, from the request to its last message, or the reason why it failed.
+//! One netlink dump, from the request to its last message, or the reason why the dump failed.
 //!
 //! The kernel marks a dump if its data changed meanwhile (`NLM_F_DUMP_INTR`), and drops messages if the receive buffer
-//! is full (`ENOBUFS`). Neither result is used: the dump is requested again, on a new socket. A dump that succeeded
-//! leaves its socket to the next dump.
+//! is full (`ENOBUFS`). In both cases the result is dropped, and the dump is requested again on a new socket. After a
+//! successful dump, the next dump uses the same socket.
 
 use std::{cell::Cell, io};
 
@@ -17,16 +17,16 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The greatest number of attempts at a dump that is torn.
+/// The largest number of attempts, if dumps are torn.
 const ATTEMPTS: u32 = 3;
-/// The greatest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
+/// The largest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
 /// `netlink_recvmsg`).
 const BUFFER: usize = 32 * 1024;
 /// The largest single message that is accepted.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
-/// A connection to one family of netlink, for the dumps of one reader, all in the network namespace of the calling
-/// thread. The first dump opens its socket.
+/// A connection to one family of netlink, for all dumps of one reader. All dumps are in the network namespace of the
+/// calling thread. The first dump opens the socket.
 #[derive(Debug)]
 pub struct Connection<S, O> {
     open: O,
@@ -34,7 +34,7 @@ pub struct Connection<S, O> {
     sequence: u32,
 }
 
-/// A connection to a family. With `strict`, the kernel must honour or refuse every field of a request
+/// A connection to a family. With `strict`, the kernel must either obey or refuse every field of a request
 /// (`NETLINK_GET_STRICT_CHK`, Linux 4.20).
 pub fn connection(
     family: Family,
@@ -56,36 +56,36 @@ thread_local! {
     static IDLE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The reason why one attempt failed.
+/// The reason why an attempt failed.
 enum Stop {
-    /// Another request may help.
+    /// The dump is torn; another request may succeed.
     Torn(&'static str),
-    /// A message needs a larger buffer.
+    /// A message needs a buffer of this size.
     Truncated(usize),
-    /// Another request will not help.
+    /// Another request would fail too.
     Final(Gap),
 }
 
 impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
-    /// A connection over sockets that `open` makes. The first dump makes the first socket.
+    /// A connection whose sockets `open` makes. The first dump makes the first socket.
     pub fn over(open: O) -> Self {
         Self { open, idle: None, sequence: 0 }
     }
 
-    /// Dumps into the value that `start` makes: `each` gets every message of one consistent dump. A torn dump is
-    /// discarded with its value and requested again. There are three attempts.
+    /// Dumps into the value that `start` makes: `each` gets every message of one consistent dump. If a dump is torn,
+    /// its value is dropped, and the dump is requested again, at most three times in all.
     ///
     /// # Errors
-    /// A [`Gap`] of the request's source in five cases: the kernel refused, does not know the request, took too long,
-    /// tore every attempt, or sent a message that `each` or this reader cannot read.
+    /// A [`Gap`] of the request's source. The kernel refused the request, does not know it, or took too long. Or every
+    /// attempt was torn. Or `each` or this reader cannot parse a message.
     pub fn dump<T>(
         &mut self,
         request: &Request<'_>,
         mut start: impl FnMut() -> T,
         mut each: impl FnMut(&mut T, &Message<'_>) -> Result<(), Malformed>,
     ) -> Result<T, Gap> {
-        // One buffer serves all dumps of a thread: a scan has a dozen. Pages of it that no answer fills are never
-        // touched.
+        // One buffer serves all dumps of a thread, because a scan makes a dozen dumps. If no answer fills a page of the
+        // buffer, the page uses no memory.
         let mut buffer = IDLE.take();
         buffer.reserve_exact(BUFFER);
         let dumped = self.attempts(request, &mut start, &mut each, &mut buffer);
@@ -131,7 +131,7 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
     }
 }
 
-/// Reads the answers of one attempt until the kernel sends the end.
+/// Reads the answers of one attempt until the kernel sends the end of the dump.
 fn receive(
     socket: &mut impl Transport,
     request: &Request<'_>,
@@ -177,13 +177,13 @@ fn receive(
     }
 }
 
-/// The meaning of a system error for an attempt.
+/// The meaning of a system error for this attempt.
 fn stopped(request: &Request<'_>, error: &io::Error) -> Stop {
     let errno = error.raw_os_error().map(Errno::from_raw);
     errno.and_then(torn).unwrap_or_else(|| Stop::Final(failed(request, "dump", error)))
 }
 
-/// The errors after which another request may succeed.
+/// The reason for another attempt, if another request may succeed after this error.
 fn torn(errno: Errno) -> Option<Stop> {
     match errno {
         Errno::ENOBUFS => Some(Stop::Torn("overrun")),
@@ -208,7 +208,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4], absent: None };
 
-    /// Dumps over one script for each attempt. The result is the first byte of each message.
+    /// Makes a dump with one script for each attempt. The result is the first byte of each message.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
         first_bytes(&mut script::connection(Family::SockDiag, attempts.into()))
     }

@@ -1,4 +1,4 @@
-//! A request for a dump and the messages that answer it (`struct nlmsghdr`, include/uapi/linux/netlink.h).
+//! A request for a dump, and the messages of the answer (`struct nlmsghdr`, include/uapi/linux/netlink.h).
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST};
 use nix::errno::Errno;
@@ -9,17 +9,17 @@ use portreeve_facts::{Gap, Source, Why};
 /// `sizeof(struct nlmsghdr)`.
 pub(crate) const HEADER: usize = 16;
 
-/// The object of a dump.
+/// A request for a dump.
 pub struct Request<'a> {
-    /// The source of the fact, and so of every `Gap`.
+    /// The source of the fact, for every `Gap`.
     pub source: Source,
-    /// The dumped objects, for messages: `TCP sockets`.
+    /// The objects in the dump, for messages: `TCP sockets`.
     pub what: &'static str,
     /// `nlmsg_type`.
     pub kind: u16,
     /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
-    /// The error by which the kernel refuses if it has no such objects: the dump is then empty.
+    /// The error with which the kernel refuses the request if it has no such objects. Then the dump is empty.
     pub absent: Option<Errno>,
 }
 
@@ -45,7 +45,7 @@ impl Request<'_> {
         bytes
     }
 
-    /// The `Gap` of an answer of a wrong form.
+    /// The `Gap` for an answer of a wrong form.
     pub fn malformed(&self, wanted: &str) -> Gap {
         Gap::new(self.source, Why::Malformed, format!("dump of {}: wanted {wanted}", self.what))
     }

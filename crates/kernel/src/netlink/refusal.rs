@@ -1,7 +1,7 @@
 //! The meaning of a refusal by the kernel.
 //!
-//! Only an error with exactly one meaning is treated as *the kernel does not have it*. Otherwise the refusal of a wrong
-//! request of Portreeve would read as an empty table.
+//! Only an error with exactly one meaning counts as *the kernel does not have it*. Otherwise, if Portreeve sent a wrong
+//! request, the refusal would look like an empty table.
 
 use std::io;
 
@@ -15,14 +15,14 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The longest message of the kernel that is kept, in bytes.
+/// The longest text of the kernel that is kept, in bytes.
 const WORDS: usize = 160;
 
 // include/uapi/linux/netlink.h `enum nlmsgerr_attrs`
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSGERR_ATTR_OFFS: u16 = 2;
 
-/// An error from the kernel, with the kernel's message about it (`NETLINK_EXT_ACK`, Linux 4.12).
+/// An error from the kernel, with the kernel's text about the error (`NETLINK_EXT_ACK`, Linux 4.12).
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub errno: Errno,
@@ -30,8 +30,8 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; none if it reports success. `DONE` has the
-    /// result of the dump; very old kernels do not send it.
+    /// The refusal in a message of the kind `NLMSG_ERROR` or `NLMSG_DONE`; `None` if the message reports success.
+    /// `NLMSG_DONE` has the result of the dump; very old kernels do not send this result.
     pub(crate) fn of(answer: &Answer<'_>) -> Option<Self> {
         let body = answer.message.body;
         let code = bytes_at(body, 0).map_or(0, i32::from_ne_bytes);
@@ -42,13 +42,14 @@ impl Refusal {
         })
     }
 
-    /// The `Gap` of a refused request. `explained`: the socket has the option for reasons.
+    /// The `Gap` for a request that the kernel refused. `explained`: whether the socket has the option with which the
+    /// kernel adds a text.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
             Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT => Why::NotSupported,
-            // nfnetlink answers with this error and without a message if it does not have the subsystem
-            // (net/netfilter/nfnetlink.c `nfnetlink_rcv_msg`). If it cannot read a request, it refuses with a message.
+            // If the kernel does not have the subsystem, nfnetlink answers with this error, and without a text
+            // (net/netfilter/nfnetlink.c `nfnetlink_rcv_msg`). If nfnetlink cannot parse a request, it adds a text.
             Errno::EINVAL if explained && self.words.is_none() && family == Family::Netfilter => Why::NotSupported,
             Errno::EINVAL => Why::Malformed,
             _ => Why::Unreachable,
@@ -59,7 +60,8 @@ impl Refusal {
     }
 }
 
-/// The start of the attributes of a refusal: after its code, and in `NLMSG_ERROR` after the request or its header.
+/// The offset of the attributes of a refusal: after the error code, and in `NLMSG_ERROR` also after the request or its
+/// header.
 fn behind_request(answer: &Answer<'_>) -> usize {
     let quoted = match answer.message.kind {
         NLMSG_ERROR if answer.flags & NLM_F_CAPPED != 0 => HEADER,
@@ -82,11 +84,11 @@ fn words(bytes: &[u8]) -> Option<String> {
     place.map(|place| format!("at byte {place} of the request"))
 }
 
-/// The `Gap` of a system call that failed.
+/// The `Gap` for a system call that failed.
 pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
-        // Every kernel with a network has netlink and these calls. If they are refused, a filter of system calls
-        // refuses them.
+        // Every kernel with a network has netlink and these calls. So if a call is refused, a filter of system calls
+        // refused it.
         Some(Errno::EPERM | Errno::EACCES | Errno::EAFNOSUPPORT | Errno::ENOSYS) => Why::NotPermitted,
         Some(Errno::EAGAIN) => Why::TimedOut,
         Some(Errno::EPROTONOSUPPORT) => Why::NotSupported,
@@ -106,7 +108,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Netfilter, what: "nft tables", kind: 0x0a01, body: &[0; 4], absent: None };
 
-    /// The result of an answer with this kind and body, on a socket of a family.
+    /// The `Gap` for an answer with this kind and body, on a socket of a family.
     fn gap(kind: u16, flags: u16, body: &[u8], family: Family, explained: bool) -> Gap {
         let bytes = script::message(kind, flags, 1, body);
         let answer = Answer::split(&mut &bytes[..]).expect("a whole message");
@@ -117,7 +119,7 @@ mod tests {
         (-(errno as i32)).to_ne_bytes()
     }
 
-    /// A refusal with the kernel's message, after the header of the request or after all of it.
+    /// A refusal with the kernel's text. The text is after the header of the request, or after the whole request.
     fn explained(quoted: &[u8]) -> Vec<u8> {
         let mut header = [0; HEADER];
         header[0] = u8::try_from(HEADER + quoted.len()).unwrap();

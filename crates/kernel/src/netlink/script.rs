@@ -13,7 +13,7 @@ use super::{
 
 pub use super::attributes::attribute;
 
-/// The answers of one socket, in order. After the last answer there are none.
+/// The answers of one socket, in order. After the last answer, the socket has no more.
 pub struct Script {
     answers: VecDeque<io::Result<Vec<u8>>>,
     family: Family,
@@ -42,7 +42,7 @@ impl Transport for Script {
     }
 }
 
-/// A connection whose sockets have one script each.
+/// A connection whose sockets each have one script.
 pub fn connection(
     family: Family,
     scripts: Vec<Vec<io::Result<Vec<u8>>>>,
@@ -54,7 +54,7 @@ pub fn connection(
     })
 }
 
-/// A message in the kernel's form.
+/// A message as the kernel writes it.
 pub fn message(kind: u16, flags: u16, sequence: u32, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(HEADER + body.len()).expect("short");
     let mut bytes = [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &flags.to_ne_bytes()].concat();
@@ -70,7 +70,7 @@ pub fn done(sequence: u32, code: i32) -> Vec<u8> {
     message(NLMSG_DONE, 0, sequence, &code.to_ne_bytes())
 }
 
-/// A refusal without a message.
+/// A refusal without a text.
 pub fn refused(sequence: u32, errno: Errno) -> Vec<u8> {
     message(NLMSG_ERROR, 0, sequence, &(-(errno as i32)).to_ne_bytes())
 }

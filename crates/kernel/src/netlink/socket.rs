@@ -1,8 +1,8 @@
-//! A netlink socket on Linux, and a stand-in on other systems.
+//! A netlink socket on Linux. On other systems, a type without values.
 
 use std::io;
 
-/// The families of netlink that are read.
+/// The families of netlink that Portreeve reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Links, addresses and routes.
@@ -18,34 +18,35 @@ pub trait Transport {
     /// Sends one request.
     fn send(&mut self, request: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram into the capacity of an empty buffer. Returns the true length, which may be larger.
+    /// Receives one datagram into the capacity of an empty buffer. Returns the true length of the datagram, which may
+    /// be larger.
     fn receive(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize>;
 
     /// The family of the socket.
     fn family(&self) -> Family;
 
-    /// Whether the kernel gives its reasons with a refusal.
+    /// Whether the kernel adds a text to a refusal.
     fn explains(&self) -> bool;
 }
 
-/// Options that are newer than the oldest supported kernel. If the kernel refuses an option, the socket works without
-/// it.
+/// Options that the oldest supported kernel does not have. If the kernel refuses an option, the socket works without
+/// this option.
 #[cfg(any(target_os = "linux", test))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LaterOption {
-    /// `NETLINK_EXT_ACK`, Linux 4.12: a refusal has a message.
+    /// `NETLINK_EXT_ACK`, Linux 4.12: the kernel adds a text to a refusal.
     Explain,
-    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel honours every field of a request. Without it a dump contains
-    /// more than was requested, and its reader drops the rest.
+    /// `NETLINK_GET_STRICT_CHK`, Linux 4.20: the kernel obeys every field of a request. Without this option, a dump
+    /// contains more than was requested, and the reader drops the rest.
     Strict,
 }
 
-/// Sets the options that the kernel accepts, and returns whether the kernel will give its reasons.
+/// Sets the options that the kernel accepts. Returns whether the kernel adds a text to a refusal.
 #[cfg(any(target_os = "linux", test))]
 fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
     let explains = set(LaterOption::Explain).is_ok();
     if strict {
-        // With or without the option, answers are read in the same way.
+        // Answers are read in the same way with and without this option.
         drop(set(LaterOption::Strict));
     }
     explains
@@ -72,7 +73,8 @@ mod kernel {
 
     use super::{Family, LaterOption, Transport, set_options};
 
-    /// The longest time that the kernel may take for one answer. A walk over a million sockets takes the kernel 0.2 s.
+    /// The longest time that the kernel may take for one answer. The kernel takes 0.2 s for a walk over a million
+    /// sockets.
     const PATIENCE: Duration = Duration::from_secs(5);
 
     /// A netlink socket in the network namespace of the calling thread.
@@ -84,7 +86,7 @@ mod kernel {
     }
 
     impl NetlinkSocket {
-        /// With `strict`, the kernel should honour or refuse every field of a request.
+        /// Opens a socket. With `strict`, the kernel should either obey or refuse every field of a request.
         pub fn open(family: Family, strict: bool) -> io::Result<Self> {
             let mut socket = Socket::new(match family {
                 Family::Route => NETLINK_ROUTE,
@@ -111,7 +113,8 @@ mod kernel {
             loop {
                 buffer.clear();
                 let (length, sender) = self.socket.recv_from(buffer, MsgFlags::MSG_TRUNC.bits())?;
-                // Port 0 is the kernel. Any process can write to this socket.
+                // Port 0 is the kernel. Messages of other senders are ignored, because any process can write to this
+                // socket.
                 if sender.port_number() == 0 {
                     return Ok(length);
                 }
@@ -127,7 +130,7 @@ mod kernel {
         }
     }
 
-    /// The greatest number of notifications that are received at once; more than a receive buffer holds.
+    /// The largest number of notifications that are received at once. A receive buffer holds fewer.
     const MOST: usize = 4096;
 
     /// The groups of links, addresses and routes. Joining them needs no privilege.
@@ -152,7 +155,8 @@ mod kernel {
             Ok(Self(socket))
         }
 
-        /// Receives all notifications, and returns whether there were any. Lost notifications are treated as one.
+        /// Receives all notifications, and returns whether there were any. If notifications were lost, the result is
+        /// true.
         pub fn receive_all(&mut self) -> bool {
             let next = || self.0.recv(&mut &mut [0; 16][..], MsgFlags::MSG_TRUNC.bits());
             let nothing = |error: &io::Error| error.kind() == io::ErrorKind::WouldBlock;
@@ -170,7 +174,8 @@ mod kernel {
 
     use super::{Family, Transport};
 
-    /// There is no netlink here: every fact of such a host is unread, and only recorded nodes can be read.
+    /// A type without values. This system has no netlink, so every fact of the host is unread, and only recorded nodes
+    /// can be read.
     #[derive(Debug)]
     pub struct NetlinkSocket(Infallible);
 
@@ -198,7 +203,7 @@ mod kernel {
         }
     }
 
-    /// There are no notifications.
+    /// A type without values. This system has no notifications.
     #[derive(Debug)]
     pub struct InterfaceChanges(Infallible);
 

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A process below a made-up `/proc`, holding one socket.
+/// Makes a process below a made-up `/proc`. The process has one socket.
 fn process(proc: &Path, pid: u32, started: u64, inode: u64) {
     let directory = proc.join(pid.to_string());
     fs::create_dir_all(directory.join("fd")).expect("made");
@@ -85,7 +85,7 @@ fn all_command_lines_share_one_wait() {
     let read = processes.owners(vec![10], &mut HashSet::from([4710]));
     assert!(read[&4710].command_line.is_some());
     assert!(processes.patience.get() < SLOW_MEMORY, "the used time is subtracted");
-    // The state after a command line that never arrived.
+    // The state after a command line did not arrive in time.
     processes.patience.set(Duration::ZERO);
     let found = processes.owners(vec![11, 12], &mut HashSet::from([4711, 4712]));
     assert_eq!(found.len(), 2, "they are named anyway");

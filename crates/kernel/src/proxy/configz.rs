@@ -1,13 +1,14 @@
-//! kube-proxy's settings, as its `/configz` shows them.
+//! kube-proxy's settings, from its `/configz`.
 
 use serde_json::Value;
 
 use crate::http::Answer;
 use portreeve_facts::{Gap, NFTABLES_LOCALHOST_GATE, ProxyConfig, Source, text};
 
-/// The object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type: the fields have Go's names, and moved
-/// between releases (cmd/kube-proxy/app/server.go `cz.Set(config)`, pkg/proxy/apis/config/types.go). So names are
-/// compared without case, and both places of the cluster's CIDRs are read.
+/// The settings in the object `kubeproxy.config.k8s.io`. kube-proxy shows its internal type, so the fields have the
+/// names of Go, and releases moved some fields (cmd/kube-proxy/app/server.go `cz.Set(config)`,
+/// pkg/proxy/apis/config/types.go). So names are compared without case, and the cluster's CIDRs are read from both
+/// places.
 pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     let malformed = |wanted| answer.malformed(Source::ProxyConfig, wanted);
     let document: Value = serde_json::from_str(&answer.body).map_err(|_| malformed("JSON"))?;
@@ -46,7 +47,7 @@ pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     })
 }
 
-/// A field of an object by its name in any case.
+/// A field of an object, by its name in upper or lower case.
 fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     object.as_object()?.iter().find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
 }

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use crate::http::Answer;
 use portreeve_facts::{Gap, ProxyMetrics, Source, text};
 
-/// The label sets of one metric that are distinguished. kube-proxy has one for each address family.
+/// The largest number of label sets of one metric that are distinguished. kube-proxy has one label set for each address
+/// family.
 const LABEL_SETS: usize = 8;
 
-/// The few series of `/metrics` that rules use (Prometheus text format 0.0.4).
+/// The values of `/metrics` that rules use (Prometheus text format 0.0.4).
 pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     let mut metrics = ProxyMetrics::default();
-    // kube-proxy 1.33 and later has a series for each family.
+    // Since 1.33, kube-proxy has a series for each family.
     let mut syncs: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
     for line in answer.body.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, labels, rest)) = series(line) else { continue };
@@ -37,7 +38,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
             _ => {}
         }
     }
-    // The lag of the proxy is the lag of the family with the greatest lag.
+    // If the families differ, the family with the largest lag decides.
     let lag = |(synced, queued): &(f64, f64)| queued - synced;
     if let Some((synced, queued)) = syncs.into_values().max_by(|one, other| lag(one).total_cmp(&lag(other))) {
         (metrics.last_sync, metrics.last_queued) = (moment(synced), moment(queued));
@@ -48,7 +49,7 @@ pub fn measures(answer: &Answer) -> Result<ProxyMetrics, Gap> {
     Ok(metrics)
 }
 
-/// Name, labels without braces, and the rest of a line.
+/// The name, the labels without braces, and the rest of a line.
 fn series(line: &str) -> Option<(&str, &str, &str)> {
     let end = line.find(['{', ' '])?;
     let (name, rest) = line.split_at(end);
@@ -73,7 +74,7 @@ fn whole(value: f64) -> u64 {
     value as u64
 }
 
-/// Seconds since 1970; the gauge is 0 until it is first set.
+/// A time from seconds since 1970; `None` for 0, which is the value until kube-proxy sets the gauge.
 #[allow(
     clippy::cast_possible_truncation,
     reason = "a cast of a float saturates, and Timestamp refuses a value out of range"
@@ -94,7 +95,7 @@ mod tests {
         Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body: body.to_owned() }
     }
 
-    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go). The second family hangs.
+    // The series of kube-proxy 1.36 (pkg/proxy/metrics/metrics.go). The second family has a lag.
     const SERIES: &str = r#"# HELP process_max_fds Maximum number of open file descriptors.
 # TYPE process_max_fds gauge
 process_max_fds 1.048576e+06

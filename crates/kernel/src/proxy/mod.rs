@@ -16,15 +16,16 @@ use portreeve_facts::{
     Source, Why,
 };
 
-/// `/proxyMode` and `/configz` are short; `/metrics` of a busy kube-proxy is about 200 KiB.
+/// The longest answer of `/proxyMode` and `/configz`, which are short. Below: the longest `/metrics`, which has about
+/// 200 KiB on a busy kube-proxy.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
-/// The greatest number of other addresses of this node that are tried.
+/// The largest number of other addresses of this node that are tried.
 const MOST_PLACES: usize = 4;
 
-/// The answers of kube-proxy, with their place.
+/// The answers of kube-proxy, and the place that gave them.
 pub struct Answers {
-    /// The place that named a mode. Another program that holds the port is not the proxy.
+    /// The place that answered with a mode. If another program has the port, it is not the proxy.
     pub place: Option<SocketAddr>,
     pub(crate) mode: Reading<Learned<Mode>>,
     pub(crate) config: Reading<ProxyConfig>,
@@ -32,7 +33,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// One `Gap` for all facts, each under its own source.
+    /// The same reason for all facts, each with its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -44,12 +45,14 @@ impl Answers {
     }
 }
 
-/// The places where kube-proxy may be queried, or the reason why there is none. An answer changes verdicts, and on a
-/// node without kube-proxy any process can listen there. So a place is queried only if all its listeners belong to
-/// root, as kube-proxy does. The kernel translates their uid into the user namespace of the reader.
+/// The places at which kube-proxy may be queried, or the reason why there is none. The answer changes verdicts, and on
+/// a node without kube-proxy any process can listen at such a place. kube-proxy runs as root. So a place is queried
+/// only if all its listeners belong to root. The kernel translates the uid of the listeners into the user namespace of
+/// the reader.
 ///
 /// # Errors
-/// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener is not root's, or if listeners were not read.
+/// A `Gap` of [`Source::ProxyMode`] if no process listens, if a listener does not belong to root, or if listeners were
+/// not read.
 pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Result<Vec<SocketAddr>, Gap> {
     let listeners = listeners.get().map_err(|gap| Gap { source: Source::ProxyMode, ..gap })?;
     let (mut trusted, mut doubted) = of_root(places, listeners);
@@ -65,7 +68,7 @@ pub fn believed(places: &[SocketAddr], listeners: &Reading<Vec<Socket>>) -> Resu
     }))
 }
 
-/// The places with listeners of root only, and the reason why another place is not among them.
+/// The places whose listeners all belong to root, and the reason why another place is left out.
 fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Option<Gap>) {
     let (mut trusted, mut doubted) = (Vec::new(), None);
     for place in places {
@@ -79,7 +82,7 @@ fn of_root(places: &[SocketAddr], listeners: &[Socket]) -> (Vec<SocketAddr>, Opt
     (trusted, doubted)
 }
 
-/// Addresses of this node with a listener of root on the same port: one of them may be `metricsBindAddress`.
+/// Other addresses of this node with a listener of root on the same port. One of them may be `metricsBindAddress`.
 fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     let ports: Vec<u16> = places.iter().map(SocketAddr::port).collect();
     let listens = |socket: &&Socket| {
@@ -89,7 +92,7 @@ fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }
 
-/// A listener at this place cannot be the proxy.
+/// The reason if a listener at this place cannot be the proxy.
 fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
     let process = match &stranger.owner {
         Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
@@ -110,8 +113,9 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
             || socket.local.is_unspecified() && socket.serves(Family::of(place.ip())) != Some(false))
 }
 
-/// Requests `/proxyMode` from each place in turn. The first place that names a mode is queried for the rest. If no
-/// place does, the first place with a listener is queried: the proxy may be too old, or another program.
+/// Requests `/proxyMode` from each place in turn. The first place that answers with a mode is queried for the other
+/// facts. If no place does, the first place with a listener is queried. The proxy there may be too old to report its
+/// mode, or the listener is another program.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();
@@ -146,7 +150,7 @@ pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     }
 }
 
-/// The answers, with the process that gave them: the holder of the listener at their place.
+/// The answers, with the process that gave them: the owner of the listener at their place.
 pub fn facts(answers: Answers, listeners: &Reading<Vec<Socket>>, proc: &Path) -> ProxyFacts {
     let Answers { place, mode, config, metrics } = answers;
     let (cgroup, process) = match holder(place, &mode, listeners) {
@@ -172,7 +176,7 @@ fn holder(
     };
     let listeners = listeners.get().map_err(|listeners| gap(listeners.why, &listeners.detail))?;
     let listens = |socket: &&Socket| serves(socket, place);
-    // The kernel prefers the listener on exactly this address.
+    // The kernel prefers the listener that is bound to exactly this address.
     let listener = listeners.iter().filter(listens).min_by_key(|socket| socket.local.is_unspecified());
     match listener.map(|listener| &listener.owner) {
         Some(Owner::Held(holder)) => Ok(holder.clone()),
@@ -184,10 +188,10 @@ fn holder(
     }
 }
 
-/// The mode that kube-proxy answers at `/proxyMode`.
+/// The mode in kube-proxy's answer to `/proxyMode`.
 ///
 /// # Errors
-/// A word that is not a mode of kube-proxy.
+/// A `Gap` if the word is no mode of kube-proxy.
 pub fn mode(answer: &Answer) -> Result<Learned<Mode>, Gap> {
     let word = answer.body.trim();
     let value = Mode::KUBE_PROXY
@@ -221,7 +225,7 @@ mod tests {
         assert_eq!(gap.detail, want);
     }
 
-    /// A TCP listener held by the process of this pid.
+    /// A TCP listener of the process with this pid.
     fn listener(local: &str, local_port: u16, v6only: Option<bool>, pid: u32) -> Socket {
         let local: IpAddr = local.parse().unwrap();
         let gap = Gap::new(Source::Cgroups, Why::NotSupported, "");

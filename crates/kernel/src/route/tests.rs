@@ -76,7 +76,8 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
     }
 }
 
-/// The result of these answers to the requests for links, addresses, and routes of both families.
+/// The result of the reader if the kernel answers the requests for links, addresses, and routes of both families in
+/// this way.
 fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }
@@ -177,7 +178,7 @@ fn an_address_of_another_length_is_malformed_and_one_of_another_family_is_left_o
     assert!(gateways_of_route(0, &[attribute(RTA_GATEWAY, &[192, 0, 2])]).is_err());
 }
 
-/// A link of this kind, with the first attributes in `IFLA_INFO_DATA` and the others beside it.
+/// A link of this kind, with the attributes `data` in `IFLA_INFO_DATA`, and with the attributes `others` beside it.
 fn tunnel_of(kind: &str, data: &[Vec<u8>], others: &[Vec<u8>]) -> Link {
     let kind = attribute(IFLA_INFO_KIND, format!("{kind}\0").as_bytes());
     let info = [kind, attribute(IFLA_INFO_DATA, &data.concat())].concat();
@@ -224,7 +225,7 @@ fn vxlan_has_each_receive_option_once_and_a_vni_of_another_length_is_malformed()
     assert!(super::tunnel(&InfoKind::Vxlan, &attribute(1, &[1])).is_err());
 }
 
-/// `IFLA_LINK_NETNSID`: the kernel sends it if the port is in another namespace than the link.
+/// `IFLA_LINK_NETNSID`: the kernel sends it if the port and the link are in different namespaces.
 #[test]
 fn a_tunnel_whose_port_is_in_another_namespace_has_none_here() {
     const IFLA_LINK_NETNSID: u16 = 37;

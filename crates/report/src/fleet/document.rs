@@ -35,7 +35,7 @@ impl Fleet {
         self.document().write_yaml(out)
     }
 
-    /// Writes the subjects of findings as kubectl names objects, `service/web`: each once, worst first.
+    /// Writes the subjects of findings as kubectl names objects, `service/web`: each subject once, the worst first.
     ///
     /// # Errors
     /// When the writer fails.

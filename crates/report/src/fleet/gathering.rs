@@ -1,4 +1,4 @@
-//! Gathers the answers of a fleet one by one. Only the common incidents are kept, and each answer is dropped.
+//! Reads the answers of agents one by one. It keeps the incidents that nodes share, and drops each answer.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,10 +20,10 @@ use portreeve_rules::{
     ids::Named,
 };
 
-/// The largest number of incidents that are counted but not kept.
+/// The largest number of incidents that are counted and not kept.
 const MOST_HIDDEN: usize = 1_000_000;
 
-/// The reason why findings of an agent are not included.
+/// The reason why some findings of an agent are not included.
 fn not_kept(count: usize) -> Gap {
     let detail = format!("{count} findings of this node are not included: the report has at most {MOST} incidents");
     Gap::new(Source::Agent, Why::TooMuch, detail)
@@ -32,29 +32,29 @@ fn not_kept(count: usize) -> Gap {
 /// The answer of one agent, or the reason why there is none.
 #[derive(Clone, Debug)]
 pub struct AgentAnswer {
-    /// The node of the agent's pod; empty if the pod has none.
+    /// The node of the agent's pod; empty if the pod has no node.
     pub node: String,
     /// The agent's pod.
     pub pod: String,
-    /// The agent's `/findings` as received.
+    /// The agent's answer at `/findings`, as received.
     pub answer: Result<Vec<u8>, Gap>,
 }
 
-/// Which findings are reported and counted.
+/// The findings that the user wants to report and count.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     /// Only findings whose subject is in this namespace.
     pub namespace: Option<String>,
-    /// Only findings of these rules or variants; of all rules if none is named.
+    /// Only findings of these rules or variants. If none is named, findings of all rules.
     pub rules: Vec<Named>,
-    /// Only findings of at least this severity. Without a choice, all are reported; findings
-    /// of [`Severity::Warning`] and above set the result.
+    /// Only findings of at least this severity. `None`: all findings are reported, and findings of
+    /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
-    /// Whether the document is wanted, which has an entry for each agent. Memory follows the number of agents then.
+    /// Whether the output is a document with an entry for each agent. Then memory grows with the number of agents.
     pub document: bool,
 }
 
-/// A fleet whose answers are still arriving.
+/// The reports of agents while answers arrive.
 #[derive(Debug)]
 pub struct Gathering {
     agent_namespace: String,
@@ -68,12 +68,12 @@ pub struct Gathering {
     silent: Reasons,
     unseen: Reasons,
     left_out: usize,
-    /// The unchosen incidents, each once.
+    /// The incidents that the user does not want, each once.
     hidden: BTreeSet<u64>,
 }
 
 impl Gathering {
-    /// The start, for the agents that are listed in a namespace.
+    /// The state before the first answer, for the agents in a namespace.
     pub fn new(agent_namespace: &str, wanted: Wanted) -> Self {
         Self {
             agent_namespace: tidy(agent_namespace),
@@ -130,7 +130,7 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding if it is wanted and there is space for it. A finding of the cluster may be worse on
+    /// Keeps a finding if the user wants it, and if there is space for it. A finding about the cluster may be worse on
     /// another node.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
@@ -143,7 +143,7 @@ impl Gathering {
         true
     }
 
-    /// Leaves out a listed agent that was not queried.
+    /// Adds an agent that was not queried.
     pub fn leave_out(&mut self, node: &str, pod: &str, stopped: Stopped) {
         self.agents += 1;
         self.left_out += 1;
@@ -159,7 +159,7 @@ impl Gathering {
         }
     }
 
-    /// The result of all agents, or of the agents that were queried before the stop.
+    /// The result of all agents. If the user stopped the command, of the agents that were queried before.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
         let Self {
             agent_namespace,
@@ -200,7 +200,7 @@ impl Gathering {
 }
 
 impl Fleet {
-    /// The result of all answers at once.
+    /// The result, if all answers are known already.
     pub fn of(agent_namespace: &str, answers: Vec<AgentAnswer>, wanted: &Wanted, now: Timestamp) -> Self {
         let mut gathering = Gathering::new(agent_namespace, wanted.clone());
         answers.into_iter().for_each(|answer| gathering.take(answer, now));
@@ -219,7 +219,7 @@ impl Wanted {
         self.min_severity.unwrap_or(Severity::Warning)
     }
 
-    /// Whether an unknown result could hide a requested finding that sets the result.
+    /// Whether an unknown result could hide a finding that the user wants and that sets the result.
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));

@@ -1,5 +1,5 @@
-//! One mistake on many nodes is one incident: the same rule, variant, subject, port, protocol, severity and outcome, in the words of the
-//! first node by name.
+//! An incident: one mistake on any number of nodes. Rule, variant, subject, port, protocol, severity and outcome are
+//! equal on all of them. The words are the words of the first node by name.
 
 use std::{
     cmp::Ordering,
@@ -19,9 +19,9 @@ use crate::{
 use portreeve_facts::Protocol;
 use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 
-/// The largest number of kept incidents. People do not read more, and a hostile agent can report incidents without end.
+/// The largest number of incidents that are kept. A hostile agent can report any number of incidents.
 pub(crate) const MOST: usize = 20_000;
-/// The largest number of named differences between nodes.
+/// The largest number of differences between nodes that are listed.
 const DIFFERENCES: usize = 20;
 
 /// A problem with all its nodes.
@@ -52,8 +52,8 @@ pub struct Incident {
     pub same_words: bool,
 }
 
-/// The identity of an incident: findings of several nodes with one key are the same incident. A finding about the cluster is one incident,
-/// with any severity.
+/// The identity of an incident. If findings of several nodes have equal keys, they are one incident. A finding about
+/// the cluster is one incident even if severities differ.
 type Key = (
     Scope,
     String,
@@ -66,7 +66,7 @@ type Key = (
     Option<(Severity, String)>,
 );
 
-/// Incidents while answers arrive.
+/// The incidents so far, while answers arrive.
 #[derive(Debug, Default)]
 pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 
@@ -75,7 +75,7 @@ pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 struct Gathered {
     problem: Arc<Problem>,
     words_of: Arc<str>,
-    /// The finding of the agent that answered first. All other findings are compared with this finding.
+    /// The finding of the agent that answered first. All other findings are compared with it.
     reference: Arc<Problem>,
     reference_of: Arc<str>,
     since: String,
@@ -88,7 +88,8 @@ struct Gathered {
 }
 
 impl Incidents {
-    /// Adds the finding of a node, unless this would be one incident more than [`MOST`]; returns whether it was added.
+    /// Adds the finding of a node, and returns whether it was added. A new incident is not added if there are [`MOST`]
+    /// already.
     pub(super) fn take(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let is_full = self.0.len() >= MOST;
         match self.0.entry(key(problem)) {
@@ -99,7 +100,7 @@ impl Incidents {
         true
     }
 
-    /// All incidents, worst first.
+    /// All incidents, the worst first.
     pub(super) fn finish(self) -> Vec<Incident> {
         let mut incidents: Vec<Incident> = self.0.into_values().map(Gathered::finish).collect();
         incidents.sort_by(|a, b| worst_first(&a.problem, &b.problem));
@@ -127,7 +128,7 @@ impl Gathered {
 
     fn add(&mut self, node: &Arc<str>, problem: &Problem) {
         self.compare(node, problem);
-        // The sentence must have the severity of its own finding.
+        // The sentence and the severity must come from the same finding.
         let worse = problem.severity > self.problem.severity;
         if worse || (problem.severity == self.problem.severity && *node < self.words_of) {
             (self.problem, self.words_of) = (Arc::new(problem.clone()), Arc::clone(node));
@@ -142,7 +143,7 @@ impl Gathered {
         }
     }
 
-    /// Notes the differences of this node's report.
+    /// Notes how this node's finding differs.
     fn compare(&mut self, node: &str, problem: &Problem) {
         let Self { reference, reference_of, differs, same_words, .. } = self;
         *same_words &= reference.summary == problem.summary;
@@ -218,22 +219,22 @@ impl Incident {
     }
 }
 
-/// A text that is not a time is treated as later than every time.
+/// A time. A text that is no time counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }
 
-/// A number for the incident of a finding.
+/// A number that identifies the incident of a finding.
 pub(super) fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
     key(problem).hash(&mut hasher);
     hasher.finish()
 }
 
-/// The common part of a subject's names on all nodes.
+/// The part of a subject's name that is equal on all nodes.
 pub(crate) fn common_name(subject: &Subject) -> &str {
     match subject.kind {
-        // An agent reports only its own Node.
+        // An agent reports findings only about its own Node.
         SubjectKind::Node => "",
         SubjectKind::Pod => controlled(&subject.name).unwrap_or(&subject.name),
         _ => &subject.name,

@@ -1,5 +1,5 @@
-//! Many nodes: each incident once with its nodes, the unjudged rules of each agent, and the agents that could not be
-//! queried.
+//! The reports of many nodes: each incident once, with its nodes. Also the rules that each agent could not judge, and
+//! the agents that could not be queried.
 
 mod document;
 mod gathering;
@@ -21,7 +21,7 @@ pub(super) use self::{
     view::Partial,
 };
 
-/// The queried agents: their number and namespace.
+/// The number of agents that were queried, and their namespace.
 pub fn listed(agents: usize, namespace: &str) -> String {
     let agents = if agents == 1 { "the one agent" } else { &format!("the {agents} agents") };
     format!("{agents} listed in namespace {namespace}")

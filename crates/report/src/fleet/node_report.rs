@@ -1,4 +1,4 @@
-//! The answer of one agent at `/findings`. It is not trusted: an attacker may control the node.
+//! The answer of one agent at `/findings`. The answer is not trusted, because an attacker may control the node.
 
 use std::{fmt, marker::PhantomData, time::Duration};
 
@@ -31,7 +31,7 @@ pub(super) struct NodeReport {
     pub(super) age: u64,
     /// The findings.
     pub(super) findings: Vec<Problem>,
-    /// The unjudged rules, and the parts of the answer that could not be used.
+    /// The rules that were not judged, and the parts of the answer that could not be used.
     pub(super) unknown: Vec<Unknown>,
 }
 
@@ -61,7 +61,7 @@ impl NodeReport {
     /// Reads the answer of the agent on `node`.
     ///
     /// # Errors
-    /// When the answer is not such a document, or is about another node: an agent may report only its own node.
+    /// When the answer is no such document, or is about another node. An agent may report only its own node.
     pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {
@@ -106,12 +106,12 @@ impl NodeReport {
     }
 }
 
-/// Whether the agent of this node may report a finding.
+/// Whether the agent of this node may report this finding.
 fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
-/// A list: entries with the known fields are kept; other entries, and entries beyond [`ENTRIES`], are counted.
+/// A list. Entries with the known fields are kept. Other entries, and entries after the first [`ENTRIES`], are counted.
 struct Entries<T> {
     known: Vec<T>,
     odd: usize,

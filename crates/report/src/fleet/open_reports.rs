@@ -1,5 +1,5 @@
-//! Many nodes as one `ClusterReport` of OpenReports (openreports.io/v1alpha1 of github.com/openreports/reports-api 0.2.1), which
-//! dashboards of policy engines show.
+//! Many nodes as one `ClusterReport` of OpenReports (openreports.io/v1alpha1 of github.com/openreports/reports-api
+//! 0.2.1). Dashboards of policy engines show such reports.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use super::{Reason, incident::Incident, view::Fleet};
 use crate::names::first_names;
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
-/// The longest results, in bytes of JSON. etcd takes requests of at most 1.5 MiB.
+/// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
 const LONGEST: usize = 1 << 20;
 /// The largest number of node names, and of objects, in one result.
 const NAMES: usize = 100;
@@ -39,7 +39,7 @@ struct ReportResult<'a> {
     properties: BTreeMap<&'static str, String>,
 }
 
-/// The result of a policy, and its count in the summary.
+/// The result of a policy. The summary counts each kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
@@ -49,14 +49,14 @@ enum Outcome {
 }
 
 impl Fleet {
-    /// Writes the findings as one `ClusterReport` in JSON, worst first, and then the inputs that could hide a finding as results
-    /// `error`. The report counts all of them, and contains as many as the API server accepts.
+    /// Writes the findings as one `ClusterReport` in JSON, the worst first. Then come the inputs that could hide a
+    /// finding, as results `error`. The report counts all of them, and contains as many as the API server accepts.
     ///
     /// # Errors
     /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
-        // A hostile agent can report unread inputs without end.
+        // A hostile agent can report any number of unread inputs.
         let all = self.incidents.iter().map(found).chain(unread.map(not_read));
         let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
         for result in all {
@@ -126,7 +126,7 @@ fn not_read(reason: &Reason) -> ReportResult<'_> {
     }
 }
 
-/// The object of the API server. A finding about the whole cluster has none.
+/// The object of the API server. `None` for a finding about the whole cluster.
 fn reference(subject: &Subject) -> Option<Value> {
     let Subject { kind, namespace, name, uid } = subject;
     (*kind != SubjectKind::Cluster).then(|| {

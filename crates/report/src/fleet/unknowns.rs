@@ -1,4 +1,5 @@
-//! The unknown results of many nodes, by reason: agents that could not be queried, and inputs that other agents could not read.
+//! The unknown results of many nodes, by reason: agents that could not be queried, and inputs that agents could not
+//! read.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -18,11 +19,12 @@ pub struct Reason {
     pub is_failure: bool,
     /// Whether a rule was not judged for this reason.
     pub of_rule: bool,
-    /// How often this was reported.
+    /// How often nodes reported this reason.
     pub count: usize,
 }
 
-/// Reasons while answers arrive. If only nodes, pods and addresses differ, it is one reason.
+/// The reasons so far, while answers arrive. If reports differ only in names of nodes and pods, and in addresses, they
+/// are one reason.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
@@ -38,7 +40,7 @@ impl Reasons {
             of_rule: false,
             count: 0,
         };
-        // A pod whose name no controller generated keeps its own name.
+        // If no controller generated the pod's name, the name stays in the text.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;

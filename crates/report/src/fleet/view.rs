@@ -17,25 +17,25 @@ use portreeve_rules::findings::Severity;
 pub struct Fleet {
     /// The namespace of the agents.
     pub agent_namespace: String,
-    /// The counts, if not every agent was queried.
+    /// The number of agents, if not every agent was queried.
     pub partial: Option<Partial>,
     /// The incidents, worst first.
     pub incidents: Vec<Incident>,
-    /// One entry for each agent, if the document is wanted.
+    /// One entry for each agent, if the output has a document.
     pub nodes: Vec<Node>,
-    /// How many incidents are not reported.
+    /// The number of incidents that are not reported.
     pub hidden: usize,
     /// How many agents are listed.
     pub agents: usize,
-    /// How many agents answered.
+    /// The number of agents that answered.
     pub answered: usize,
     /// The number of nodes of these agents.
     pub answered_nodes: usize,
-    /// The oldest scan, in whole seconds, and its node.
+    /// The age of the oldest scan, in whole seconds, and its node.
     pub oldest: Option<(u64, Arc<str>)>,
     /// Agents that could not be queried, by reason.
     pub silent: Vec<Reason>,
-    /// The unread inputs and unjudged rules of agents that answered, by reason.
+    /// The inputs that agents could not read and the rules that they could not judge, by reason.
     pub unseen: Vec<Reason>,
     /// The lowest severity that sets the result.
     pub(super) counts: Severity,
@@ -63,7 +63,8 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input.
+    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input, and
+    /// not checked if not.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())
@@ -74,7 +75,8 @@ impl Fleet {
         self.agents > 0 && self.silent.is_empty() && !self.unseen.iter().any(|it| it.is_failure)
     }
 
-    /// The missing part if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped the command`.
+    /// The part that is missing if not every agent was queried: `partial: 12 of 5000 agents were queried; you stopped
+    /// the command`.
     pub fn partial_words(&self) -> Option<String> {
         let Partial { listed, queried, why } = self.partial?;
         let are = if queried == 1 { "was" } else { "were" };
@@ -91,7 +93,7 @@ impl Fleet {
         self.partial.is_some_and(|partial| partial.why == Stopped::Interrupted)
     }
 
-    /// Whether this fleet and the other have the same report, at any time.
+    /// Whether two fleets have the same report. Times are not compared.
     pub fn reports_the_same_as(&self, other: &Self) -> bool {
         let timeless = |fleet: &Self| {
             let mut fleet = fleet.clone();

@@ -1,4 +1,5 @@
-//! Workflow commands of GitHub Actions: an annotation at the line of each field. Gitea and Forgejo print them in the log.
+//! Workflow commands of GitHub Actions: an annotation at the line of each field. Gitea and Forgejo print the commands
+//! in the log.
 
 use std::io::{self, Write};
 
@@ -23,8 +24,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
             Severity::Info => "notice",
         };
         let place = &finding.place;
-        // A finding without a file is shown for the whole run. The place of a rendered template is not
-        // known.
+        // A finding without a file is shown for the whole run. For a rendered template, the place in the template is
+        // not known.
         let text = match place.template.is_none() && is_file(place) {
             true => tidy(&finding.evidence.summary),
             false => tidy(&format!("{place}: {}", finding.evidence.summary)),
@@ -38,7 +39,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. For rendered input only the template, because the line is not a line of the template.
+/// The file, line and column. For rendered input, only the template, because the line is no line of the template.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
@@ -52,17 +53,17 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// A line of a log without commands to a runner, in the current form (`::`) and in the old form (`##[`).
+/// A line of a log in which a runner finds no commands, neither in the current form (`::`) nor in the old form (`##[`).
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }
 
-/// Escapes like `escapeData` of GitHub's toolkit (actions/toolkit packages/core/src/command.ts).
+/// Escapes text as `escapeData` of GitHub's toolkit does (actions/toolkit packages/core/src/command.ts).
 fn data(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// Escapes like `escapeProperty` of GitHub's toolkit.
+/// Escapes text as `escapeProperty` of GitHub's toolkit does.
 fn property(text: &str) -> String {
     data(text).replace(':', "%3A").replace(',', "%2C")
 }

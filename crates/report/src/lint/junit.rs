@@ -1,5 +1,5 @@
-//! JUnit XML: a test case per finding, one per failure, and one for each rule that found nothing, could not judge, or
-//! was not run.
+//! JUnit XML: a test case for each finding, for each failure, and for each rule that found nothing, could not judge, or
+//! did not run.
 
 use std::io::{self, Write};
 
@@ -17,8 +17,8 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// Writes one test suite. A finding below the severity that fails the run becomes a test case that passes, with the finding's sentence
-/// as output.
+/// Writes one test suite. If a finding is below the severity that fails the run, its test case passes, with the
+/// finding's sentence as output.
 ///
 /// # Errors
 /// When the writer fails.
@@ -55,7 +55,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &text), place)
 }
 
-/// A line number of rendered output is no line number of the template.
+/// Adds the place to a test case. A line of rendered output is no line of the template, so it is left out.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {
@@ -68,7 +68,7 @@ fn title(rows: &Rows) -> &'static str {
     ids::find(rows.rule.0).map_or(rows.rule.0, |id| id.title)
 }
 
-/// Why a rule was not run, or could not judge.
+/// The reason why a rule did not run, or could not judge; `None` if it judged.
 fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());

@@ -1,4 +1,4 @@
-//! The findings in manifests, for people, pipelines and code scanning.
+//! The findings in manifests, for people, for pipelines and for code scanning.
 
 mod annotations;
 mod document;
@@ -17,13 +17,14 @@ use super::{
 };
 use portreeve_rules::{findings::PlacedFinding, lint::LintReport};
 
-/// The result, and the exit code. A failure is no success, and neither is a rule that could not compare all objects.
+/// The result, and the exit code. If there is a failure, or if a rule could not compare all objects, the result is not
+/// clear.
 pub fn lint_result(report: &LintReport) -> CheckResult {
     let worst = report.findings.iter().map(|finding| finding.evidence.severity).max();
     outcome(worst, report.counts_from(), || is_undecided(report))
 }
 
-/// Whether an unread input could hide a finding that sets the result: then the result is not clear.
+/// Whether an unread input could hide a finding that sets the result. If so, the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
     let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
     !report.failures.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))

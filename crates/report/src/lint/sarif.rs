@@ -1,4 +1,4 @@
-//! SARIF 2.1.0 (OASIS) with the place of each field, as code scanning services take it.
+//! SARIF 2.1.0 (OASIS) with the place of each field, in the form that code scanning services accept.
 
 use std::io::{self, Write};
 
@@ -17,7 +17,7 @@ use portreeve_rules::{
     lint::LintReport,
 };
 
-/// Writes one run: the catalogue of rules, a result per finding, a notification per failure.
+/// Writes one run: the list of rules, a result for each finding, and a notification for each failure.
 ///
 /// # Errors
 /// When the writer fails.
@@ -65,7 +65,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
         .iter()
         .map(|(place, object)| json!({ "physicalLocation": physical(place), "message": { "text": tidy(object) } }));
     let fingerprint = format!("{}/{object}/{}", finding.name(), finding.field);
-    // The place of a rendered template is not known.
+    // The place in a rendered template is not known.
     let place = finding.place.template.is_some().then(|| format!("\n{}", tidy(&finding.place.to_string())));
     json!({
         "ruleId": finding.rule,
@@ -81,7 +81,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // A moved line is still the same problem. GitHub reads only the second name.
+        // If a line moves, the problem is still the same. GitHub reads only the second name.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "variant": evidence.variant,
@@ -91,7 +91,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The field. Code scanning needs a line; for a template no line is known, so the first line is used.
+/// The place of the field. Code scanning needs a line. In a template the line is not known, so it is the first line.
 fn physical(place: &Place) -> Value {
     let Place { line, column, width, .. } = place;
     let region = match place.template {
@@ -101,7 +101,8 @@ fn physical(place: &Place) -> Value {
     json!({ "artifactLocation": { "uri": uri(place.file().path()) }, "region": region })
 }
 
-/// A path as a reference of RFC 3986. A relative path stays relative: services find the file from the root of the repository.
+/// A path as a reference of RFC 3986. A relative path stays relative, because services look for the file from the root
+/// of the repository.
 fn uri(path: &[u8]) -> String {
     let path = path.strip_prefix(b"./").unwrap_or(path);
     let mut uri = String::from(if path.starts_with(b"/") { "file://" } else { "" });

@@ -87,7 +87,7 @@ impl PortState {
     }
 }
 
-/// How many ports each state has; only states that occur, worst first.
+/// The number of ports in each state, the worst state first. States without ports are left out.
 fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
@@ -96,7 +96,7 @@ fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     counts.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The first port of every row with this number of ports.
+/// The first port of every row, if a row has this number of ports.
 fn rows(census: &PortUsage, ports: u16) -> impl Iterator<Item = u16> {
     let range = census.range.range;
     (range.first / ports..=range.last / ports).map(move |row| row * ports)

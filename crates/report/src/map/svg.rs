@@ -1,4 +1,5 @@
-//! The picture as one self-contained SVG for documents, and in blocks for the agent's page. Light and dark.
+//! The picture of the NodePort range as one SVG for documents, which needs no other file, and as blocks for the agent's
+//! page. Both have light and dark colours.
 
 use std::io::{self, Write};
 
@@ -11,13 +12,13 @@ use portreeve_rules::PortUsage;
 const ROW: u16 = 100;
 /// The number of ports in a line of a block.
 const BLOCK: u16 = 20;
-/// Pixels from one square to the next.
+/// The distance between two squares, in pixels.
 const PITCH: usize = 10;
-/// Pixels left of the first column, for the number of the row's first port.
+/// The space left of the first column, in pixels, for the number of the row's first port.
 const LEFT: usize = 56;
-/// Pixels above the first row, for the title.
+/// The space above the first row, in pixels, for the title.
 const TOP: usize = 44;
-/// Pixels of a line of text.
+/// The height of a line of text, in pixels.
 const LINE: usize = 18;
 
 /// The colours of ports, light and dark.
@@ -112,7 +113,7 @@ pub(crate) fn legend(census: &PortUsage) -> Legend {
     Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
 }
 
-/// A line of squares. Free ports of one state are one path. Each used port is a separate square with a tooltip.
+/// A line of squares. Free ports with the same state are one path. Each used port is a separate square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;

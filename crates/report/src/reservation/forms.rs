@@ -1,4 +1,5 @@
-//! The list of ports in the format of each platform. Lists are digits, commas and hyphens, which no format must quote.
+//! The list of ports in the format of each platform. A list has only digits, commas and hyphens, which no format must
+//! quote.
 
 use serde_json::json;
 
@@ -7,7 +8,7 @@ use crate::terminal::tidy;
 
 /// The setting for reserved ports.
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The file in /etc/sysctl.d: the last file in alphabetical order sets the value.
+/// The file in /etc/sysctl.d. If several files set a value, the last in alphabetical order counts.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.
@@ -40,12 +41,12 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
         ReservationForm::Kubespray => kubespray(&ports),
         ReservationForm::Kops => kops(&ports),
     };
-    // The notes are in the file, because the file is kept longer than the output of the terminal.
+    // The notes are also in the file, because users keep the file longer than the output in a terminal.
     let remarks = missing(report).into_iter().chain(report.fleet.doubts());
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
 
-/// The possible missing ports of a list for these nodes.
+/// The ports that the list may lack for these nodes.
 fn missing(report: &ReservationReport<'_>) -> Option<String> {
     let missing = match (report.partial, report.unread.len()) {
         (Some(partial), _) => Some(format!("{}. The list lacks the reserved ports of the other nodes.", tidy(partial))),
@@ -58,13 +59,13 @@ fn missing(report: &ReservationReport<'_>) -> Option<String> {
     missing.map(|words| format!("Incomplete: {words}"))
 }
 
-/// `man 5 sysctl.d`.
+/// The file for `man 5 sysctl.d`.
 fn sysctl(ports: &str) -> String {
     format!("# {FILE}, on each node; `sysctl --system` applies it.\n{SYSCTL} = {ports}\n")
 }
 
-/// <https://docs.siderolabs.com/talos/v1.13/reference/configuration/v1alpha1/config>, `machine.sysctls`. From 1.14 on
-/// a document `SysctlConfig` does the same, and these are merged with it.
+/// <https://docs.siderolabs.com/talos/v1.13/reference/configuration/v1alpha1/config>, `machine.sysctls`. From 1.14 on,
+/// a document `SysctlConfig` has the same settings, and Talos merges both.
 fn talos(ports: &str) -> String {
     format!(
         "# A patch of the machine configuration: talosctl patch machineconfig --nodes NODES --patch @FILE\n\
@@ -72,9 +73,10 @@ fn talos(ports: &str) -> String {
     )
 }
 
-/// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has only one profile, so each
-/// of these profiles includes the node's default profile (cluster-node-tuning-operator, assets/tuned/manifests/default-cr-tuned.yaml). The
-/// default profiles have priority 30 and more, and lower numbers come first.
+/// <https://docs.openshift.com/container-platform/4.14/nodes/nodes/nodes-node-tuning-operator.html>. A node has only
+/// one profile. So each profile here includes the node's default profile (cluster-node-tuning-operator,
+/// assets/tuned/manifests/default-cr-tuned.yaml). The default profiles have priority 30 and more, and profiles with
+/// lower numbers come first.
 fn openshift(ports: &str) -> String {
     let profile = |parent: &str| {
         format!(
@@ -100,8 +102,9 @@ fn bottlerocket(ports: &str) -> String {
     )
 }
 
-/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document; cloud-init takes this part
-/// (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). Its first line is its type.
+/// <https://awslabs.github.io/amazon-eks-ami/nodeadm>: user data are a MIME multi-part document, and cloud-init reads
+/// this part (<https://cloudinit.readthedocs.io/en/latest/reference/modules.html>, `write_files` and `runcmd`). The
+/// first line of the part is its type.
 fn al2023(ports: &str) -> String {
     format!(
         "#cloud-config\n# A part of the user data, beside the part of the NodeConfig: Content-Type: text/cloud-config\n\
@@ -109,8 +112,8 @@ fn al2023(ports: &str) -> String {
     )
 }
 
-/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: there is no setting for reserved ports, but one for the range. The
-/// format is JSON, which has no comments.
+/// <https://learn.microsoft.com/azure/aks/custom-node-configuration>: AKS has no setting for reserved ports, but has a
+/// setting for the range. The format is JSON, which has no comments.
 fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     if let Some(words) = missing(report) {
         return Err(format!("The format of AKS is JSON, which has no comments. {words}"));
@@ -122,8 +125,9 @@ fn aks(report: &ReservationReport<'_>) -> Result<String, String> {
     Ok(format!("{config:#}\n"))
 }
 
-/// <https://github.com/kubernetes-sigs/kubespray>, roles/kubernetes/node/tasks/main.yml, *Ensure nodePort range is reserved*: it replaces
-/// the value of `additional_sysctl` with the NodePort range. So the playbook runs after it.
+/// <https://github.com/kubernetes-sigs/kubespray>, roles/kubernetes/node/tasks/main.yml, *Ensure nodePort range is
+/// reserved*: Kubespray replaces the value of `additional_sysctl` with the NodePort range. So this playbook runs after
+/// Kubespray.
 fn kubespray(ports: &str) -> String {
     format!(
         "# A playbook to run after each run of cluster.yml, because cluster.yml reserves only the NodePort range:\n\
@@ -134,7 +138,8 @@ fn kubespray(ports: &str) -> String {
     )
 }
 
-/// <https://kops.sigs.k8s.io/cluster_spec/>, `sysctlParameters`: kops writes these last, after its own settings.
+/// <https://kops.sigs.k8s.io/cluster_spec/>, `sysctlParameters`: kops writes these parameters last, after its own
+/// settings.
 fn kops(ports: &str) -> String {
     format!(
         "# A part of the Cluster object: kops edit cluster. Then kops update cluster --yes, and kops rolling-update cluster --yes\n\
@@ -170,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_list_without_the_node_ports_that_no_service_has_covers_a_node_in_part_only() {
-        // With all of them, two thousand ports would be left for outgoing connections.
+        // With all NodePorts in the list, two thousand ports would be left for outgoing connections.
         let world = Snapshot::healthy().ephemeral("32768 60999", "").node_port_range("30000-58999");
         let world = world.service("web", |it| it.node_port(30080));
         let fleet = FleetReservation { nodes: vec![NodeReservation::of(&world, None).expect("all was read")] };

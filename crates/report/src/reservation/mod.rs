@@ -28,16 +28,16 @@ use portreeve_rules::{
     {FleetReservation, GuardRun, NodeGuard, NodeReservation, ReservedList},
 };
 
-/// The ports that nodes reserve, and the unknown nodes.
+/// The ports that nodes reserve, and the nodes whose ports are not known.
 #[derive(Debug)]
 pub struct ReservationReport<'a> {
-    /// The scanned nodes.
+    /// The nodes that were scanned.
     pub fleet: &'a FleetReservation,
     /// The list of ports to reserve on each node.
     pub list: &'a ReservedList,
     /// Nodes whose ports are not known, with the reason.
     pub unread: &'a [(String, Gap)],
-    /// The missing part if not every agent was queried.
+    /// The part that is missing if not every agent was queried.
     pub partial: Option<&'a str>,
 }
 
@@ -149,7 +149,7 @@ pub fn write_reservation_json(
     write_indented_json(&PortsDocument::new(result, report.fleet.nodes.len(), Part::Reserve(reserve)), out)
 }
 
-/// Writes the nodes and their cases as text, nodes that are not covered first.
+/// Writes the nodes and their cases as text. Nodes that are not covered come first.
 ///
 /// # Errors
 /// When the writer fails.
@@ -178,8 +178,8 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
 }
 
 impl<'a> ReservationReport<'a> {
-    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections. If a guard runs, a
-    /// node needs only NodePorts of Services and ports of servers.
+    /// Whether each scanned node reserves all ports of the list, and gives no other NodePort to outgoing connections.
+    /// If a guard runs on a node, the node needs only NodePorts of Services and ports of servers.
     pub fn is_covered(&self) -> bool {
         self.fleet.nodes.iter().all(|node| self.covers(node))
     }
@@ -188,8 +188,8 @@ impl<'a> ReservationReport<'a> {
         node.lacks(self.list).is_empty() && node.left_exposed(self.list).is_empty()
     }
 
-    /// The result. With `check`, a node that is not covered is a finding. Otherwise clear if every node was scanned, and no other port
-    /// can be missing.
+    /// The result. With `check`, a node that is not covered is a finding. Otherwise the result is clear if every node
+    /// was scanned, and no other port can be missing.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
         let lacks = !self.unread.is_empty() || self.partial.is_some() || self.list.ranges_differ;
@@ -198,7 +198,7 @@ impl<'a> ReservationReport<'a> {
         outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
     }
 
-    /// Groups of equal nodes, nodes that are not covered first.
+    /// Groups of nodes with equal ports. Nodes that are not covered come first.
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {

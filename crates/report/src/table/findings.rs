@@ -1,4 +1,5 @@
-//! The findings: a row for each, and details of the worst findings: the problem, the evidence, the affected clients, the remedies.
+//! The findings: a row for each finding, and details of the worst findings: the problem, the evidence, the affected
+//! clients, the remedies.
 
 use std::io;
 
@@ -17,13 +18,13 @@ use crate::{
 };
 use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
-/// How many findings the compact table explains; it lists all of them.
+/// The number of findings that the compact table explains. It lists all findings.
 const EXPLAINED: usize = 20;
 /// The width of the labels at the left.
 const LABEL: usize = 8;
-/// How many values the compact table shows.
+/// The number of values that the compact table shows.
 const VALUES: usize = 6;
-/// The widest name with which others are aligned.
+/// The widest name that decides the alignment of the other names.
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
@@ -53,7 +54,7 @@ impl Page<'_> {
             title.push_str(&format!(", port {port}"));
         }
         if let Some(on) = on {
-            // The row has all names if they are wanted.
+            // If all details are shown, the row has all names.
             title.push_str(&format!(", on {}", on.words(NAMED)));
         }
         self.blank()?;
@@ -80,7 +81,7 @@ impl Page<'_> {
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 
-    /// The start of the finding, and the values that differ between nodes.
+    /// The time when the finding began, and the values that differ between nodes.
     fn differences(&mut self, OnNodes { incident, .. }: &OnNodes<'_>) -> io::Result<()> {
         let Incident { problem, words_of, since_of, nodes, differs, .. } = incident;
         let since = match nodes.len() {

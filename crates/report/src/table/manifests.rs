@@ -23,12 +23,12 @@ use portreeve_rules::{
 
 /// The width of the labels at the left.
 const LABEL: usize = 8;
-/// How many findings the compact table explains; it reports the number of the others.
+/// The number of findings that the compact table explains. It reports the number of the other findings.
 const EXPLAINED: usize = 50;
-/// How many kinds of skipped objects are named.
+/// The number of kinds of skipped objects that are named.
 const KINDS: usize = 8;
 
-/// Writes the findings, place by place.
+/// Writes the findings, sorted by place.
 ///
 /// # Errors
 /// When the writer fails.
@@ -108,7 +108,7 @@ impl Page<'_> {
         self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
-    /// The judged and the unjudged part.
+    /// The part of the input that was judged, and the part that was not.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {}", counted(*judged, "judged object")))];

@@ -1,4 +1,4 @@
-//! The unread input: grouped, in words, with the remedy.
+//! The unread input: grouped by reason, in words, with the remedy.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,7 +83,7 @@ impl Page<'_> {
         }
     }
 
-    /// The reason, in the words of the first detail; all details if there is space.
+    /// The reason, in the words of the first detail. If all details are shown, all of them.
     fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
@@ -106,7 +106,7 @@ impl Page<'_> {
 /// The topic, the reason, and the remedy.
 type Heading = (&'static str, Why, Option<&'static str>);
 
-/// Failures first, then in the order of the readers.
+/// The groups of unread inputs: failures first, then in the order of the readers.
 pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap<'_>]) -> Vec<(Heading, GapGroup<'a>)> {
     let mut places: BTreeMap<(&str, Why), usize> = BTreeMap::new();
     let mut groups: Vec<(Heading, GapGroup<'a>)> = Vec::new();
@@ -127,7 +127,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
     groups
 }
 
-/// The one command with which the other rules can judge; none if there is no such command.
+/// The command with which the other rules can judge; `None` if no single command is enough.
 fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let lacks =
         |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
@@ -148,14 +148,14 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let sudo = if root { "sudo " } else { "" };
     Some(match (cluster, flags.is_empty()) {
         (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
-        // The command keeps the typed flags.
+        // The command keeps the flags that the user typed.
         (false, true) => "To judge the rest: the same command as root".to_owned(),
         (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
         (false, false) => format!("To judge the rest: the same command with{flags}"),
     })
 }
 
-/// The rules that could not judge; the first few, or all.
+/// The rules that could not judge: the first few of them, or all.
 pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };

@@ -1,4 +1,4 @@
-//! One node as text: findings, affected clients, remedies, sources, and the unread input.
+//! One node as text: findings, affected clients, remedies, sources, and unread input.
 
 use std::io::{self, Write};
 
@@ -123,7 +123,7 @@ impl Page<'_> {
     }
 }
 
-/// The words for unread input.
+/// The unread input is reported with the words *not known*.
 const NOT_KNOWN: Unread = Unread::Reported("not known");
 
 pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {

@@ -24,14 +24,14 @@ pub(super) struct ListedFinding<'a> {
     pub(super) on: Option<OnNodes<'a>>,
 }
 
-/// The nodes that have an incident, among the queried nodes.
+/// The nodes with an incident, and the number of nodes that were queried.
 pub(super) struct OnNodes<'a> {
     pub(super) incident: &'a Incident,
     pub(super) among: usize,
 }
 
 impl OnNodes<'_> {
-    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with this number of names; for a single node, its name.
+    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with this number of names. For a single node, its name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
         let names = first_names(nodes, shown);
@@ -40,12 +40,12 @@ impl OnNodes<'_> {
 }
 
 impl Page<'_> {
-    /// The number of shown node names: a few, unless all details are wanted.
+    /// The number of node names that are shown: a few, unless all details are shown.
     pub(super) fn named(&self) -> usize {
         if self.wide { usize::MAX } else { NAMED }
     }
 
-    /// One line, as it is: neither wrapped nor cut.
+    /// Writes one line without change: it is neither wrapped nor cut.
     pub(super) fn line(&mut self, indent: usize, ink: Ink, text: &str) -> io::Result<()> {
         writeln!(self.out, "{:indent$}{}", "", self.style.paint(ink, text))
     }
@@ -54,7 +54,7 @@ impl Page<'_> {
         writeln!(self.out)
     }
 
-    /// A label, and the lines to the right of it. Only the first line has the label.
+    /// Writes a label, and lines to the right of the label. Only the first line has the label.
     pub(super) fn labelled(
         &mut self,
         indent: usize,
@@ -71,7 +71,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Untrusted text, wrapped to the width that `taken` columns leave, and to at most 120 columns.
+    /// Text from outside, wrapped to the width that is left beside `taken` columns, and to at most 120 columns.
     pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
         let width = self.style.width.min(120).saturating_sub(taken).max(30);
         wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()

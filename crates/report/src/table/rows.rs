@@ -17,7 +17,7 @@ const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
     pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
-        // For one node, the last column has no information.
+        // If the table is about one node, the last column has no information.
         let columns = if reported.iter().any(|it| it.on.is_some()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
         let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns, headings)).collect();
         let widest = |column: usize| {
@@ -57,7 +57,7 @@ impl Page<'_> {
             if affects.is_empty() { "-".to_owned() } else { affects.join(",") },
             match on {
                 None => String::new(),
-                // A script splits them.
+                // A script splits the names at the commas.
                 Some(on) if !headings => on.incident.nodes.join(","),
                 Some(on) => on.words(self.named()),
             },
@@ -67,7 +67,8 @@ impl Page<'_> {
     }
 }
 
-/// The subject of a finding. An incident may be about each Node itself, or about the pods of one controller: `Pod shop/web-*`.
+/// The subject of a finding. The subject of an incident may be each Node itself, or pods of one controller: `Pod
+/// shop/web-*`.
 pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
     let several = on.is_some_and(|OnNodes { incident: Incident { subjects, .. }, .. }| subjects.len() > 1);
     subject_in_words(&problem.subject, several)
@@ -86,7 +87,7 @@ pub(super) fn subject_in_words(own: &Subject, several: bool) -> String {
     tidy(&text)
 }
 
-/// `30080/tcp`, or the part of it that the finding has.
+/// `30080/tcp`, or `30080` if the finding has no protocol. `None` if the finding has no port.
 pub(crate) fn port(port: Option<u16>, protocol: Option<Protocol>) -> Option<String> {
     let port = port?;
     Some(match protocol {

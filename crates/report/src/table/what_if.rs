@@ -1,4 +1,5 @@
-//! The predicted changes as text: in the order of work, each claim once. Ports whose answers change in the same way are one block.
+//! The predicted changes as text, in the order in which a user handles them, each claim once. Ports whose answers
+//! change in the same way are one block.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +24,7 @@ use crate::{
 use portreeve_facts::{Mode, Source, Vantage, Why};
 use portreeve_rules::findings::{Subject, SubjectKind};
 
-/// How many claims with findings are explained; all claims are listed.
+/// The number of claims with findings that are explained. All claims are listed.
 const EXPLAINED: usize = 20;
 /// The width of the labels at the left.
 const LABEL: usize = 8;
@@ -36,8 +37,8 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// The answers of a claim in one line: the target (for loopback, its address), who answers now and then, and the
-/// nodes.
+/// The answers of a claim in one line: the target (for loopback, its address), who answers now, who would answer, and
+/// the nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
@@ -146,7 +147,7 @@ impl Page<'_> {
         }
     }
 
-    /// Why answers on other addresses of nodes would be lost, and the setting that keeps them.
+    /// The reason why answers on other addresses of nodes would be lost, and the setting that keeps these answers.
     fn cure(&mut self, mode: Mode) -> io::Result<()> {
         let words = format!(
             "Why clients of other addresses lose their answers: {mode} mode serves NodePorts only on the addresses in nodePortAddresses. By default, nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
@@ -159,7 +160,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Each reason once, with its unjudged ports.
+    /// Each reason once, with the ports that were not judged because of it.
     fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {
         if unknown.is_empty() {
             return Ok(());
@@ -167,7 +168,7 @@ impl Page<'_> {
         self.blank()?;
         self.line(0, Ink::Heading, "Not known")?;
         let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
-        // Inputs that are not needed for the result are named in one line.
+        // Inputs that the result does not need are named in one line.
         let mut excused: BTreeMap<(Why, &[Arc<str>]), BTreeSet<&str>> = BTreeMap::new();
         for NotKnownOn { what: NotKnown { port, protocol, detail, input, decides }, nodes } in unknown {
             if let (None, Some((source, why)), false) = (port, *input, decides) {
@@ -213,7 +214,8 @@ fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
     format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED))
 }
 
-/// Claims in blocks: ports of Services without findings that change are together if their answers change in the same way on the same nodes.
+/// Claims in blocks. Ports of Services are in one block if no finding about them changes, and their answers change in
+/// the same way on the same nodes.
 fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     let mut groups: Vec<Vec<&ClaimChange>> = Vec::new();
     let mut known: BTreeMap<_, usize> = BTreeMap::new();
@@ -254,8 +256,8 @@ fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
 }
 
-/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. A Service is named if the port belongs to another
-/// Service.
+/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. If the port belongs to another
+/// Service, its name is added.
 fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
     let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
     match by {

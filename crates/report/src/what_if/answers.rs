@@ -58,8 +58,8 @@ impl Answer {
     }
 }
 
-/// The answers of a port that change, each with an address. `unknown` gets the places without a known answer, and the
-/// reason.
+/// The answers of a port that change, each with an address. `unknown` collects the places whose answer is not known,
+/// with the reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,
@@ -77,7 +77,7 @@ pub(super) fn changes(
         let by = |of: &Ownership, it: &Answered| Some(tidy(&of.claimants.get(it.by?)?.name));
         let (now_by, then_by) = (by(now, before), by(then, after));
         let (was, is) = (word(before), word(after));
-        // With two Services of one number, another Service may get the connections.
+        // If two Services have the same number, the other Service may get the connections.
         if was == is && (now_by == then_by || !is_answer(was)) {
             continue;
         }
@@ -87,13 +87,13 @@ pub(super) fn changes(
     changed
 }
 
-/// The answers on other addresses than the Node's that are lost.
+/// The answers that are lost on addresses other than the Node's address.
 pub(super) fn lost_elsewhere<'a>(snapshot: &Snapshot, now: &'a Ownership, then: &Ownership) -> Vec<&'a Answered> {
     let is_elsewhere = |it: &&Answered| Place::of(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
     now.answers.iter().filter(is_elsewhere).filter(|it| !is_answered(then, it)).collect()
 }
 
-/// Whether a connection from and to the same place gets an answer.
+/// Whether a connection with the same client and the same address gets an answer.
 pub(super) fn is_answered(of: &Ownership, at: &Answered) -> bool {
     of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
 }

@@ -22,7 +22,7 @@ pub(crate) enum How {
 }
 
 impl How {
-    /// The change, from whether there is a finding before and after.
+    /// The change, if there is a finding before (`is_wrong`), and after (`would_be`).
     pub(super) fn of(is_wrong: bool, would_be: bool) -> Self {
         match (is_wrong, would_be) {
             (false, true) => Self::Begins,
@@ -72,21 +72,22 @@ impl FindingChange {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// The finding after the change, otherwise before it.
+    /// The finding after the change. If there is none, the finding before the change.
     pub(crate) fn shown(&self) -> Option<&Problem> {
         self.then.as_ref().or(self.now.as_ref())
     }
 }
 
-/// The findings about one claim that differ. `held` has the findings that could not be judged in the other state. If `is_open` is true for
-/// a place, its answers are not known in one state, and the affected clients at this place are not compared.
+/// The findings about one claim that differ between the two states. `held` has the findings that could not be judged in
+/// the other state. If `is_open` is true for a place, its answers are not known in one state, so the affected clients
+/// at this place are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],
     is_open: impl Fn(Vantage) -> bool,
 ) -> Vec<FindingChange> {
     let mut pairs: Vec<[Option<&Finding>; 2]> = now.iter().map(|it| [Some(*it), None]).collect();
-    // Equal variants are paired first: the remaining findings of an id have different variants.
+    // Findings with equal variants are paired first, so the remaining findings of an id have different variants.
     let is_same: [fn(&Key, &Key) -> bool; 2] = [|now, then| now == then, |now, then| now.rule == then.rule];
     let mut others = then.clone();
     for is_same in is_same {
@@ -136,7 +137,7 @@ fn change(
         [None, None] => return None,
     };
     let [now, mut then] = pair.map(|it| it.map(Problem::of));
-    // A finding of the future has no beginning yet.
+    // A finding after the change has no start time yet.
     if let Some(then) = &mut then {
         then.since.clear();
     }
@@ -172,7 +173,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
 }
 
-/// `remote clients, its loopback and its pods`; empty without clients.
+/// `remote clients, its loopback and its pods`; `None` if there are no clients.
 fn in_words(whom: &Affected) -> Option<String> {
     let words: Vec<String> = whom.iter().map(Vantage::to_string).collect();
     let (last, others) = words.split_last()?;

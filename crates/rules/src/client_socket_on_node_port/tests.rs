@@ -16,7 +16,7 @@ fn subject() -> Subject {
     Subject::service(&web().cluster.services.seen().expect("services")[0])
 }
 
-/// A connection that waits for its first answer and has sent its request again.
+/// A connection that waits for its first answer. The kernel has sent the request again.
 fn hanging() -> Snapshot {
     web().socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 2)
 }
@@ -318,7 +318,7 @@ fn where_an_annotation_has_cilium_serve_a_service_elsewhere_it_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &by_address.with_mode(Mode::Cilium), &subject()).source, Source::Services);
 }
 
-/// With `service.cilium.io/type`, one part of a Service is served, and external IPs always.
+/// `service.cilium.io/type` selects one part of a Service. External IPs are always served.
 #[test]
 fn in_cilium_mode_a_socket_meets_the_part_of_a_service_that_an_annotation_leaves() {
     let world = |only: ServiceKind, change: fn(World) -> World, port: u16| {

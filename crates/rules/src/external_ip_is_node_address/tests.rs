@@ -24,7 +24,7 @@ fn value(evidence: &Evidence, name: &str) -> String {
     evidence.values.iter().find(|(it, _)| *it == name).expect("this value").1.clone()
 }
 
-/// The peer's address is of this type.
+/// The snapshot in which the other Node's address has this type.
 fn peer_is(mut world: Snapshot, kind: NodeAddressKind) -> Snapshot {
     objects(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
     world
@@ -107,7 +107,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
         );
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
-    // A cloud's address is on no link: packets from outside arrive with another destination address.
+    // A cloud translates this address, so it is on no link: packets arrive with another destination address.
     let mut behind_nat = ssh("203.0.113.1");
     let mut nodes = objects(&mut behind_nat.cluster.nodes);
     nodes[0].addresses.push(NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("203.0.113.1") });
@@ -170,7 +170,7 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
     };
     let mine = Snapshot::healthy().service("trap", endpoint);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
-    // The process is one at each address that it has, whichever address is claimed.
+    // The process has several addresses. It is an endpoint at each of them, whichever address is claimed.
     let elsewhere = |it: World| endpoint(it).with(|service| service.external_ips = vec![ip(SECOND[0])]);
     let mine = Snapshot::healthy().service("trap", elsewhere);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
@@ -219,7 +219,7 @@ fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
 }
 
-/// sshd listens on an address. Service `trap` has port 22 on an address that a link has, but no Node's status.
+/// sshd listens on an address. Service `trap` has port 22 on an address that is on a link and in no Node's status.
 fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
     let claim = |it: World| {
         it.external_ip("198.51.100.7").with(|service| {
@@ -412,7 +412,7 @@ fn of_many_addresses_none_of_this_node_is_left_out_and_internal_ips_come_before_
     assert_eq!(severity(&world), Severity::Critical, "addresses of this node do not use the number up");
 }
 
-/// A Service whose load balancer address is a Node's.
+/// A Service whose load balancer address is an address of a Node.
 fn balanced(address: &str, host: Option<&str>, pool: Option<&str>) -> Snapshot {
     let announced = Announced { host: host.map(str::to_owned), pool: pool.map(str::to_owned) };
     Snapshot::healthy().service("trap", |it| {
@@ -467,16 +467,16 @@ fn an_address_that_nobody_announces_or_by_which_no_node_is_known_is_no_pools_mis
     expect_healthy(&RULE, &balanced("198.51.100.7", None, Some("lan")), &subject());
     let external = peer_is(balanced(PEER, None, Some("lan")), NodeAddressKind::ExternalIp);
     expect_healthy(&RULE, &external, &subject());
-    // A cloud provider lists the virtual address of a machine behind its own ones.
+    // A cloud provider lists the virtual address of a machine after the machine's own addresses.
     let mut listed = balanced("192.0.2.50", Some("n2"), None);
     let virtual_address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("192.0.2.50") };
     objects(&mut listed.cluster.nodes)[1].addresses.push(virtual_address);
     expect_healthy(&RULE, &listed, &subject());
-    // No other node could announce it.
+    // No other node could announce the address.
     let mut alone = balanced(PRIMARY[0], None, Some("lan"));
     seen(&mut alone.cluster.nodes).truncate(1);
     expect_healthy(&RULE, &alone, &subject());
-    // A person writes an external IP, and no controller announces it.
+    // A user wrote the external IP, and no controller announces it.
     let mut typed = balanced(PEER, None, Some("lan"));
     for service in objects(&mut typed.cluster.services) {
         service.external_ips = std::mem::take(&mut service.load_balancer_ips);

@@ -1,4 +1,4 @@
-//! The change of a step as data: a test applies it to a snapshot and judges again.
+//! The change that a step of a remedy makes, as data. A test applies it to a snapshot, and judges the snapshot again.
 
 use std::net::IpAddr;
 
@@ -9,21 +9,21 @@ pub type ServiceRef = (String, String);
 /// A pod, by namespace and name.
 pub type PodRef = (String, String);
 
-/// The change after a step.
+/// The state after a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// `net.ipv4.ip_local_reserved_ports` has exactly these ports.
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
-    /// In its own network, a pod has this range (or keeps its range), and these reserved ports.
+    /// In its own network, a pod has these reserved ports, and this range. Without a range, it keeps its range.
     ChooseInPod(PodRef, Option<PortRange>, PortSet),
-    /// The entries of this `port` of a Service that have the first nodePort have the second one.
+    /// The entries of a Service with this `port` and the first nodePort have the second nodePort.
     MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service no longer has this external IP.
     Release(ServiceRef, IpAddr),
-    /// Only nodes with a pod of a Service answer for it, or all nodes. In the first case, the API server chooses a
-    /// healthCheckNodePort.
+    /// If true, only nodes with a pod of a Service answer for it, and the API server chooses a healthCheckNodePort. If
+    /// false, all nodes answer.
     AnswerWithPodsOnly(ServiceRef, bool),
     /// A link no longer has this address.
     DeleteAddress(IpAddr, String),

@@ -6,34 +6,36 @@ use super::{Remedy, Scope, Severity, remedy};
 use crate::wording::MOST_LISTED;
 use portreeve_facts::{Affected, ClaimOf, Vantage};
 
-/// One problem, ready to be reported. The Event note, the JSON, the table and the tests all read this one value.
+/// One problem, ready to be reported. The Event, the JSON, the table and the tests use this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evidence {
     /// The severity.
     pub severity: Severity,
     /// Whether the problem is about this node or about the cluster.
     pub scope: Scope,
-    /// One sentence. Stable: no pids, no counters, no times.
+    /// One sentence that does not change from scan to scan: no pids, no counters, no times.
     pub summary: String,
-    /// Names and values, in the reading order; a name may occur several times with other values.
+    /// Names and values, in the reading order. A name may occur several times.
     pub values: Vec<(&'static str, String)>,
-    /// The variant: one of the [variants](crate::ids::Variant) that its rule reports. Empty means the first.
+    /// The variant: one of the [variants](crate::ids::Variant) that the rule reports. Empty means the rule's first
+    /// variant.
     pub variant: &'static str,
-    /// The outcome for the subject: a word from a closed list of the rule, never a name or a number. Empty if the variant has one
-    /// outcome only.
+    /// The outcome for the subject: a word from the rule's closed list, never a name or a number. Empty if the variant
+    /// has only one outcome.
     pub outcome: &'static str,
     /// The vantage points from which connections are lost.
     pub affects: Affected,
-    /// The remedies, the most direct remedy first. Each remedy is enough.
+    /// The remedies, the most direct first. Each remedy alone is enough.
     pub remedies: Vec<Remedy>,
-    /// The fields that the problem is about, if the rule judges manifests too: lint reports it there.
+    /// The fields that the problem is about, if the rule judges manifests too. Lint reports the problem at these
+    /// fields.
     pub about: Vec<ClaimOf>,
-    /// Other fields that have a part in the problem.
+    /// Other fields that contribute to the problem.
     pub beside: Vec<ClaimOf>,
 }
 
-/// The identity of a problem: data, never words. While it stays the same, sentence, values, remedies and vantage points may
-/// change: a proxy that does not answer for a moment makes fewer vantage points certain.
+/// The identity of a problem: data, never words. The identity stays the same while sentence, values, remedies and
+/// vantage points change. For example, a proxy that does not answer for a moment makes fewer vantage points certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.
@@ -61,7 +63,7 @@ impl Evidence {
         }
     }
 
-    /// Marks the problem as one of the cluster: all nodes report the same problem.
+    /// Marks the problem as a problem of the cluster: all nodes report the same problem.
     #[must_use]
     pub fn in_cluster(mut self) -> Self {
         self.scope = Scope::Cluster;
@@ -75,7 +77,7 @@ impl Evidence {
         self
     }
 
-    /// The variant: one of the variants of its rule.
+    /// The variant, which is one of `all`.
     pub(crate) fn variant_of(&self, all: &'static [&'static str]) -> &'static str {
         if self.variant.is_empty() { all.first().copied().unwrap_or_default() } else { self.variant }
     }
@@ -106,14 +108,15 @@ impl Evidence {
         self
     }
 
-    /// Adds the first values of a list that may be long, and counts the rest.
+    /// Adds the first values of a list that may be long, and the number of the other values.
     #[must_use]
     pub fn list(self, name: &'static str, values: impl ExactSizeIterator<Item = impl fmt::Display>) -> Self {
         let all = values.len();
         self.each(name, values.take(MOST_LISTED)).and_more(name, all, MOST_LISTED)
     }
 
-    /// Counts the rest of a shortened list: `and 3 more`. Adds nothing if the list is complete.
+    /// Adds the number of the values that a shortened list leaves out: `and 3 more`. Adds nothing if the list is
+    /// complete.
     #[must_use]
     pub fn and_more(self, name: &'static str, all: usize, listed: usize) -> Self {
         match all.saturating_sub(listed) {
@@ -129,7 +132,7 @@ impl Evidence {
         self
     }
 
-    /// Adds a remedy, an alternative to the earlier ones.
+    /// Adds a remedy, as an alternative to the earlier remedies.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<Remedy>) -> Self {
         self.remedies.push(remedy.into());
@@ -143,16 +146,16 @@ impl Evidence {
         self
     }
 
-    /// Adds other fields that have a part in the problem.
+    /// Adds other fields that contribute to the problem.
     #[must_use]
     pub fn beside(mut self, claims: impl IntoIterator<Item = ClaimOf>) -> Self {
         self.beside.extend(claims);
         self
     }
 
-    /// Merges another problem of the same subject, port and protocol. The worse problem keeps its sentence and severity, vantage points are
-    /// merged, no value is written twice, and each remedy ends both problems. If one of the problems is about this node, the result is
-    /// about this node: otherwise another node's report could replace it.
+    /// Merges two problems of the same subject, port and protocol. The worse problem keeps its sentence and severity.
+    /// Vantage points are merged, no value is listed twice, and each remedy ends both problems. If one problem is about
+    /// this node, the merged problem is too: otherwise another node's report could replace it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

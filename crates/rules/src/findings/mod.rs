@@ -1,4 +1,4 @@
-//! The types in which rules report problems, and which other crates read.
+//! The types of problems: rules make them, and other crates read them.
 //!
 //! These types have no behaviour, I/O, clock, thresholds or Kubernetes client types.
 
@@ -27,7 +27,7 @@ use crate::ids::Rows;
 pub use portreeve_facts::{Affected, Vantage};
 use portreeve_facts::{Gap, Protocol};
 
-/// The name of an id in kebab-case: its page and, in PascalCase, the Events' reason.
+/// The name of an id in kebab-case. Its page has this name; the Event reason is the name in PascalCase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RuleId(pub &'static str);
 
@@ -75,7 +75,7 @@ impl Judgement {
     }
 }
 
-/// What a rule concluded: the ledger clears, raises or holds the finding.
+/// The conclusion of a rule about a subject. The ledger then clears, raises or holds the finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The rule judged the subject and found no problem.
@@ -98,10 +98,11 @@ impl Verdict {
     }
 }
 
-/// The judgements of one rule in a round. On an error, the rule could not judge, and all its open findings are held.
+/// The judgements of one rule in a round. An error means that the rule could not judge, and that all its open findings
+/// are held.
 pub type Judgements = Result<Vec<Judgement>, Gap>;
 
-/// The key of a finding: two findings with one key are the same.
+/// The key of a finding. Two findings with equal keys are the same finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The key's id.
@@ -123,25 +124,25 @@ impl Key {
     }
 }
 
-/// An open problem, with its start.
+/// An open problem, and the time of its start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The finding's key.
     pub key: Key,
     /// The measured evidence.
     pub evidence: Evidence,
-    /// When it was first seen.
+    /// The time at which a scan found the problem first.
     pub since: Timestamp,
 }
 
-/// A rule, or one subject of it, that could not be judged.
+/// A rule that could not judge, or could not judge one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// The rows that the rule would have judged.
+    /// The rows of the rule: the findings that it could have reported.
     pub rows: Rows,
     /// The subject, if only this subject is not known.
     pub subject: Option<Subject>,
-    /// How many ports and objects could not be judged. 0 if the rule could not judge at all.
+    /// The number of ports and objects that could not be judged. 0 if the rule could not judge at all.
     pub claims: usize,
     /// The input that was missing.
     pub gap: Gap,

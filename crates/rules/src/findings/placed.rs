@@ -6,9 +6,9 @@ use portreeve_facts::{Place, Protocol};
 /// One problem at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedFinding {
-    /// The place of the wrong value.
+    /// The place of the field with the wrong value.
     pub place: Place,
-    /// The id; the evidence names the variant.
+    /// The id. The evidence has the variant.
     pub rule: RuleId,
     /// The object, `Service shop/web`.
     pub object: String,
@@ -20,7 +20,7 @@ pub struct PlacedFinding {
     pub protocol: Option<Protocol>,
     /// The evidence.
     pub evidence: Evidence,
-    /// Fields of other objects with a part in the problem, each with its object.
+    /// Fields of other objects that contribute to the problem, each with its object.
     pub related: Vec<(Place, String)>,
 }
 

@@ -19,10 +19,10 @@ pub struct Step {
     pub kind: StepKind,
     /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// This advice in words that stay true after this scan, if the text holds a value that this scan chose.
+    /// The advice in words that stay true after this scan, if `text` contains a value that this scan chose.
     #[serde(skip)]
     lasting: Option<String>,
-    /// The change of the step. None if the step only shows something, or if only a person knows the result.
+    /// The change that the step makes. `None` if the step only shows something, or if only the user knows the result.
     #[serde(skip)]
     effect: Option<Box<Effect>>,
 }
@@ -48,26 +48,26 @@ impl Step {
         Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
-    /// Adds words that stay true from scan to scan.
+    /// Adds words that stay true after this scan.
     #[must_use]
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());
         self
     }
 
-    /// Adds the change of the step.
+    /// Adds the change that the step makes.
     #[must_use]
     pub fn with(mut self, effect: Effect) -> Self {
         self.effect = Some(Box::new(effect));
         self
     }
 
-    /// The change of the step, if known.
+    /// The change that the step makes, if known.
     pub fn effect(&self) -> Option<&Effect> {
         self.effect.as_deref()
     }
 
-    /// The words that stay true later and on another node: the lasting words, otherwise the text.
+    /// The words that stay true later and on other nodes: the lasting words, otherwise the text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -94,8 +94,8 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported as one. Each combined remedy ends both problems: the most direct remedies are combined
-/// first. A step of both remedies is written once.
+/// The remedies of two problems that are reported as one. Each combined remedy ends both problems. The most direct
+/// remedies are combined first. If both remedies have the same step, the step is listed once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

@@ -1,4 +1,4 @@
-//! What a problem is about: this node, or the cluster.
+//! The scope of a problem: this node, or the cluster.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

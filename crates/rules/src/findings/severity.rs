@@ -21,7 +21,7 @@ impl Severity {
     /// Every severity, mildest first.
     pub const ALL: [Self; 3] = [Self::Info, Self::Warning, Self::Critical];
 
-    /// The severity's lower-case word.
+    /// The severity's word in lower case.
     pub fn name(self) -> &'static str {
         match self {
             Self::Info => "info",

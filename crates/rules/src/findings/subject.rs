@@ -43,7 +43,7 @@ impl SubjectKind {
         matches!(self, Self::Service | Self::Pod)
     }
 
-    /// Kubernetes' word for the kind.
+    /// The name of this kind in Kubernetes.
     pub fn name(self) -> &'static str {
         match self {
             Self::Service => "Service",
@@ -75,7 +75,7 @@ impl Subject {
         }
     }
 
-    /// A Node by its name; with `uid` if its object was read.
+    /// A Node by its name, with its uid if the Node object was read.
     pub fn node(name: &str, uid: Option<&str>) -> Self {
         Self { kind: SubjectKind::Node, namespace: None, name: name.to_owned(), uid: uid.map(str::to_owned) }
     }

@@ -24,7 +24,7 @@ fn with(mut world: Snapshot, redirections: &[Redirection]) -> Snapshot {
     world
 }
 
-/// A pod with hostPort 8080 at 10.1.0.8, and one without at 10.1.0.9.
+/// A node with a pod with hostPort 8080 at 10.1.0.8, and a pod without hostPort at 10.1.0.9.
 fn world() -> Snapshot {
     let at = |ip: &str| vec![ip.parse().expect("an address")];
     Snapshot::healthy()
@@ -309,7 +309,7 @@ fn whether_anybody_loses_the_port_is_unknown_where_that_was_not_read() {
         assert_eq!(expect_problem(&RULE, &world, &node()).severity, severity, "{source:?}");
         assert_eq!(expect_unknown(&RULE, &world, &node()).source, source);
     }
-    // If no Services were requested, there are none. A loss of a socket does not depend on Services.
+    // If Services were not requested, there are none. Whether a process loses connections does not depend on Services.
     let mut world = web();
     world.cluster.services = gap(Source::Services, Why::NotRequested);
     expect_certain(&RULE, &world, &node());
@@ -420,7 +420,7 @@ fn a_node_port_is_lost_where_the_redirection_takes_connections_only() {
     assert!(judge(None, v4, "192.0.2.0/24"), "on each address");
     assert!(judge(Some(second), v4, "192.0.2.2/32"), "on the one that is served");
     assert!(!judge(Some(PRIMARY[0]), v4, "192.0.2.2/32"), "on another one");
-    // No address of IPv4 is in this network, and a list without a family leaves it as it was.
+    // This network has no IPv4 address, and a list without IPv4 serves every IPv4 address.
     assert!(!judge(None, v4, "203.0.113.0/24"), "nowhere");
     assert!(judge(None, v6, "203.0.113.0/24"));
     assert!(!judge(None, v6, "2001:db8:ffff::/64"));

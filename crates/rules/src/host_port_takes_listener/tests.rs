@@ -53,7 +53,7 @@ fn host_network_finished_foreign_and_pending_pods_are_silent() {
     for change in changes {
         expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
     }
-    // A pod that a person wrote by hand names no node, and may run on this node too.
+    // A pod in a file that a person wrote names no node, so it may run on this node.
     let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
     expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
 }
@@ -78,7 +78,7 @@ fn what_cilium_leaves_out_goes_to_the_process() {
     let unknown = |number: u16| at(number, Mode::Cilium).without_proxy().address("cilium_host", "10.244.0.1");
     expect_problem(&RULE, &unknown(80), &subject());
     expect_unknown(&RULE, &unknown(30080), &subject());
-    // Its agent makes that device, wherever it runs.
+    // Cilium's agent makes the device `cilium_host` on every node on which it runs.
     expect_problem(&RULE, &at(30080, Mode::Cilium).without_proxy(), &subject());
 }
 

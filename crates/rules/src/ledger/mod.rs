@@ -1,7 +1,7 @@
-//! The open findings with their start: a pure state machine. Its input is rounds of judgements, its output the open findings and their
-//! changes.
+//! The open findings and the times of their start. The ledger is a state machine: rounds of judgements go in, open
+//! findings and their changes come out.
 //!
-//! Never: measures time. Time is an argument: the ledger reads no clock, and knows no rule and no node.
+//! The ledger never measures time: time is an argument. It knows no rule and no node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use portreeve_facts::{Gap, Protocol};
 pub struct RoundTime {
     /// The time of the wall clock, for people.
     pub at: Timestamp,
-    /// Time since the first round, by a monotonic clock. Patience counts by it.
+    /// The time since the first round, by a monotonic clock. Patience uses this time.
     pub since_start: Duration,
 }
 
@@ -38,11 +38,12 @@ impl RoundTime {
 pub struct Turn {
     /// The rows that the rule judges.
     pub rows: Rows,
-    /// How many consecutive rounds must show a problem before it is raised: 1 or 2.
+    /// The number of consecutive rounds that must show a problem before the ledger raises it: 1 or 2.
     pub patience: u8,
-    /// How long a problem must last, if one round is not enough: rounds may follow each other fast.
+    /// The time that a problem must last, if one round is not enough. Rounds may follow each other quickly.
     pub settle: Duration,
-    /// Objects that were not fully read: the rule's open findings about them stay, unless the rule finds them healthy.
+    /// Objects that were not read in full. The rule's open findings about them stay open, unless the rule finds them
+    /// healthy.
     pub unread: Arc<[Subject]>,
     /// The rule's judgements.
     pub judgements: Judgements,
@@ -51,7 +52,7 @@ pub struct Turn {
 /// The current findings and unknown results: the input of every output.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
-    /// Open findings, worst first, then by key.
+    /// Open findings: the worst first, findings of equal severity by key.
     pub findings: Vec<Finding>,
     /// Unknown results.
     pub unknown: Vec<Unknown>,
@@ -64,14 +65,14 @@ impl Board {
     }
 }
 
-/// A change by a round.
+/// A change that a round made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A problem is new, and lasted as many rounds as its rule has patience.
+    /// A problem is new, and lasted as many rounds as its rule's patience requires.
     Raised(Finding),
     /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
-    /// The open problem of this key has another variant now.
+    /// The open problem with this key now has another variant.
     Became(Key, Finding),
     /// A problem has ended.
     Cleared(Finding, Clearance),
@@ -82,7 +83,7 @@ pub enum Change {
 pub enum Clearance {
     /// The rule judged the subject and found it healthy.
     Repaired,
-    /// The rule judged, and the subject had no such problem.
+    /// The rule judged, and did not find the problem or the subject again.
     Gone,
 }
 
@@ -90,14 +91,14 @@ pub enum Clearance {
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// A problem that was not seen often enough: its first time, and its number of rounds.
+    /// A problem that was not seen in enough rounds: the time when it was first seen, and the number of rounds.
     pending: BTreeMap<Key, (RoundTime, u8)>,
     unknown: Vec<Unknown>,
 }
 
 impl Ledger {
-    /// Adds one round and returns the changes. A rule that could not judge keeps its open findings. A rule that did not run keeps
-    /// everything as it is.
+    /// Adds one round and returns the changes. If a rule could not judge, its open findings stay. If a rule did not
+    /// run, nothing of it changes.
     pub fn advance(&mut self, at: RoundTime, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
@@ -107,7 +108,7 @@ impl Ledger {
         Board::of(self.open.values().cloned().collect(), self.unknown.clone())
     }
 
-    /// The current findings and unknown results, if no other round follows.
+    /// The current findings and unknown results, after the last round.
     pub fn into_board(self) -> Board {
         Board::of(self.open.into_values().collect(), self.unknown)
     }
@@ -170,7 +171,8 @@ impl Ledger {
         changes
     }
 
-    /// If many subjects of one rule have the same reason for *unknown*, it is noted once, without a subject.
+    /// Notes an unknown result. If many subjects of one rule have the same reason, one note without a subject replaces
+    /// their notes.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -181,8 +183,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the open findings of the rule that this round neither reports nor holds. A finding that became another variant stays open
-    /// until the new variant has lasted long enough.
+    /// Closes the open findings of the rule that this round neither reports nor holds. If a finding became another
+    /// variant, it stays open until the new variant has lasted long enough.
     fn clear(
         &mut self,
         rows: Rows,
@@ -212,8 +214,8 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // A new impact must last as long as the first impact; new words and values are used at once. A re-created subject is treated as another
-        // subject.
+        // New words and values are used at once. A new impact must first last as long as a new problem. If the subject
+        // was created again, everything is used at once.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
@@ -235,7 +237,8 @@ impl Ledger {
         Some(Change::Raised(finding))
     }
 
-    /// Gives an open finding other evidence. The key has no uid, so the finding of a re-created subject stays open.
+    /// Replaces the evidence of an open finding. The key has no uid, so a finding stays open if its subject is created
+    /// again.
     fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
         let since = self.open.remove(&key).expect("it is open").since;
         let finding = Finding { key: key.clone(), evidence, since };
@@ -257,7 +260,7 @@ impl Claim {
         Self { subject: key.subject.clone(), port: key.port, protocol: key.protocol }
     }
 
-    /// Whether it is about the node or the cluster as a whole, without a port.
+    /// Whether the claim is about the whole node or the whole cluster, without a port.
     fn is_whole(&self) -> bool {
         !self.subject.kind.is_object() && self.port.is_none()
     }
@@ -267,7 +270,7 @@ impl Claim {
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<Claim>,
-    /// The node or the cluster as a whole was not judged: each open finding may belong to it.
+    /// Whether the rule could not judge the whole node or the whole cluster. Then each open finding may still be true.
     everything: bool,
 }
 
@@ -277,8 +280,8 @@ impl Held {
         self.claims.insert(claim);
     }
 
-    /// Whether the finding of this claim may still be true. If an object is unknown without a port, all its ports are unknown,
-    /// except ports that were found `healthy`.
+    /// Whether the finding of this claim may still be true. If the rule could not judge an object as a whole, the
+    /// findings about all its ports may be true. Ports that the rule found `healthy` are an exception.
     fn holds(&self, claim: &Claim, healthy: bool) -> bool {
         let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
         self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))

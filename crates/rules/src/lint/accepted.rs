@@ -6,7 +6,8 @@ use super::{Linted, named_of_manifests};
 use crate::{findings::PlacedFinding, ids::Named};
 use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
 
-/// The findings that no annotation accepts, and the number of accepted findings. An annotation is about its own object only.
+/// The findings that no annotation accepts, and the number of accepted findings. An annotation accepts only findings
+/// about its own object.
 pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<PlacedFinding>, usize) {
     let accepting = linted.manifests.iter().filter_map(|manifest| Some((manifest, manifest.accepts.as_ref()?)));
     let by_place: HashMap<&Place, &Accepts> =
@@ -22,7 +23,7 @@ pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<P
     (others, accepted)
 }
 
-/// Errors in annotations: a misspelt name accepts nothing, so the owner must see the error.
+/// Errors in annotations. A misspelt name accepts nothing, so the user must see the error.
 pub fn judge_acceptance(linted: &Linted) -> Vec<(Gap, Place)> {
     linted.manifests.iter().filter_map(complaint).collect()
 }

@@ -1,9 +1,10 @@
-//! The parts of a cluster or a snapshot that lint compares manifests with.
+//! The parts of a cluster or a snapshot with which lint compares manifests.
 
 use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. A file may lack Pods and Nodes, and settings are not compared. If one failure
-/// leaves several facts unknown, it is reported once with their names. `range` is the user's: then no source is needed.
+/// The inputs that lint needed and could not read. Pods and Nodes may be missing from a file, and settings are not
+/// compared. If one failure leaves several facts unknown, it is reported once, with the names of the facts. If the user
+/// named the `range`, no source of the range is needed.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);
@@ -28,7 +29,7 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
         }
         gap
     };
-    // Many accounts have no right to read the range: then the output reports the assumed range.
+    // Many accounts have no right to read the range. Then the output reports the assumed range.
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotPermitted);
     let range = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
         detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),

@@ -15,35 +15,35 @@ use portreeve_facts::{
     Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why, if_requested,
 };
 
-/// How many numbers a finding suggests.
+/// The number of free numbers that a finding suggests.
 const SUGGESTED: usize = 3;
-/// The names of suggested numbers in the evidence, the best known first.
+/// The names of suggested numbers in the evidence, the most certain first.
 pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service has"];
 
-/// The source of the other objects.
+/// The source of the objects with which manifests are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// No other objects: only the manifests are judged.
+    /// No other objects: the manifests are judged alone.
     Nowhere,
     /// `--against`: a cluster, a file of its objects, or a snapshot.
     Cluster,
 }
 
-/// Manifests, and the cluster or snapshot to compare with.
+/// Manifests, and the cluster or snapshot with which they are compared.
 #[derive(Clone, Debug)]
 pub struct Linted {
     /// The objects of the manifests.
     pub(super) manifests: Vec<Manifest>,
     /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
-    /// The ports of nodes that updated Services have in the cluster, by namespace and name.
+    /// The NodePorts and health check ports that updated Services have in the cluster, by namespace and name.
     held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
-    /// Numbers for a Service with their words, if a cluster shows them.
+    /// Free numbers for a Service, and the words for them, if a cluster or snapshot shows them.
     free: Option<(&'static str, String)>,
 }
 
-/// Numbers for a Service. If some users of ports were not read, only the Services are known not to have the numbers. Other nodes
-/// than the node of a snapshot were not scanned.
+/// Free numbers for a Service, and the words for them. If some users of ports were not read, the words are about
+/// Services only. A snapshot has the scan of one node, so other nodes were not scanned.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let is_read = free.unread.is_empty() && if_requested(around.cluster.waiting_pods.get()).is_ok();
@@ -57,15 +57,15 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// An update without a number keeps the present number. The API server matches ports by name (Kubernetes 1.36
-/// pkg/registry/core/service/storage `patchAllocatedValues`); kubectl and Helm match by `port`.
+/// If an update has no number, the Service keeps its present number. The API server matches ports by name (Kubernetes
+/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`). kubectl and Helm match ports by `port`.
 fn keep_numbers(service: &mut Service, before: &Service) {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return;
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If a Service has a name or a port twice, the first entry is used.
+    // If two entries have the same name or port, the first entry is used.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
@@ -79,13 +79,13 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
 }
 
-/// The ports of nodes that a Service has: its nodePorts and its healthCheckNodePort.
+/// The nodePorts and the healthCheckNodePort of a Service.
 fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, it.protocol)));
     of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
 }
 
-/// Why an assumed range cannot be the range of the cluster.
+/// The reason why the range of the cluster is not the assumed range.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
@@ -100,7 +100,8 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
-/// Whether a socket ends when a pod is replaced: it belongs to the pod, or the container runtime keeps the pod's port with it.
+/// Whether a socket closes when a pod is replaced. The socket belongs to the pod, or the container runtime opened the
+/// socket to keep the pod's port.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
@@ -112,9 +113,9 @@ fn ends_with(pod: &Pod, socket: &Socket) -> bool {
 }
 
 impl Linted {
-    /// Adds the facts of manifests to a snapshot. An object of the manifests replaces the object with the same name.
+    /// Adds the facts of manifests to a snapshot. An object of the manifests replaces the object of the same name.
     ///
-    /// If no source names the NodePort range, it is the default, unless a present number disproves that.
+    /// If no source names the NodePort range, the range is the default, unless a number in use is outside the default.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -140,7 +141,7 @@ impl Linted {
             }
             !is_updated
         });
-        // Lint does not judge whether a person chose the numbers of existing Services.
+        // Lint does not judge whether a user chose the numbers of Services that exist already.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
@@ -150,7 +151,7 @@ impl Linted {
             }
             service
         }));
-        // The endpoints of a new Service are not known.
+        // The endpoints of new Services are not known.
         if let Reading::Seen(slices) = &cluster.endpoint_slices {
             let of_slices = slices.iter().map(|slice| &slice.service);
             let all = || of_slices.chain(services.iter().map(|it| &it.name)).cloned().collect();
@@ -192,13 +193,13 @@ impl Linted {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
-    /// Whether the Service exists already and has this port.
+    /// Whether the Service exists in the cluster, and already has this port.
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
         let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
         held.is_some_and(|it| it.contains(&(number, protocol)))
     }
 
-    /// A finding about one field, with free numbers for a Service.
+    /// A finding about one field. For a Service, it suggests free numbers.
     pub(super) fn finding(
         &self,
         rule: RuleId,

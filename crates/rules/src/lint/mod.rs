@@ -1,10 +1,10 @@
-//! Manifests before they are applied: objects that the API server will refuse, and objects that will conflict.
+//! Judges manifests before they are applied: objects that the API server will refuse, and objects that will conflict.
 //!
-//! Never: reads a file or a cluster, remembers, logs. Conflicts come from the rules for a live cluster: here they judge the
-//! objects that the manifests would make. Refusals come from `port_field_refused.rs`.
+//! This module never reads a file or a cluster, never keeps state, and never logs. Conflicts come from the rules for a
+//! live cluster, which judge the objects that the manifests would make. Refusals come from `port_field_refused.rs`.
 //!
-//! To make a rule judge manifests, add it to `OF_MANIFESTS`, name the fields with `about` in its evidence, and add its variants
-//! to `docs/lint.md`.
+//! To make a rule judge manifests, add it to `OF_MANIFESTS`, name the fields with `about` in its evidence, and add its
+//! variants to `docs/lint.md`.
 
 mod accepted;
 mod around;

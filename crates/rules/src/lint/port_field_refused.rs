@@ -1,4 +1,4 @@
-//! A field with a port that the API server refuses, regardless of other objects.
+//! Port fields that the API server refuses, whatever other objects exist.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};
@@ -8,7 +8,7 @@ use portreeve_facts::{Refusal, Refused};
 pub(super) const ROWS: Rows =
     Rows { rule: ids::PORT_FIELD_REFUSED.name, variants: &["node-port", "twice", "host-network"] };
 
-/// The fields that are refused.
+/// The findings about refused fields.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in &linted.manifests {

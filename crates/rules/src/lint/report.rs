@@ -21,27 +21,27 @@ pub struct LintReport {
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
-    /// Chosen rules without the input for the comparison, with the reason.
+    /// The chosen rules that did not run, because the input to compare with was missing, with the reason.
     pub not_run: Vec<(Rows, String)>,
-    /// How many findings an annotation accepts. They are not in `findings`.
+    /// The number of findings that an annotation accepts. They are not in `findings`.
     pub accepted: usize,
     /// How many files were read.
     pub files: usize,
-    /// Folders of Helm charts, which were not read.
+    /// Folders of Helm charts. They were not read.
     pub charts: Vec<String>,
-    /// How many objects there were, of all kinds, read or not.
+    /// The number of objects of all kinds, including objects that were not read.
     pub objects: usize,
     /// How many objects were judged.
     pub judged: usize,
-    /// How many objects had the same name as an earlier object.
+    /// The number of objects with the name of an earlier object.
     pub again: usize,
-    /// How many objects of other kinds there were, by kind.
+    /// The number of objects of kinds that are not judged, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The NodePort range.
     pub range: NodePortRange,
-    /// The name of the cluster or file that the manifests were compared with, if any.
+    /// The name of the cluster or file with which the manifests were compared, if any.
     pub against: Option<String>,
-    /// Milder findings are neither reported nor counted. Without a choice, all are reported; findings of
+    /// Milder findings are neither reported nor counted. `None`: all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
 }
@@ -71,15 +71,15 @@ pub struct Found {
     pub findings: Vec<PlacedFinding>,
     /// Rules that could not judge some object, with the reason.
     pub unknown: Vec<(Rows, Gap)>,
-    /// Rules without the input for the comparison, with the reason.
+    /// Rules that did not run, because the input to compare with was missing, with the reason.
     pub not_run: Vec<(Rows, String)>,
 }
 
 impl Found {
-    /// A rule could not judge. If the user did not give the input to compare with, this is no failure.
+    /// Notes that a rule could not judge. If the user did not give the input to compare with, this is no failure.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
         if gap.why == Why::NotRequested {
-            // Keep one reason for each rule: many new Services give the same one, that they have no endpoints yet.
+            // Keep one reason for each rule. Many new Services give the same reason: they have no endpoints yet.
             if !self.not_run.iter().any(|(known, _)| *known == rows) {
                 self.not_run.push((rows, gap.detail));
             }

@@ -179,7 +179,7 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
 }
 
-/// It is not known whether `nodePortAddresses` has the listener's address; some address is served.
+/// Some address of the node is served. It is not known whether `nodePortAddresses` has the listener's address.
 #[test]
 fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
     let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
@@ -217,7 +217,8 @@ fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_
     );
 }
 
-/// kube-proxy refuses connections to a Service without endpoints in iptables mode, whatever list it has.
+/// In iptables mode, kube-proxy refuses connections to a Service without endpoints, whatever addresses
+/// `nodePortAddresses` has.
 #[test]
 fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
@@ -226,13 +227,13 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // Clients reach the Service at the addresses of one device, not at every address.
+    // Clients reach the Service on the addresses of one device only.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
-/// A pod in the node's network whose port is the NodePort. It is not known that the pod belongs to the Service.
+/// A pod in the node's network listens on the NodePort. It is not known whether the pod belongs to the Service.
 #[test]
 fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
     let world = |target: Option<u16>| {
@@ -386,14 +387,14 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // Without endpoints, the process answers for now.
+    // As long as the Service has no endpoint, the process answers.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not show v6only, and every Go server listens in this way.
+/// `/proc/net` does not show whether a socket is IPv6-only. Every Go server listens on such a socket.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: &'static [Family], v6only| {
@@ -409,7 +410,7 @@ fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     expect_problem(&RULE, &with(&Family::BOTH, None), &subject());
 }
 
-/// Without the Nodes, each address of a device may be the address that Cilium serves for remote clients.
+/// If Nodes were not read, Cilium may serve remote clients on any address of a device.
 #[test]
 fn without_nodes_what_remote_clients_lose_behind_cilium_is_told_as_unknown() {
     let world = web(30080).address("eth0", "192.0.2.77").listens("0.0.0.0:30080").with_mode(Mode::Cilium);

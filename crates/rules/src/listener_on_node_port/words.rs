@@ -1,11 +1,12 @@
-//! The result of new connections, as text.
+//! The result of new connections, in words.
 
 use std::collections::BTreeSet;
 
 use crate::findings::Vantage;
 use portreeve_dataplane::Outcome;
 
-/// The result of a connection: one word, and a short text. Nftables mode may refuse NodePorts on loopback by a gate.
+/// The result of a connection: one word, and a short text. In nftables mode, a feature gate may refuse NodePorts on
+/// loopback.
 pub(super) fn outcome(
     outcomes: impl Iterator<Item = Outcome>,
     external_local: bool,

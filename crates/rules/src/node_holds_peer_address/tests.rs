@@ -145,7 +145,7 @@ fn a_virtual_address_that_no_node_names_is_silent() {
 fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_proof_of_it() {
     let old = named(holding(), 1, NodeAddressKind::InternalIp, PRIMARY[0]);
     expect_healthy(&RULE, &old, &subject());
-    // Both machines are behind NAT, and both kubelets registered the address that both machines have.
+    // Both machines are behind NAT and have the same address, and both kubelets registered this address.
     let vagrant =
         [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
     expect_healthy(&RULE, &vagrant, &subject());
@@ -200,7 +200,7 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
 }
 
-/// Cloud providers report the addresses that kube-vip added to a machine.
+/// Cloud providers also report addresses that kube-vip added to a machine.
 #[test]
 fn a_virtual_address_that_the_status_of_another_node_still_names_is_information() {
     for kind in [NodeAddressKind::InternalIp, NodeAddressKind::ExternalIp] {

@@ -242,7 +242,7 @@ fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     expect_problem(&RULE, &bare, &subject("web"));
 }
 
-/// A pod with hostPort 30777 of another node.
+/// A node beside another node, on which a pod has hostPort 30777.
 fn elsewhere(change: fn(&mut portreeve_facts::Pod)) -> Snapshot {
     one().pod("log-x", |pod| {
         pod.host_port(2020, 30777);

@@ -23,7 +23,7 @@ fn controller(kind: &str, name: &str) -> Option<Controller> {
     Some(Controller { kind: kind.to_owned(), name: name.to_owned() })
 }
 
-/// A pod with hostPort 80, and another pod that waits for this port on this node.
+/// A node with a pod that has hostPort 80, and with another pod that waits for this port.
 fn clash(holder: impl FnOnce(&mut Pod), waiter: impl FnOnce(&mut WaitingPod)) -> Snapshot {
     let mut world = Snapshot::healthy().pod("edge", |pod| {
         pod.host_port(8080, 80);
@@ -60,7 +60,7 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
-/// This number of seconds before the scan.
+/// The time this many seconds before the scan.
 fn ago(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
 }
@@ -83,7 +83,7 @@ fn who_has_the_port_is_named() {
             "give pod default/edge another port, in the object that declares its containers"
         ]
     );
-    // A pod of the host's network has the ports that its containers declare.
+    // A pod in the host's network has the ports that its containers declare.
     let host = |pod: &mut Pod| {
         pod.host_network = true;
         pod.ports[0].port = 80;
@@ -280,7 +280,7 @@ fn pods_of_service_lb_are_folded_into_their_services() {
     let remedies = format!("{:?}", evidence.remedies);
     assert!(remedies.contains("give Service default/web another port than 80/tcp"), "{remedies}");
     assert!(remedies.contains("give Service kube-system/traefik") && remedies.contains("lbpool"), "{remedies}");
-    // Only one of them.
+    // Only one of the two belongs to ServiceLB.
     let world = clash(|_| (), |waiting| waiting.service_lb_of = name("other", "web")).service("web", |it| it);
     let subject = subject_of(&world);
     assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service other/web", false));
@@ -326,7 +326,7 @@ fn a_port_that_is_given_back_in_time_is_waited_for() {
         clash(|pod| pod.ends = Some(ends), |_| ())
     };
     silent(&ends(10));
-    // Its author set a week.
+    // A user set a grace period of a week.
     expect_problem(&RULE, &ends(604_800), &subject());
     expect_problem(&RULE, &ends(-OVERDUE - 1), &subject());
 }
@@ -384,7 +384,7 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
     assert!(objects(&mut without_services.cluster.pods).len() == 1);
 }
 
-/// A DaemonSet without pods that wants hostPort 80, and a pod that has it on another node.
+/// A DaemonSet without pods that wants hostPort 80, and a pod on another node that has hostPort 80.
 fn to_come(change: impl FnOnce(&mut Workload)) -> Snapshot {
     let workload = wanting(80, |it| {
         (it.name, it.tolerates) = ("ship".to_owned(), vec![EVERY_TAINT.to_owned()]);
@@ -421,7 +421,7 @@ fn a_daemon_set_of_other_nodes_or_ports_or_with_pods_waits_for_nobody() {
         |it| it.avoids = vec!["type NotIn fargate".to_owned()],
         |it| it.ports[0].host_port = Some(81),
         |it| it.ports[0].protocol = Protocol::Udp,
-        // For the scheduler, `::` is an address like any other.
+        // For the scheduler, `::` is one address, like any other address.
         |it| it.ports[0].host_ip = Some(ip("192.0.2.1")),
     ];
     let silent = |world: &Snapshot| expect_healthy(&RULE, world, &Subject::cluster());

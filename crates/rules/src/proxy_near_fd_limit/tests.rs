@@ -8,7 +8,7 @@ use portreeve_facts::{
     healthy::{World, daemon, gap, proxy_holder, seen},
 };
 
-/// A proxy of this version and limit, with 12 descriptors open.
+/// A node whose proxy has this version and limit, and 12 open descriptors.
 fn proxy(mut world: Snapshot, version: &str, limit: u64) -> Snapshot {
     let metrics: &mut ProxyMetrics = seen(&mut world.kernel.proxy.metrics);
     metrics.version = Some(version.to_owned());
@@ -17,7 +17,7 @@ fn proxy(mut world: Snapshot, version: &str, limit: u64) -> Snapshot {
     world
 }
 
-/// One IPv4 Service `default/many` with this many TCP nodePorts.
+/// A node with the Service `default/many`, which has IPv4 and this many TCP nodePorts.
 fn many(count: u16) -> Snapshot {
     Snapshot::healthy().service("one", |it| it.node_port(32000).with(ipv4)).service("many", |it| ports(it, count - 1))
 }
@@ -58,7 +58,7 @@ fn severity(world: &Snapshot) -> Severity {
 fn ports_opened_during_a_look_are_not_what_the_proxy_needs_otherwise() {
     let before = proxy(many(800), "v1.23.6", 1024);
     let mut now = before.clone();
-    // The proxy's sockets did not exist yet when the sockets of the node were listed.
+    // The proxy opened its sockets after Portreeve listed the sockets of the node.
     seen(&mut now.kernel.proxy.metrics).open_fds = Some(812);
     let judge = |before| RULE.judge(&Round::of(&now, before, 60), &Limits::default()).expect("it can be judged");
     assert!(matches!(judge(None)[0].verdict, Verdict::Problem(_)), "one look cannot tell");
@@ -111,12 +111,12 @@ fn holding_is_seen_from_the_sockets_whatever_the_version_says() {
     assert_eq!(severity(&holds("v1.37.0")), Severity::Critical, "the localhost proxy of nftables mode");
 }
 
-/// A proxy with this `nodePortAddresses`.
+/// The node with this `nodePortAddresses`.
 fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
     world.clone().with_config(|it| it.node_port_addresses = cidrs.iter().map(|it| (*it).into()).collect())
 }
 
-/// The sockets that the proxy needs for NodePorts.
+/// The number of sockets that the proxy needs for NodePorts.
 fn demanded(world: &Snapshot) -> u64 {
     let proxy = Proxy::of(world);
     let descriptors = Descriptors::of(world, &proxy).expect("a limit");

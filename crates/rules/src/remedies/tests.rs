@@ -6,7 +6,7 @@ use portreeve_facts::{
     healthy::{PEER, gap, held, ip},
 };
 
-/// A name that a shell would take apart, and one that begins like an option.
+/// Names of Services: a name that breaks a shell command if it is not quoted, and a name that begins like an option.
 const HOSTILE: [(&str, &str); 2] = [("a'b\"c $(touch x)`touch x`;touch x\n&", "shop"), ("--help", "-n")];
 
 fn service(name: &str, namespace: &str) -> Service {
@@ -24,8 +24,8 @@ fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
     ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
-/// The commands of a remedy. Each command that changes something has its effect. The other commands show something,
-/// open an editor, or make the change of the last command permanent.
+/// The commands of a remedy. Each command that changes something must have its effect. The other commands show
+/// something, open an editor, or make the last change permanent.
 #[track_caller]
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
     let steps = remedy.into().steps.into_iter().filter(|step| step.kind == crate::findings::StepKind::Command);
@@ -42,7 +42,7 @@ fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
         .collect()
 }
 
-/// A listener without a name.
+/// A listener whose owner has no name.
 fn unnamed(protocol: Protocol) -> Socket {
     let mut world = Snapshot::healthy().listens("0.0.0.0:30080");
     let sockets = portreeve_facts::healthy::seen(&mut world.kernel.listeners);
@@ -61,7 +61,7 @@ fn of_unit(path: &str, command: &str) -> Socket {
     world.kernel.listeners.seen().expect("listeners").last().expect("one").clone()
 }
 
-/// A node with a listener of a pod that the API server no longer has.
+/// A node with a listener of a pod that the API server no longer has, and this listener.
 fn with_gone_pod() -> (Snapshot, Socket) {
     of_pod_without_object("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f")
 }
@@ -73,8 +73,8 @@ fn of_pod_without_object(uid: &str) -> (Snapshot, Socket) {
     (world, socket)
 }
 
-/// The output of every function of this file for hostile names. `tests/anywhere` gives each line to a shell, and checks
-/// that no function is missing here.
+/// Prints the output of every function of this file for hostile names. `tests/anywhere` runs each line in a shell, and
+/// checks that no function is missing here.
 #[test]
 fn every_command() {
     let mut all = Vec::new();

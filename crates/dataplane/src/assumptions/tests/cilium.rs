@@ -1,11 +1,11 @@
-//! The served addresses with Cilium, for each of its settings.
+//! The addresses that Cilium serves, for each of its settings.
 
 use super::*;
 use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, WithoutBackend};
 
-/// Who answers with Cilium, for a usable endpoint, no endpoint, and only remote endpoints: from outside, on the node and in its pods. `?`
-/// means unknown.
+/// Who answers with Cilium if a Service has a usable endpoint, no endpoint, and only remote endpoints. Each group has a
+/// client outside, on the node and in its pods. `?` means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     let assumptions = assumptions(world);
     let to = LocalAddress { ip: ip(address), vrf: false };
@@ -20,7 +20,7 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
     [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
 }
 
-/// With a link that Cilium may or may not choose as a device.
+/// A node with a link that Cilium may or may not choose as a device.
 fn cilium(change: impl FnOnce(&mut ProxyConfig)) -> Snapshot {
     let mut world = Snapshot::healthy().address("lo", "203.0.113.1").address("eth1", "198.51.100.1");
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
@@ -114,7 +114,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
     for address in ["203.0.113.1", "203.0.113.2"] {
         assert_eq!(under_cilium(&two, address), "??? PUP PUP", "{address} of lo");
     }
-    // A Node with a public address beside a private one: the version of Cilium decides.
+    // A Node with a public address and a private address: the version of Cilium decides.
     let public = "2001:db8:1::5";
     let mut world = cilium(|_| {}).address("eth0", public).address("eth0", "2001:db8:1::6");
     let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
@@ -123,7 +123,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
         assert_eq!(under_cilium(&world, address), "??? PUP PUP", "{address}");
     }
     assert_eq!(under_cilium(&world, "2001:db8:1::6"), "LLL PUP PUP", "it is neither");
-    // A device with two public addresses serves the Node's address, in every version.
+    // If a device has two public addresses, every version of Cilium serves the Node's address.
     let mut world = cilium(|_| {}).address("eth1", public).address("eth1", "2001:db8:1::6");
     Arc::make_mut(seen(&mut world.kernel.interfaces)).default_links = Some(vec![2, 3, 4]);
     let addresses = &mut objects(&mut world.cluster.nodes)[0].addresses;
@@ -224,7 +224,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
     let words = both.mode_in_words();
     assert!(words.contains("cilium-config Cilium replaces it; the result is"), "{words}");
-    // Each data plane has its own settings, also the settings from the user.
+    // Each data plane has its own settings, even if a user configures them.
     let said = |mode: Mode| {
         let mut world = world.clone();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
@@ -250,8 +250,8 @@ fn without_the_nodes_object_and_settings_little_is_known_of_cilium() {
     assert_eq!(under_cilium(&cilium(|_| {}).address("eth0", "fe80::1"), "fe80::1").chars().next(), Some('?'));
 }
 
-/// An address of a device that is not Cilium's: Cilium serves a load balancer's address there for the node, and for packets from outside
-/// that arrive by another device.
+/// `eth1` is no device of Cilium. Cilium serves a load balancer's address on `eth1` for the node, and for packets from
+/// outside that arrive on a device of Cilium.
 #[test]
 fn what_cilium_takes_for_certain_is_taken_whatever_else_is_not_known() {
     let world =

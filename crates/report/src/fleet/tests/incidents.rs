@@ -7,7 +7,7 @@ fn squatters(nodes: usize) -> Vec<AgentAnswer> {
     (1..=nodes).map(|number| reporting(&format!("n{number}"), &[squatter(number)])).collect()
 }
 
-/// Names, addresses, processes and times differ from node to node.
+/// A finding of the node with this number. Names, addresses, processes and times differ from node to node.
 fn squatter(number: usize) -> Value {
     let pod = format!("scanner-{}", ["x7f2p", "b9zzk", "q4wls"][number % 3].replace('l', "t"));
     let mut finding = listener("critical");
@@ -23,7 +23,7 @@ fn squatter(number: usize) -> Value {
 fn a_mistake_on_many_nodes_is_one_row_in_the_words_of_the_first() {
     let mut answers = squatters(31);
     answers.extend((32..=120).map(|number| reporting(&format!("n{number}"), &[])));
-    // Answers come in any order.
+    // Answers arrive in any order.
     answers.reverse();
     let fleet = fleet(answers);
     let [incident] = &fleet.incidents[..] else { panic!("{:?}", fleet.incidents) };
@@ -148,7 +148,7 @@ fn agents_that_are_silent_for_one_reason_are_counted_and_the_first_are_named() {
     assert_eq!(fleet.silent.iter().map(|reason| reason.nodes.len()).collect::<Vec<_>>(), [12, 1]);
 }
 
-/// This number of findings of a node, each about another port.
+/// This number of findings of a node, each about a different port.
 fn findings(first: u32, count: u32) -> Vec<Value> {
     let finding = |number| {
         let mut finding = listener("info");
@@ -183,7 +183,7 @@ fn agents_that_report_without_end_are_cut_short_together_and_that_is_said() {
     );
     assert!(!fleet.is_whole());
 
-    // Unwanted findings need no space.
+    // Findings that the user did not request need no space.
     let wanted = Wanted { namespace: Some("other".to_owned()), ..Wanted::default() };
     let fleet = Fleet::of("portreeve", answers(3), &wanted, now());
     assert_eq!((fleet.incidents.len(), fleet.hidden), (0, 24_000));
