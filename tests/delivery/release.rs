@@ -246,8 +246,8 @@ impl<'a> Forge<'a> {
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         let notes = format!("cat > '{}'\n", maker.path("notes"));
         // No release is there yet.
-        let gh =
-            format!("#!/bin/bash\n[ \"$2\" != view ] || exit 1\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
+        let answers = "[ \"$1\" != auth ] || exit ${LOGGED_OUT-0}\n[ \"$2\" != view ] || exit 1";
+        let gh = format!("#!/bin/bash\n{answers}\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
         maker.script("bin/gh", &gh);
         for (name, does) in [("skopeo", &*login), ("helm", "echo Digest: sha256:1\n")] {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
@@ -410,6 +410,10 @@ fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_versi
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
     assert!(said.contains("COSIGN_KEY is not the key of cosign.pub of "), "{said}");
+    // Without a login, gh finds no release, which is no answer.
+    let said = text(&forge.publish(&clone, &[("LOGGED_OUT", "1")]).stderr);
+    assert_eq!(said, "gh is not logged in at https://forge.test/portreeve/portreeve; type: gh auth login\n");
+    assert!(!fs::exists(maker.path("called")).expect("a folder"), "a program was called");
     assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
 }
 
