@@ -173,6 +173,38 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     assert_eq!(text(&output.stderr), "COSIGN_KEY cannot sign: no password\n");
 }
 
+/// Programs of others: an environment without keys begins the line.
+#[test]
+fn no_program_that_others_wrote_has_the_keys_in_its_environment() {
+    let release = crate::text("tools/release");
+    for program in ["\"$goreleaser\" ", "cargo-cyclonedx ", "mdbook build", "tools/notice >"] {
+        let mut lines = release.lines().filter(|line| line.contains(program));
+        let begins = lines.next().is_some_and(|line| line.starts_with("\"${without_keys[@]}\" "));
+        assert!(begins && lines.next().is_none(), "{program}");
+    }
+    let maker = Maker::new();
+    let clone = maker.clone_of_this("clone");
+    fs::create_dir(maker.path("bin")).expect("a folder");
+    maker.script("bin/cargo-deny", &format!("#!/bin/bash\nenv > '{}'\n", maker.path("environment")));
+    fs::write(clone.join("tools/install"), "#!/bin/bash\n").expect("a tool that installs nothing");
+    let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
+    let secrets = [
+        "COSIGN_PRIVATE_KEY",
+        "COSIGN_PASSWORD",
+        "MINISIGN_PRIVATE_KEY",
+        "MINISIGN_PASSWORD",
+        "ACTIONS_ID_TOKEN_REQUEST_URL",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    ];
+    let mut make = command("make", &["release", "VERSION=none"], &clone);
+    let output = make.env("PATH", path).envs(secrets.map(|name| (name, "secret"))).output().expect("make");
+    assert!(text(&output.stderr).contains("VERSION must be the number of the release"), "{}", text(&output.stderr));
+    let environment = fs::read_to_string(maker.path("environment")).expect("cargo-deny was run");
+    assert!(environment.contains("PATH=") && !environment.contains("secret"), "{environment}");
+    let without = "env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN}";
+    assert!(release.contains(without) && crate::text("Makefile").contains(without), "both have the same list");
+}
+
 #[test]
 fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     let repository = name("REPOSITORY");
