@@ -23,13 +23,11 @@ const RUNBOOKS: &str = "runbooks/";
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
 /// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
+/// REGISTRY is the one of `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
-    (
-        "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve",
-        "tests/lab/chart.rs",
-    ),
+    ("helm install portreeve deploy/chart -n portreeve --set image.repository=", "tests/lab/chart.rs"),
     ("helm uninstall portreeve -n portreeve", "tests/lab/chart.rs"),
     ("helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values", "tests/lab/chart.rs"),
     ("helm rollback portreeve -n portreeve", "tests/lab/chart.rs"),
@@ -59,11 +57,11 @@ const TYPED: [(&str, &str); 27] = [
     ("sudo dpkg --install portreeve-VERSION-linux-ARCH.deb", "tests/lab/released.rs installs it below a folder"),
     ("sudo rpm --install portreeve-VERSION-linux-ARCH.rpm", "tests/lab/released.rs installs it below a folder"),
     (
-        "helm install portreeve oci://registry.example/portreeve/charts/portreeve -n portreeve",
+        "helm install portreeve oci://REGISTRY/charts/portreeve -n portreeve",
         "it needs a registry: tests/lab/released.rs installs the file of the chart",
     ),
     (
-        "helm upgrade portreeve oci://registry.example/portreeve/charts/portreeve -n portreeve --reset-then-reuse-values",
+        "helm upgrade portreeve oci://REGISTRY/charts/portreeve -n portreeve --reset-then-reuse-values",
         "it needs a registry: tests/lab/chart.rs types it with the folder of the chart",
     ),
 ];
@@ -192,7 +190,8 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
     for name in ["portreeve", "kubectl-portreeve"] {
         symlink(env!("CARGO_BIN_EXE_portreeve"), folder.path().join(name)).expect("a link");
     }
-    let makefile = text("Makefile");
+    let (makefile, names) = (text("Makefile"), text("deploy/names"));
+    let registry = names.lines().find_map(|line| line.strip_prefix("REGISTRY=")).expect("a registry");
     let (mut accepted, mut elsewhere) = (0, BTreeSet::new());
     // Commands of runbooks are typed in `tests/lab/runbooks.rs`.
     let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
@@ -200,7 +199,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
     pages.extend(["README.md", "deploy/chart/README.md", "examples/README.md"].map(str::to_owned));
     for page in &pages {
         for command in commands(&text(page)) {
-            let command = command.as_str();
+            let command = command.replace(&format!("oci://{registry}/"), "oci://REGISTRY/");
             let verb =
                 command.trim_start_matches("UPDATE=1 ").strip_prefix("make ").and_then(|it| it.split(' ').next());
             if let Some(verb) = verb {

@@ -405,6 +405,7 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"rbac.optional.flagz="no""#, "/rbac/optional/flagz"),
         (r#"env=[{"name":"A","value":1}]"#, "/env/0/value"),
         (r#"resources.limit={"memory":"1Gi"}"#, "limit"),
+        (r#"guard.resources.limit={"memory":"1Gi"}"#, "/guard/resources"),
         (r#"tolerations=[{"operator":"Exist"}]"#, "/tolerations/0/operator"),
         (r#"affinity.nodeAfinity={}"#, "nodeAfinity"),
         (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),

@@ -1,6 +1,6 @@
 //! The agent's configuration file, as the chart's schema knows it under `config`.
 
-use std::{any::TypeId, net::SocketAddr, time::Duration};
+use std::{any::TypeId, time::Duration};
 
 use clap::{Arg, ArgAction, Args as _, Command, builder::ValueParser};
 use portreeve_agent::settings::{self, Settings};
@@ -11,8 +11,18 @@ use serde_json::{Map, Value, json};
 
 use crate::helm::try_render;
 
-/// Every key with the form of its value: the flags of the agent, and the limits.
+/// Keys that the chart sets itself: `port` says where the agent listens, and the liveness probe connects to the socket.
+const OF_THE_CHART: [&str; 2] = ["listen", "socket"];
+
+/// What may be below `config`.
 pub(crate) fn schema() -> Value {
+    let mut keys = keys();
+    keys.retain(|key, _| !OF_THE_CHART.contains(&key.as_str()));
+    of_keys(&keys)
+}
+
+/// Every key of the agent with the form of its value: its flags, and the limits.
+pub(crate) fn keys() -> Map<String, Value> {
     let command = Settings::augment_args(Command::new("agent"));
     let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), of_flag(flag))));
     let mut keys: Map<String, Value> = flags.collect();
@@ -23,7 +33,7 @@ pub(crate) fn schema() -> Value {
         (name, form)
     });
     keys.insert("limits".to_owned(), of_keys(&limits.collect()));
-    of_keys(&keys)
+    keys
 }
 
 fn of_keys(keys: &Map<String, Value>) -> Value {
@@ -56,11 +66,6 @@ fn of_type(parser: &ValueParser) -> Value {
         pattern("^[0-9]{1,7}(h([0-9]{1,7}m)?([0-9]{1,7}s)?([0-9]{1,7}ms)?|m([0-9]{1,7}s)?([0-9]{1,7}ms)?|s([0-9]{1,7}ms)?|ms)$".to_owned())
     } else if reads(TypeId::of::<PortRange>()) {
         pattern(format!(r"^{PORT}((\s*[-+]\s*|\s+){PORT})?$"))
-    } else if reads(TypeId::of::<SocketAddr>()) {
-        let part = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
-        let (v4, group) = (format!(r"{part}(\.{part}){{3}}"), "[0-9a-fA-F]{0,4}");
-        let v6 = format!("{group}(:{group}){{1,6}}:({group}|{v4})");
-        pattern(format!(r"^({v4}|{v6}|\[{v6}\]):{PORT}$"))
     } else if reads(TypeId::of::<ApiServer>()) {
         pattern(format!(r"^https://([A-Za-z0-9._-]+|\[[0-9a-fA-F:.]+\])(:{PORT})?(/[^?#\s]*)?$"))
     } else {
@@ -69,7 +74,7 @@ fn of_type(parser: &ValueParser) -> Value {
 }
 
 /// A value below `config`, and whether it is taken.
-const VALUES: [(&str, &[&str], &[&str]); 14] = [
+const VALUES: [(&str, &[&str], &[&str]); 13] = [
     (
         "interval",
         &[r#""1ms""#, r#""500ms""#, r#""90s""#, r#""1m30s""#, r#""1h""#, r#""60m""#, r#""59m59s1000ms""#, r#""010s""#],
@@ -122,27 +127,6 @@ const VALUES: [(&str, &[&str], &[&str]); 14] = [
             r#""1-2-3""#,
             r#""-1""#,
             r#""30000,30001""#,
-        ],
-    ),
-    (
-        "listen",
-        &[
-            r#""192.0.2.1:80""#,
-            r#""0.0.0.0:0""#,
-            r#""[::1]:9""#,
-            r#""fd00::1:80""#,
-            r#""[::]:65535""#,
-            r#""[::ffff:192.0.2.1]:80""#,
-        ],
-        &[
-            r#""banana""#,
-            r#""""#,
-            r#""192.0.2.1""#,
-            r#""192.0.2.256:80""#,
-            r#""192.0.2.1:65536""#,
-            r#"":80""#,
-            r#""localhost:80""#,
-            r#""[::1]""#,
         ],
     ),
     (
@@ -220,14 +204,16 @@ fn the_chart_takes_the_values_that_the_agent_takes_and_no_others() {
     assert_eq!(differ, Vec::<String>::new());
     let known = schema();
     let known: Vec<_> = known["properties"].as_object().expect("keys").keys().map(String::as_str).collect();
-    let (free, asked) = (["context", "kubeconfig", "socket"], VALUES.map(|(key, ..)| key));
+    let (free, asked) = (["context", "kubeconfig"], VALUES.map(|(key, ..)| key));
     assert!(known.iter().all(|key| free.contains(key) || asked.contains(key)), "no value of a key is tried: {known:?}");
 }
 
 #[test]
-fn a_key_that_the_agent_does_not_know_is_refused_before_any_agent_ends_by_it() {
+fn a_key_that_is_not_the_users_or_that_the_agent_does_not_know_is_refused_before_any_agent_ends_by_it() {
     for (setting, named) in [
         (r#"config.intervall="30s""#, "intervall"),
+        (r#"config.listen="192.0.2.1:80""#, "'listen'"),
+        (r#"config.socket="/run/portreeve.socket""#, "'socket'"),
         ("config.interval=30", "/config/interval"),
         (r#"config.log-format="xml""#, "/config/log-format"),
         ("config.limits.band_warning=70", "band_warning"),

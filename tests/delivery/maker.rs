@@ -51,7 +51,12 @@ impl Maker {
         self.0.path().join(name)
     }
 
-    /// The same with a commit of files. It has the time of the commit before: two clones have the same commit.
+    /// Types `tools/names` in a clone.
+    pub fn names(&self, clone: &Path, names: &[&str]) -> Output {
+        command(clone.join("tools/names").to_str().expect("UTF-8"), names, clone).output().expect("bash")
+    }
+
+    /// The same with a commit of the maker's names, and of files. It has the time of the commit before: two clones have the same commit.
     pub fn clone_and(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let clone = self.clone_of_this(name);
         let git = |words: &[&str], date: &str| {
@@ -61,12 +66,17 @@ impl Maker {
                 &git.envs(["AUTHOR", "COMMITTER"].map(|who| (format!("GIT_{who}_DATE"), date))).output().expect("git"),
             )
         };
+        let names: Vec<&str> = NAMES.lines().filter_map(|line| Some(line.split_once('=')?.1)).collect();
+        successful("tools/names", &self.names(&clone, &names));
         for (file, text) in files {
             fs::write(clone.join(file), text).expect("a file");
             git(&["add", file], "");
         }
         let date = git(&["log", "-1", "--format=%cI"], "");
-        git(&["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--message=x"], date.trim());
+        git(
+            &["-c", "user.name=a", "-c", "user.email=a@localhost", "commit", "--quiet", "--all", "--message=x"],
+            date.trim(),
+        );
         clone
     }
 

@@ -59,6 +59,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.example/\nMAINTAINERS=@a/b\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a.example/b\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\n",
+        "REPOSITORY=https://forge.test/portreeve/\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
+        "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/Portreeve\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
         "REPOSITORY=https://forge.test/a&b\nREGISTRY=registry.test/portreeve\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
         "REPOSITORY=https://forge.test/portreeve\nREGISTRY=registry.test/a|e id|\nSITE=https://site.test/\nMAINTAINERS=@a/b\n",
         "",
@@ -67,7 +69,10 @@ fn a_release_needs_its_version_keys_and_real_names() {
         let names = maker.write("examples", names);
         assert!(refused(VERSION, &[("NAMES", &names)]).contains("must have the real names"));
     }
-    // The names of the maker are real, and the chart has others.
+    // The names of the maker are real, and the binary and the chart have others.
+    assert!(
+        refused(VERSION, &[("CARGO", "false")]).contains("has other names than deploy/names, which the binary has")
+    );
     let readme = clone.join("deploy/chart/README.md");
     let text = fs::read_to_string(&readme).expect("a document");
     let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
@@ -76,7 +81,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
         let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
         successful("git", &command("git", &commit, &clone).output().expect("git"));
         // If nothing refused it, nothing is compiled.
-        let said = refused(VERSION, &[("CARGO", "false")]);
+        let said = refused(VERSION, &[("CARGO", "false"), ("OWN_KEYS", "1")]);
         assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
     // The names of this tree are examples, or are real.
@@ -102,7 +107,7 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
     maker.script("bin/minisign", &format!("#!/bin/bash\n{minisign}\n"));
     let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
     let clone = maker.clone_and("clone", &[("cosign.pub", "one\n"), ("minisign.pub", "two\n")]);
-    let none = maker.clone_of_this("none");
+    let none = maker.clone_and("none", &[]);
     let other = "are not the keys of cosign.pub and minisign.pub of this commit";
     for (clone, cosign, minisign, own, wanted) in [
         (&clone, "other", "two", "", other),
@@ -124,6 +129,80 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
             assert_eq!(said.lines().count(), 1, "{said}");
         }
     }
+}
+
+#[test]
+fn one_command_writes_real_names_and_a_release_takes_them() {
+    let maker = Maker::new();
+    let clone = maker.clone_of_this("other");
+    let [repository, registry, site, maintainers] = ["REPOSITORY", "REGISTRY", "SITE", "MAINTAINERS"].map(name);
+    let git = |clone: &Path, words: &[&str]| text(&command("git", words, clone).output().expect("git").stdout);
+    for wrong in [
+        ["https://forge.test/a|b", "registry.test/a", "https://site.test/", "@a"],
+        ["https://forge.test/a", "registry.test/a: b", "https://site.test/", "@a"],
+        ["https://forge.test/a", "registry.test/a", "https://site.test", "@a"],
+        ["https://forge.test/a", "registry.test/a", "https://site.test/", "@a&"],
+        ["https://forge.test/a", "registry.example/a", "https://site.test/", "@a"],
+    ] {
+        let output = maker.names(&clone, &wrong);
+        assert_eq!(output.status.code(), Some(1), "{wrong:?}");
+        assert!(text(&output.stderr).contains("tools/names must have the real names"), "{wrong:?}");
+    }
+    assert_eq!(maker.names(&clone, &["https://forge.test/a"]).status.code(), Some(64));
+    assert_eq!(git(&clone, &["status", "--porcelain"]), "", "nothing was written");
+
+    let clone = maker.clone_and("clone", &[]);
+    assert_eq!(fs::read(clone.join("deploy/names")).expect("names"), fs::read(maker.path("names")).expect("names"));
+    let charts = format!("oci://{registry}");
+    let old = ["-e", &*repository, "-e", &site, "-e", &maintainers, "-e", &charts];
+    let left = git(&clone, &[&["grep", "-IlF"], &old[..], &["--", ":!tests"]].concat());
+    assert_eq!(left, "", "files with a name of before");
+    assert_eq!(git(&clone, &["grep", "-IlF", &registry, "--", "deploy"]), "", "a registry without oci://");
+    assert_eq!(git(&clone, &["grep", "-Ilx", &format!("{UNPUBLISHED}.")]), "");
+    let written = git(&clone, &["grep", "-IlF", "registry.test/portreeve"]);
+    for file in ["deploy/chart/Chart.yaml", "deploy/chart/README.md", "deploy/install.yaml", "docs/install.md"] {
+        assert!(written.lines().any(|it| it == file), "{file}: {written}");
+    }
+    // The next refusal of a release, behind the ones of names.
+    fs::create_dir(maker.path("bin")).expect("a folder");
+    maker.script("bin/cosign", "#!/bin/bash\necho >&2 no password\nexit 1\n");
+    let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
+    maker.write("cosign.key", "a key");
+    maker.write("minisign.key", "a key");
+    let output = maker.release(&clone, VERSION, &[("NAMES", "deploy/names"), ("PATH", &path), ("CARGO", "false")]);
+    assert_eq!(text(&output.stderr), "COSIGN_KEY cannot sign: no password\n");
+}
+
+/// Programs of others: an environment without keys begins the line.
+#[test]
+fn no_program_that_others_wrote_has_the_keys_in_its_environment() {
+    let release = crate::text("tools/release");
+    for program in ["\"$goreleaser\" ", "cargo-cyclonedx ", "mdbook build", "tools/notice >"] {
+        let mut lines = release.lines().filter(|line| line.contains(program));
+        let begins = lines.next().is_some_and(|line| line.starts_with("\"${without_keys[@]}\" "));
+        assert!(begins && lines.next().is_none(), "{program}");
+    }
+    let maker = Maker::new();
+    let clone = maker.clone_of_this("clone");
+    fs::create_dir(maker.path("bin")).expect("a folder");
+    maker.script("bin/cargo-deny", &format!("#!/bin/bash\nenv > '{}'\n", maker.path("environment")));
+    fs::write(clone.join("tools/install"), "#!/bin/bash\n").expect("a tool that installs nothing");
+    let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
+    let secrets = [
+        "COSIGN_PRIVATE_KEY",
+        "COSIGN_PASSWORD",
+        "MINISIGN_PRIVATE_KEY",
+        "MINISIGN_PASSWORD",
+        "ACTIONS_ID_TOKEN_REQUEST_URL",
+        "ACTIONS_ID_TOKEN_REQUEST_TOKEN",
+    ];
+    let mut make = command("make", &["release", "VERSION=none"], &clone);
+    let output = make.env("PATH", path).envs(secrets.map(|name| (name, "secret"))).output().expect("make");
+    assert!(text(&output.stderr).contains("VERSION must be the number of the release"), "{}", text(&output.stderr));
+    let environment = fs::read_to_string(maker.path("environment")).expect("cargo-deny was run");
+    assert!(environment.contains("PATH=") && !environment.contains("secret"), "{environment}");
+    let without = "env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN}";
+    assert!(release.contains(without) && crate::text("Makefile").contains(without), "both have the same list");
 }
 
 #[test]
@@ -151,13 +230,14 @@ fn words(name: &str) -> String {
 fn the_documents_say_why_a_release_has_nothing_for_macos() {
     let targets = words(".goreleaser.yaml");
     assert!(targets.contains("targets: [x86_64-unknown-linux-musl, aarch64-unknown-linux-musl]"), "{targets}");
-    let why = "no linker for Apple's frameworks";
+    let why = "nothing that no test ran";
     for (document, sentences) in [
         ("docs/verify.md", &["**No archive is for macOS**", "the manifest for krew names Linux only", why][..]),
         (
             "docs/install.md",
             &[
                 "No archive of a release is for macOS",
+                "only against stand-ins for Apple's frameworks",
                 why,
                 "On a Mac, `cargo build --release --locked` makes the plugin",
                 "`make lab` type-checks it, but no test ran it there",
@@ -198,8 +278,8 @@ impl<'a> Forge<'a> {
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         let notes = format!("cat > '{}'\n", maker.path("notes"));
         // No release is there yet.
-        let gh =
-            format!("#!/bin/bash\n[ \"$2\" != view ] || exit 1\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
+        let answers = "[ \"$1\" != auth ] || exit ${LOGGED_OUT-0}\n[ \"$2\" != view ] || exit 1";
+        let gh = format!("#!/bin/bash\n{answers}\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
         maker.script("bin/gh", &gh);
         for (name, does) in [("skopeo", &*login), ("helm", "echo Digest: sha256:1\n")] {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
@@ -362,6 +442,10 @@ fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_versi
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
     assert!(said.contains("COSIGN_KEY is not the key of cosign.pub of "), "{said}");
+    // Without a login, gh finds no release, which is no answer.
+    let said = text(&forge.publish(&clone, &[("LOGGED_OUT", "1")]).stderr);
+    assert_eq!(said, "gh is not logged in at https://forge.test/portreeve/portreeve; type: gh auth login\n");
+    assert!(!fs::exists(maker.path("called")).expect("a folder"), "a program was called");
     assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
 }
 

@@ -133,6 +133,21 @@ fn root_is_not_needed_if_user_namespaces_are_allowed() {
     copy.assert_nothing_stays();
 }
 
+/// Ubuntu takes namespaces from users. No other machine of a test has the file, so it is on a tree of this test's own.
+#[test]
+fn the_check_gives_users_their_namespaces_on_a_machine_of_a_forge_and_nowhere_else() {
+    let check = "cd /proc/sys/kernel; last=$(cat cap_last_cap); mount -t tmpfs tmpfs /proc/sys/kernel; cd /proc/sys/kernel; \
+                 echo \"$last\" > cap_last_cap; echo 1 > apparmor_restrict_unprivileged_userns; \
+                 \"$0\" --check; cat apparmor_restrict_unprivileged_userns";
+    for (ci, left) in [("true", "0\n"), ("", "1\n")] {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in-private-namespaces");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--", "bash", "-euc", check, script]).env("CI", ci);
+        let output = command.output().expect("unshare is installed");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), left, "CI={ci}: {output:?}");
+    }
+}
+
 #[test]
 fn it_finds_the_same_if_started_in_a_cgroup_below_the_root() {
     let copy = Copy::new();

@@ -28,8 +28,8 @@ pub fn portreeve(folder: &Path) -> PathBuf {
 /// Builds the image of the Dockerfile with a static binary, in a folder.
 #[track_caller]
 pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
-    build(name, &["--build-arg", "BINARY=prebuilt"], folder, |context| {
-        for file in ["Dockerfile", ".dockerignore", "LICENSE"] {
+    build(name, folder, |context| {
+        for file in ["Dockerfile", "LICENSE"] {
             fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), context.join(file)).expect(file);
         }
         // 90 MB of symbols would be copied five times.
@@ -41,7 +41,7 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
 /// Builds the image of a program that answers at a given address, and otherwise sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
-    build(STRANGER, &[], &folder.join("stranger"), |context| {
+    build(STRANGER, &folder.join("stranger"), |context| {
         fs::write(context.join("Dockerfile"), OF_A_STRANGER).expect("a Dockerfile");
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/lab/parts/stranger.rs");
         let mut rustc = Command::new(cargo().with_file_name("rustc"));
@@ -52,7 +52,7 @@ pub fn stranger(folder: &Path) -> PathBuf {
 
 /// Builds an image of a context, which is prepared first.
 #[track_caller]
-fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
+fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     let context = folder.join("context");
     fs::create_dir_all(&context).expect("a folder");
     prepare(&context);
@@ -62,7 +62,7 @@ fn build(name: &str, arguments: &[&str], folder: &Path, prepare: impl FnOnce(&Pa
         buildah
     };
     let mut bud = buildah();
-    bud.args(["bud", "--isolation=chroot", "--tag", name]).args(arguments).arg(&context);
+    bud.args(["bud", "--isolation=chroot", "--tag", name]).arg(&context);
     run(&mut bud).expect("`buildah` is installed, and the image can be built");
     let archive = folder.join("image.tar");
     run(buildah().args(["push", name, &format!("docker-archive:{}:{name}", archive.display())])).expect("an archive");
