@@ -25,7 +25,7 @@ use super::{
     events::Reporter,
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
-use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached};
+use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
@@ -176,7 +176,8 @@ fn attach(config: &BindConfig, host_root: &Path) -> anyhow::Result<Hook> {
         }
     };
     let hook = Hook::attach(cgroup, config.mode)?;
-    info!(cgroup = %cgroup.display(), mode = mode_in_words(config.mode), "bind hook attached");
+    let refused_with = hook.refusal().map(refusal_in_words);
+    info!(cgroup = %cgroup.display(), mode = mode_in_words(config.mode), refused_with, "bind hook attached");
     Ok(hook)
 }
 
@@ -189,6 +190,13 @@ pub(super) fn mode_in_words(mode: Mode) -> &'static str {
 
 struct Follower {
     hook: Hook,
+fn refusal_in_words(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::AddressInUse => "address already in use",
+        Refusal::NotPermitted => "operation not permitted",
+    }
+}
+
     /// The descriptor of the hook's records.
     records: Arc<OwnedFd>,
     config: BindConfig,
