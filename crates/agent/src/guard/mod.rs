@@ -10,7 +10,7 @@ mod hook;
 mod metrics;
 mod server;
 
-pub use connections::{Connection, connections_on, kept_by};
+pub use connections::{Connection, Connections, connections_on, kept_by};
 pub use hook::BindConfig;
 pub(crate) use metrics::GUARD_METRICS;
 pub use portreeve_bind_hook::Mode as BindMode;
