@@ -150,11 +150,6 @@ impl Wanted {
         }
         self
     }
-
-    /// The numbers alone.
-    pub fn numbers(&self) -> PortSet {
-        self.ports.keys().copied().collect()
-    }
 }
 
 fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {

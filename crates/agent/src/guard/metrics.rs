@@ -80,8 +80,8 @@ impl Collector for Exported {
         let Self { state, view_age } = self;
         let one = |value: f64| vec![(Vec::new(), value)];
         let samples: [Vec<(Vec<String>, f64)>; 13] = [
-            state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], f64::from(*count))).collect(),
-            one(f64::from(state.left_out)),
+            state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], *count as f64)).collect(),
+            one(state.left_out as f64),
             one(f64::from(state.missing)),
             one(state.overwritten.into()),
             one(f64::from(u8::from(state.is_unread))),
