@@ -66,9 +66,9 @@ pub struct ReservedList {
     /// Whether the list has all NodePorts. Else it has the NodePorts of Services: all NodePorts would leave too few ports for
     /// outgoing connections.
     pub whole_range: bool,
-    /// Whether nodes report different NodePort ranges. Then each node is compared with its own range: another node's range
-    /// changes nothing.
-    pub ranges_differ: bool,
+    /// Whether each node is compared with its own ports, because nodes report different NodePort ranges, or because there is no list: no
+    /// node changes the result of another one.
+    pub of_each: bool,
 }
 
 /// The reserved ports of all scanned nodes.
@@ -116,7 +116,7 @@ impl NodeReservation {
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),
-            false => list.ranges_differ.then(|| self.own().0),
+            false => list.of_each.then(|| self.own().0),
         };
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
@@ -184,7 +184,7 @@ impl FleetReservation {
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =
-            (ranges.len() > 1).then(|| format!("Nodes report different NodePort ranges: {}.", listed(&ranges)));
+            self.ranges_differ().then(|| format!("Nodes report different NodePort ranges: {}.", listed(&ranges)));
         let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
         let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
         several.into_iter().chain(assumed).collect()
@@ -198,18 +198,28 @@ impl FleetReservation {
     ///
     /// # Errors
     /// If every list leaves too few ports for outgoing connections of a node. The text is for people.
+    /// Whether nodes report different NodePort ranges.
+    pub fn ranges_differ(&self) -> bool {
+        self.ranges().len() > 1
+    }
+
+    /// An empty list, for a comparison of each node with its own ports.
+    pub fn no_list() -> ReservedList {
+        ReservedList { ports: PortSet::default(), whole_range: false, of_each: true }
+    }
+
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
         };
         let kept = union_of(|node| node.reserved.clone());
-        let ranges_differ = self.ranges().len() > 1;
+        let of_each = self.ranges_differ();
         let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
         let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
         let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
-        let wide = ReservedList { ports, whole_range, ranges_differ };
+        let wide = ReservedList { ports, whole_range, of_each };
         let of_services = kept.union(&union_of(|node| node.used.clone()));
-        let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
+        let narrow = ReservedList { ports: of_services, whole_range: false, of_each };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
@@ -364,7 +374,7 @@ mod tests {
             let list = fleet.list().expect("a list");
             let lacks = fleet.nodes[0].lacks(&list);
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
-            assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
+            assert!(list.of_each && fleet.doubts()[0].contains(strange), "{strange}");
         }
         // A node does not lack a port that only another node needs. If the range leaves too few ports, a node needs the NodePorts
         // of Services.
