@@ -52,7 +52,7 @@ pub struct NodeReservation {
     pub unread: Option<Gap>,
     /// The guard of this node, if one has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts that Services have, as far as this node's agent knows, and ports of servers.
+    /// NodePorts that Services have, as far as this node's agent knows, hostPorts, and ports of servers.
     used: PortSet,
     /// A guard runs, and Services were read: NodePorts without a Service need no reservation.
     is_guarded: bool,
@@ -90,6 +90,10 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
+        // As the guard reserves them: a runtime that holds a hostPort with a socket binds the port at the start of the pod.
+        let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
+        let host_ports = host_ports.collect::<PortSet>().intersection(&choosable);
+        let used = allocated.union(&host_ports).union(&needed.ports());
         let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
         let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
@@ -97,9 +101,9 @@ impl NodeReservation {
             node: snapshot.node_name().to_owned(),
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
-            exposed: choosable.intersection(&range_set.union(&allocated)).union(&needed.ports()),
+            exposed: choosable.intersection(&range_set.union(&used)),
             unread: needed.unread().cloned(),
-            used: allocated.union(&needed.ports()),
+            used,
             is_guarded,
             guard,
             range,
@@ -194,10 +198,6 @@ impl FleetReservation {
         self.nodes.iter().map(|node| node.range.range).collect()
     }
 
-    /// One list for all nodes.
-    ///
-    /// # Errors
-    /// If every list leaves too few ports for outgoing connections of a node. The text is for people.
     /// Whether nodes report different NodePort ranges.
     pub fn ranges_differ(&self) -> bool {
         self.ranges().len() > 1
@@ -208,6 +208,10 @@ impl FleetReservation {
         ReservedList { ports: PortSet::default(), whole_range: false, of_each: true }
     }
 
+    /// One list for all nodes.
+    ///
+    /// # Errors
+    /// If every list leaves too few ports for outgoing connections of a node. The text is for people.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))

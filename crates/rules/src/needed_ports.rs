@@ -12,7 +12,7 @@ use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now: after a restart it needs them again.
+    /// Well-known ports on which a daemon listens now: after a restart it needs them again. And ports of kube-proxy.
     daemons: PortSet,
     /// Unread input: there may be more ports.
     unread: Option<Gap>,
@@ -21,30 +21,18 @@ pub(super) struct NeededPorts {
 impl NeededPorts {
     /// The needed ports among `choosable`, which the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        // In the default range, daemons let the kernel choose ports, so a listener may have its port by chance.
-        let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
-        for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
+        let all = all.filter(|((_, port), need)| choosable.contains(*port) && need.is_to_reserve(*port));
+        for ((protocol, port), need) in all {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),
-                // If the probe is for another program, that program is a server of this node too.
                 Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
-                Need::Daemon(_) => {
+                _ => {
                     daemons.push(port);
                     continue;
                 }
-                // A tenant's text must not reserve a port.
-                Need::Reported(..) => continue,
-                // A hostPort needs a socket in some runtimes only, and only on the pod's node.
-                Need::Waiting(..) => continue,
-                // The port is in the NodePort range, which is reserved as a whole.
-                Need::HealthCheck(_) => continue,
-                // If such servers listen, they are treated as daemons.
-                Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
-                // The agent tries to listen, and reports whether it has its port.
-                Need::Agent(_) => continue,
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
@@ -53,11 +41,12 @@ impl NeededPorts {
                 *known = who;
             }
         }
-        needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
+        needed.daemons = daemons.into_iter().collect();
         let lacks = |source| round.needs().with(&[source]).err();
         // Without Pods no port is declared.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
+        let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
         if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
             needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());
