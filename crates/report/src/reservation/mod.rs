@@ -45,9 +45,9 @@ pub struct ReservationReport<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry<'a> {
-    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers. With
-    /// `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write, and it is empty if no list leaves each
-    /// node enough ports for outgoing connections: then each node was compared with its own ports.
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, hostPorts, and ports of
+    /// servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write. It is then empty if no list
+    /// leaves each node enough ports for outgoing connections: each node was compared with its own ports.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
     /// for outgoing connections.
