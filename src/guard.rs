@@ -127,7 +127,7 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
     if !added.is_empty() {
         console.print_note(&format!("added: {}", named(&added)));
         match connections_on(&config.host_root, &kept.added) {
-            Ok(connections) if connections.is_empty() => {}
+            Ok(connections) if connections.listed.is_empty() => {}
             Ok(connections) => console.print_note(&format!("outgoing connections keep {}", kept_by(&connections))),
             Err(gap) => console.print_note(&format!("connections on these ports were not read: {}", gap.detail)),
         }

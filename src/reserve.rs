@@ -104,7 +104,11 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     // A guard writes a long list in several writes. A node applies its file in one write.
     let list = if args.check { fleet.list() } else { fleet.writable_list() };
-    let list = list.map_err(|why| anyhow!(why))?;
+    // An agent is believed about its own node only: a node that reserves all ports hides no other node.
+    let (list, no_list) = match list {
+        Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
+        list => (list.map_err(|why| anyhow!(why))?, None),
+    };
     let report = ReservationReport { fleet: &fleet, list: &list, unread: &unread, partial: partial.as_deref() };
     let result = report.result(args.check);
     match (args.output, args.check) {
@@ -118,7 +122,9 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         }
     }
     fleet.doubts().iter().for_each(|doubt| console.print_note(doubt));
-    if !list.whole_range {
+    if let Some(why) = &no_list {
+        console.print_note(&format!("each node is compared with its own ports: {why}"));
+    } else if !list.whole_range {
         console.print_note(
             "the list has only the NodePorts that Services have: a list of all NodePorts would leave too few ports for outgoing connections",
         );

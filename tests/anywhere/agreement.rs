@@ -8,9 +8,10 @@ use std::{
 };
 
 use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
-use portreeve_facts::{Protocol, Service, Snapshot, Vantage};
+use portreeve_facts::{PortSet, Protocol, Service, Snapshot, Vantage};
+use portreeve_guard::Wanted;
 use portreeve_rules::{
-    Limits,
+    FleetReservation, GuardRun, Limits, NodeGuard, NodeReservation,
     findings::{Finding, Key, Scope, Severity, Subject},
     ids::{self, Arbiter, Id, Kind, Named, Rows, Variant},
     ledger::Board,
@@ -253,4 +254,23 @@ fn owner_and_findings_are_one_judgement() {
     for excuse in Excuse::ALL {
         assert!(compared.contains_key(&Some(excuse)), "nobody has {excuse:?} for an excuse: {compared:?}");
     }
+}
+
+#[test]
+fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
+    let mut wanted_at_all = 0;
+    for (name, mut snapshot) in small() {
+        // The kernel may choose most ports, and none is reserved yet.
+        snapshot = snapshot.ephemeral("1024 65535", "");
+        let guard = NodeGuard { run: GuardRun::Runs, ports: PortSet::default() };
+        let Ok(node) = NodeReservation::of(&snapshot, Some(guard)) else { continue };
+        if snapshot.cluster.services.gap().is_some() {
+            continue;
+        }
+        let wanted = Wanted::of(&Limits::default().round(&snapshot, None)).ports.into_keys().collect::<PortSet>();
+        let wanted = wanted.intersection(&PortSet::from(node.ephemeral));
+        assert_eq!(node.lacks(&FleetReservation::no_list()), wanted, "{name}");
+        wanted_at_all += wanted.len();
+    }
+    assert!(wanted_at_all > 100, "{wanted_at_all} ports");
 }

@@ -134,6 +134,37 @@ fn a_scan_that_is_too_old_covers_nothing_and_its_time_is_reported() {
     assert!(document["nodes"][0]["lookedAt"].is_string(), "{document:#}");
 }
 
+#[test]
+fn a_node_that_reserves_all_ports_is_named_and_hides_no_other_node() {
+    let all = "1-65535";
+    let fleet = |nodes: &'static [&'static str]| {
+        cluster(nodes, move |node, _, _| match node {
+            "open" => seen(node, "1024 65535", "2703"),
+            "greedy" => seen(node, "32768 60999", all),
+            _ => seen(node, "32768 60999", ""),
+        })
+    };
+    let plugin = Plugin::new();
+    let fake = fleet(&["greedy", "open", "sound"]);
+    let (code, table, notes) = plugin.run(&fake, &["reserve", "--check"]);
+    assert_eq!(code, 1, "{table}{notes}");
+    assert!(table.starts_with("not covered  node open\n"), "{table}");
+    assert!(table.contains("\ncovered  node sound\n") && table.contains("\ncovered  node greedy\n"), "{table}");
+    assert!(
+        notes.contains("each node is compared with its own ports: a list for all nodes would leave 0 ports"),
+        "{notes}"
+    );
+    assert!(notes.contains("; node greedy reserves the most: 1-65535"), "{notes}");
+    let (_, stdout, _) = plugin.run(&fake, &["reserve", "--check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    let lacking = document["nodes"].as_array().expect("nodes").iter();
+    let lacking: Vec<bool> = lacking.map(|node| node["notReserved"] != json!([])).collect();
+    assert_eq!((lacking, &document["ipLocalReservedPorts"]), (vec![false, true, false], &json!("")));
+    assert_eq!(plugin.run(&fleet(&["greedy", "sound"]), &["reserve", "--check"]).0, 0);
+    let (code, file, notes) = plugin.run(&fake, &["reserve"]);
+    assert!((code, file.as_str()) == (2, "") && notes.contains("node greedy reserves the most"), "{file}{notes}");
+}
+
 /// Whether the kernel finds a port for an outgoing connection, if it may choose from this range.
 fn connects(to: SocketAddr, range: &str) -> bool {
     fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");

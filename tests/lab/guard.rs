@@ -157,16 +157,16 @@ fn reserved() -> PortSet {
     String::from_utf8_lossy(&bytes[..length]).parse().expect("ports")
 }
 
-/// Makes and deletes Services. Returns for each NodePort when it was there: from a moment until a moment.
-fn come_and_go(
-    cluster: &ControlPlane,
-    stream: &Stream,
-    is_there: impl Fn(&[u16]),
-) -> BTreeMap<u16, Vec<(Instant, Instant)>> {
-    let mut times: BTreeMap<u16, Vec<(Instant, Instant)>> = BTreeMap::new();
+/// When a NodePort was there: from a moment until a moment.
+type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
+
+/// Makes and deletes Services. Returns for each NodePort when its Service was being made, and when it was there.
+fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
+    let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
         let name = |index: usize| format!("s{batch}-{index}");
         let services = (0..BATCH).map(|index| objects::service(&name(index), &[objects::port(80, None)]));
+        let began = Instant::now();
         let made: Vec<_> = services.map(|it| cluster.api().create(&it)).collect();
         let ports: Vec<u16> = made.iter().flat_map(node_ports).collect();
         is_there(&ports);
@@ -174,13 +174,16 @@ fn come_and_go(
         stream.continue_for(CONNECTIONS);
         let until = Instant::now();
         made.iter().for_each(|service| cluster.api().delete(service));
-        ports.iter().for_each(|port| times.entry(*port).or_default().push((from, until)));
+        for port in ports {
+            before.entry(port).or_default().push((began, from));
+            times.entry(port).or_default().push((from, until));
+        }
     }
-    times
+    (before, times)
 }
 
 /// Connections that began on a NodePort while its Service was there.
-fn hits(connections: &[(Instant, u16)], times: &BTreeMap<u16, Vec<(Instant, Instant)>>) -> usize {
+fn hits(connections: &[(Instant, u16)], times: &Times) -> usize {
     let is_hit = |(at, port): &&(Instant, u16)| {
         times.get(port).is_some_and(|times| times.iter().any(|(from, until)| (from..=until).contains(&at)))
     };
@@ -197,7 +200,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     sysctl("net.ipv4.tcp_max_tw_buckets", "0");
 
     let stream = Stream::start();
-    let times = come_and_go(&cluster, &stream, |_| ());
+    let (_, times) = come_and_go(&cluster, &stream, |_| ());
     let without = hits(&stream.end(), &times);
     assert!(without >= 100, "without the guard {without} connections had the NodePort of a Service");
 
@@ -214,10 +217,12 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let stream = Stream::start();
     cluster.api().create(&objects::service("earlier", &[objects::port(80, Some(EARLIER))]));
     wait_for(&[EARLIER]);
-    let times = come_and_go(&cluster, &stream, wait_for);
+    let (before, times) = come_and_go(&cluster, &stream, wait_for);
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
+    // Each of these was held for a moment only; the log names the one that is still there.
+    println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
     let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
     until("the connection from before the reservation", || {
         fs::read_to_string(directory.path().join("log")).expect("a log").contains(&named).then_some(())

@@ -241,6 +241,32 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
     assert!(others.is_subset(&all) && all.contains(&2703), "{all:?}");
 }
 
+#[test]
+fn of_two_guards_with_different_records_one_leaves_and_the_ports_of_the_other_one_stay() {
+    let stage = overlapping();
+    let other = stage.path("other.yaml");
+    let manifest = fs::read_to_string(stage.manifest()).expect("a manifest");
+    fs::write(&other, manifest.replace("30080", "30090")).expect("a manifest");
+    let second = |argument: &str| {
+        let mut command = portreeve();
+        command.args(["guard", argument, "--node", "n1", "--services"]).arg(&other);
+        output(command.arg("--state").arg(stage.path("run/second.json")))
+    };
+    let both = || {
+        assert_eq!(guard(&stage, &["--once"]).0, 0);
+        let (code, out, err) = second("--once");
+        assert_eq!((code, list().as_str()), (0, "2703,27000,30080,30090"), "{out}{err}");
+    };
+    both();
+    assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"), "27000 is of the first one");
+    assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
+    // The guard that was there first cannot tell the ports of the second one from a list that another program wrote.
+    both();
+    let (code, _, err) = guard(&stage, &["--release"]);
+    assert_eq!((code, list().as_str()), (2, "2703,27000,30080,30090"), "{err}");
+    assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"));
+}
+
 /// Everything that the guard changes.
 fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
     let state = state(stage);
@@ -292,6 +318,38 @@ fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
         seen < changes
     };
     traced(stage, argument, step).is_none()
+}
+
+#[test]
+fn an_entry_that_another_program_adds_at_any_system_call_of_a_write_stays() {
+    let stage = overlapping();
+    let file = File::options().write(true).open(LIST).expect("the list");
+    // The record has the state before the write until the write is confirmed.
+    let is_writing = || fs::read_to_string(state(&stage)).is_ok_and(|record| record.contains("\"before\""));
+    // Each run gets one entry, one system call later than the run before: with more, the guard writes nothing.
+    for at in 0.. {
+        let (mut calls, port) = (0, 40_000 + 2 * at);
+        let code = traced(&stage, "--once", || {
+            if is_writing() {
+                if calls == at {
+                    file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
+                }
+                calls += 1;
+            }
+            true
+        });
+        let all = list();
+        let wanted = if calls > at { format!("2703,27000,30080,{port}") } else { "2703,27000,30080".to_owned() };
+        assert_eq!((code, all), (Some(0), wanted), "after {at} system calls: {:?}", logged(&stage, ""));
+        guard(&stage, &["--release"]);
+        let left: PortSet = list().parse().expect("ports");
+        assert!(left.contains(2703) && left.contains(port) == (calls > at), "after {at} system calls: {left}");
+        set_list("2703");
+        if calls <= at {
+            assert!(at > 10, "{at} system calls");
+            break;
+        }
+    }
 }
 
 #[test]

@@ -28,6 +28,11 @@ impl Bucket {
         }
         is_there
     }
+
+    /// Gives back the turn of the last [`Self::take`].
+    pub(super) fn give_back(&mut self) {
+        self.full -= self.every;
+    }
 }
 
 #[cfg(test)]
@@ -44,5 +49,8 @@ mod tests {
         assert_eq!(taken(start + every), 1);
         assert_eq!(taken(start + 3 * every), 2);
         assert_eq!(taken(start + 1000 * every), 3);
+        bucket.give_back();
+        let mut taken = |now| (0..10).filter(|_| bucket.take(now)).count();
+        assert_eq!(taken(start + 1000 * every), 1, "the turn that was given back");
     }
 }

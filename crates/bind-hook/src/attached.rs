@@ -98,10 +98,7 @@ impl Hook {
         if system.filesystem_type() != CGROUP2_SUPER_MAGIC {
             return Err(NotAttached::NoCgroup(cgroup.to_owned()));
         }
-        let mut programs = Ebpf::load(OBJECT).map_err(|error| match &error {
-            EbpfError::MapError(map) => lacking("no ring buffer", errno_of_map(map), &error),
-            _ => lacking("no BPF", None, &error),
-        })?;
+        let mut programs = Ebpf::load(OBJECT).map_err(|error| not_loaded(&error))?;
         let mut refusal = Err(NotAttached::NotPermitted);
         for (with, names) in variants {
             refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
@@ -245,7 +242,14 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
     move |error| MapFailed { map, error: error.to_string() }
 }
 
-fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
+/// Why the kernel has no maps for the program. Each kernel with BPF has the other kinds of maps.
+pub(crate) fn not_loaded(error: &EbpfError) -> NotAttached {
+    let errno = if let EbpfError::MapError(map) = error { errno_of_map(map) } else { None };
+    let is_bpf_there = matches!(error, EbpfError::MapError(_)) && errno != Some(Errno::ENOSYS as i32);
+    lacking(if is_bpf_there { "no ring buffer" } else { "no BPF" }, errno, error)
+}
+
+pub(crate) fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     match errno.map(Errno::from_raw) {
         Some(Errno::EPERM) => NotAttached::NotPermitted,
         Some(Errno::EAGAIN | Errno::EBUSY | Errno::ENOMEM) => {

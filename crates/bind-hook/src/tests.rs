@@ -15,7 +15,8 @@ use std::{
 };
 
 use aya::{
-    Ebpf,
+    Ebpf, EbpfError,
+    maps::MapError,
     programs::{CgroupAttachMode, CgroupSockAddr},
 };
 use nix::{
@@ -26,7 +27,7 @@ use nix::{
 };
 
 use super::{
-    attached::{OBJECT, not_linked},
+    attached::{OBJECT, lacking, not_linked, not_loaded},
     *,
 };
 
@@ -530,6 +531,31 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     group.attach(Mode::Refuse);
 }
 
+// From the kernel's source: these kernels were not run.
+#[test]
+fn what_a_kernel_lacks_is_named_by_its_error() {
+    let map = |errno: Errno| {
+        let (name, io_error) = ("BINDS".to_owned(), io::Error::from(errno));
+        not_loaded(&EbpfError::MapError(MapError::CreateError { name, io_error })).to_string()
+    };
+    let kernel = "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: ";
+    for (error, expected) in [
+        // find_and_alloc_map in kernel/bpf/syscall.c, before Linux 5.8.
+        (map(Errno::EINVAL), "no ring buffer: "),
+        // No CONFIG_BPF_SYSCALL.
+        (map(Errno::ENOSYS), "no BPF: "),
+        // find_prog_type in kernel/bpf/syscall.c, without CONFIG_CGROUP_BPF.
+        (
+            lacking("the program was refused", Some(Errno::EINVAL as i32), &"failed").to_string(),
+            "the program was refused: failed: EINVAL",
+        ),
+    ] {
+        assert!(error.starts_with(&format!("{kernel}{expected}")), "{error}");
+    }
+    assert!(map(Errno::EPERM).starts_with("the kernel does not permit the bind hook"), "{}", map(Errno::EPERM));
+    assert!(map(Errno::ENOMEM).starts_with("the kernel cannot attach the bind hook now"), "{}", map(Errno::ENOMEM));
+}
+
 #[test]
 fn what_can_pass_is_told_from_a_kernel_that_cannot() {
     let can_pass = |errno: Errno| not_linked(Some(errno as i32), &"failed").can_pass();
@@ -577,42 +603,4 @@ fn a_bind_whose_name_the_kernel_does_not_tell_is_reported() {
     bind_claimed().expect("it is reported only");
     let bind = hook.next().expect("a record");
     assert_eq!((bind.pid, bind.name.as_str()), (std::process::id(), ""));
-}
-
-/// How often each is measured, in turn.
-const ROUNDS: usize = 60;
-
-#[test]
-#[ignore = "measures: run it alone, on a quiet machine"]
-fn what_the_hook_costs_a_bind() {
-    let group = Group::new();
-    let claims: Vec<Claim> = (0..2_000).map(|n| claim(Protocol::Tcp, "0.0.0.0", PORT + n, 9)).collect();
-    let mut hook = group.refuse(&claims);
-    hook.replace(&[Exempt { who: Who::Process(std::process::id()), claim: None }], &claims).expect("exempt");
-    let block = |port| {
-        let begin = std::time::Instant::now();
-        for _ in 0..2_000 {
-            bind(Protocol::Tcp, "127.0.0.1", port).expect("a free port");
-        }
-        begin.elapsed().as_secs_f64() / 2_000.0 * 1e6
-    };
-    let mut took = [const { Vec::new() }; 3];
-    for round in 0..=ROUNDS {
-        enter(&group.before);
-        let without = block(PORT - 1);
-        enter(&group.path);
-        let measured = [without, block(PORT - 1), block(PORT)];
-        // The first round warms up.
-        for (all, one) in took.iter_mut().zip(measured).filter(|_| round > 0) {
-            all.push(one);
-        }
-    }
-    let median = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let ratio = |of: usize| median(took[of].iter().zip(&took[0]).map(|(with, without)| with / without).collect());
-    println!("bind and close: {:.2} us without the hook", median(took[0].clone()));
-    println!("with it, no claim: {:.2} us, {:.3} of it", median(took[1].clone()), ratio(1));
-    println!("with it, claimed and exempt: {:.2} us, {:.3} of it", median(took[2].clone()), ratio(2));
 }

@@ -14,7 +14,7 @@ use super::{
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, Protocol, Reading, Service,
+    ContainerPort, Family, Gap, Mode, OwnPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, Protocol, Reading, Service,
     ServiceKind, Snapshot, Socket, Source, WaitingPod, Why, if_requested, lists_bound,
 };
 
@@ -76,6 +76,28 @@ impl<'a> Need<'a> {
                 snapshot.proxy_mode().and_then(|_| if_requested(snapshot.proxy_config())).map(|_| true)
             }
             _ => Ok(true),
+        }
+    }
+
+    /// Whether the port has to be reserved for this need, so that no outgoing connection gets it. `guard` reserves these ports, `reserve`
+    /// prints them, and a rule reports the open ones. NodePorts and hostPorts are reserved without a need.
+    pub fn is_to_reserve(self, number: u16) -> bool {
+        match self {
+            Self::Declared(..) | Self::HostPort(..) => true,
+            // If the probe is for another program, that program is a server of this node too.
+            Self::Probe(..) => true,
+            // Also while kube-proxy does not listen: it starts later than the node's first connections.
+            Self::ProxyMetrics | Self::ProxyHealth(_) => true,
+            // In the default range, daemons let the kernel choose ports, so a listener may have its port by chance.
+            Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
+            // A tenant's text must not reserve a port.
+            Self::Reported(..) => false,
+            // The scheduler may send the pod to another node.
+            Self::Waiting(..) => false,
+            // A healthCheckNodePort is reserved with the NodePorts.
+            Self::HealthCheck(_) => false,
+            // Only the agent knows its port. It tries to listen, and reports whether it has the port.
+            Self::Agent(_) => false,
         }
     }
 

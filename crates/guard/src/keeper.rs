@@ -304,7 +304,7 @@ impl<L: List, S: Store> Keeper<L, S> {
 
     /// Adds the entries that an unfinished write took out.
     fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
-        let Unfinished { missing, ours, .. } = unfinished;
+        let Unfinished { missing, ours } = unfinished;
         let whole = list.union(&missing);
         if missing.is_empty() || (self.list.add(list, &missing)? && self.list.read()? == whole) {
             return Ok(State { ours: ours.intersection(&whole), list: whole });
@@ -415,7 +415,7 @@ mod tests {
             let is_expected = self
                 .stored
                 .as_ref()
-                .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| it.is_half_of_ours()));
+                .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| !it.ours.is_empty()));
             if self.list != *list && !is_expected {
                 // A guard that is killed now takes the list before its write for its own.
                 let before = self.stored.as_ref().and_then(|it| it.before.as_ref()).filter(|it| it.list == *list);
@@ -515,9 +515,7 @@ mod tests {
             let stored = node.stored.clone();
             // Another program wrote the same list as a killed guard would have written: nothing shows this.
             if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
-                if unfinished.is_half_of_ours() {
-                    node.others = node.others.minus(&unfinished.ours);
-                }
+                node.others = node.others.minus(&unfinished.ours);
                 node.beyond += unfinished.missing.len();
             } else if let Some(Record { ours, list, before: Some(_), .. }) = &stored
                 && *list == node.list

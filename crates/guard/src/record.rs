@@ -94,16 +94,6 @@ pub(super) struct Unfinished {
     pub(super) missing: PortSet,
     /// The guard's entries in both states. Empty if another program wrote too.
     pub(super) ours: PortSet,
-    /// The list has only entries of the two states.
-    is_of_the_guard: bool,
-}
-
-#[cfg(test)]
-impl Unfinished {
-    /// Whether the list has only entries of the two states. Then nothing shows whether another program wrote too.
-    pub(super) fn is_half_of_ours(&self) -> bool {
-        self.is_of_the_guard
-    }
 }
 
 impl Record {
@@ -114,8 +104,8 @@ impl Record {
         let missing = both.minus(list);
         let is_of_the_guard = list.minus(&self.list.union(&before.list)).is_empty();
         Some(match is_of_the_guard {
-            true => Unfinished { missing, ours, is_of_the_guard },
-            false => Unfinished { missing: missing.minus(&ours), ours: PortSet::default(), is_of_the_guard },
+            true => Unfinished { missing, ours },
+            false => Unfinished { missing: missing.minus(&ours), ours: PortSet::default() },
         })
     }
 }

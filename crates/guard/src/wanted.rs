@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use portreeve_dataplane::{Need, Role, Round, usual_ports};
-use portreeve_facts::{Gap, PortRange, PortSet, Source};
+use portreeve_facts::{Gap, Pod, PortSet, Source};
 
 /// Kinds of reasons. If not all ports fit, ports of the first kinds are reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,7 +102,8 @@ impl Wanted {
             Err(gap) => unread.push(gap),
         }
         for ((_, number), needs) in round.needs().known().ports() {
-            all.extend(needs.iter().filter_map(|need| of_need(number, *need)));
+            let needs = needs.iter().filter(|need| need.is_to_reserve(number));
+            all.extend(needs.map(|need| of_need(number, *need)));
         }
         unread.extend(round.needs().with(&[Source::Listeners]).err());
         unread.extend(round.now.kernel.no_udp.clone());
@@ -150,30 +151,16 @@ impl Wanted {
         }
         self
     }
-
-    /// The numbers alone.
-    pub fn numbers(&self) -> PortSet {
-        self.ports.keys().copied().collect()
-    }
 }
 
-fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
-    let daemon = |name: &str| Some((number, Class::Daemon, name.to_owned()));
+/// A need that [`Need::is_to_reserve`].
+fn of_need(number: u16, need: Need<'_>) -> (u16, Class, String) {
+    let of = |class, pod: &Pod| (number, class, format!("{}/{}", pod.namespace, pod.name));
     match need {
-        Need::Declared(pod, _) | Need::Probe(pod, _) => {
-            Some((number, Class::HostNetworkPod, format!("{}/{}", pod.namespace, pod.name)))
-        }
-        // In the default range the kernel may have chosen the port for a listener by chance.
-        Need::Daemon(_) if PortRange::DEFAULT_EPHEMERAL.contains(number) => None,
-        Need::Daemon(_) => daemon(daemon_on(number)),
-        Need::ProxyMetrics | Need::ProxyHealth(_) => daemon("kube-proxy"),
-        Need::Agent(_) => daemon("the agent"),
-        // A text of a tenant must not reserve a port.
-        Need::Reported(..) => None,
-        // The scheduler may send the pod to another node.
-        Need::Waiting(..) => None,
-        // Both are read as a whole above.
-        Need::HealthCheck(_) | Need::HostPort(..) => None,
+        Need::Declared(pod, _) | Need::Probe(pod, _) => of(Class::HostNetworkPod, pod),
+        Need::HostPort(pod, _) => of(Class::HostPort, pod),
+        Need::ProxyMetrics | Need::ProxyHealth(_) => (number, Class::Daemon, "kube-proxy".to_owned()),
+        _ => (number, Class::Daemon, daemon_on(number).to_owned()),
     }
 }
 
@@ -186,7 +173,7 @@ fn daemon_on(number: u16) -> &'static str {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        ContainerPort, Pod, Protocol, Reading, ServiceKind, Snapshot, Why,
+        ContainerPort, Protocol, Reading, ServiceKind, Snapshot, Why,
         healthy::{daemon, gap},
     };
 

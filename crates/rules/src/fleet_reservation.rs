@@ -53,7 +53,7 @@ pub struct NodeReservation {
     pub unread: Option<Gap>,
     /// The guard of this node, if a guard has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts of Services that this node's agent knows, and ports of servers.
+    /// NodePorts of Services that this node's agent knows, hostPorts, and ports of servers.
     used: PortSet,
     /// Whether a guard runs and Services were read. Then NodePorts without a Service need no reservation.
     is_guarded: bool,
@@ -67,8 +67,9 @@ pub struct ReservedList {
     /// Whether the list contains all NodePorts. If not, it contains the NodePorts of Services, because all NodePorts
     /// would leave too few ports for outgoing connections.
     pub whole_range: bool,
-    /// Whether nodes report different NodePort ranges. Then each node is compared with its own range only.
-    pub ranges_differ: bool,
+    /// Whether each node is compared with its own ports, because nodes report different NodePort ranges, or because there is no list: no
+    /// node changes the result of another one.
+    pub of_each: bool,
 }
 
 /// The reserved ports of all scanned nodes.
@@ -90,6 +91,10 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
+        // As the guard reserves them: a runtime that holds a hostPort with a socket binds the port at the start of the pod.
+        let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
+        let host_ports = host_ports.collect::<PortSet>().intersection(&choosable);
+        let used = allocated.union(&host_ports).union(&needed.ports());
         let runs = guard.as_ref().is_some_and(|guard| guard.run == GuardRun::Runs);
         let is_guarded = runs && matches!(services, Ok(Some(_)));
         let range_set = PortSet::from(range.range);
@@ -97,9 +102,9 @@ impl NodeReservation {
             node: snapshot.node_name().to_owned(),
             ephemeral: *snapshot.kernel.sysctls.ip_local_port_range.get()?,
             reserved: snapshot.kernel.sysctls.ip_local_reserved_ports.get()?.clone(),
-            exposed: choosable.intersection(&range_set.union(&allocated)).union(&needed.ports()),
+            exposed: choosable.intersection(&range_set.union(&used)),
             unread: needed.unread().cloned(),
-            used: allocated.union(&needed.ports()),
+            used,
             is_guarded,
             guard,
             range,
@@ -117,7 +122,7 @@ impl NodeReservation {
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),
-            false => list.ranges_differ.then(|| self.own().0),
+            false => list.of_each.then(|| self.own().0),
         };
         self.exposed.intersection(own.as_ref().unwrap_or(&list.ports))
     }
@@ -186,7 +191,7 @@ impl FleetReservation {
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =
-            (ranges.len() > 1).then(|| format!("Nodes report different NodePort ranges: {}.", listed(&ranges)));
+            self.ranges_differ().then(|| format!("Nodes report different NodePort ranges: {}.", listed(&ranges)));
         let is_assumed = self.nodes.iter().any(|node| node.range.source == RangeSource::Assumed);
         let assumed = is_assumed.then(|| format!("{}.", capital(ASSUMED_RANGE)));
         several.into_iter().chain(assumed).collect()
@@ -194,6 +199,16 @@ impl FleetReservation {
 
     fn ranges(&self) -> BTreeSet<PortRange> {
         self.nodes.iter().map(|node| node.range.range).collect()
+    }
+
+    /// Whether nodes report different NodePort ranges.
+    pub fn ranges_differ(&self) -> bool {
+        self.ranges().len() > 1
+    }
+
+    /// An empty list, for a comparison of each node with its own ports.
+    pub fn no_list() -> ReservedList {
+        ReservedList { ports: PortSet::default(), whole_range: false, of_each: true }
     }
 
     /// One list for all nodes.
@@ -205,13 +220,13 @@ impl FleetReservation {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
         };
         let kept = union_of(|node| node.reserved.clone());
-        let ranges_differ = self.ranges().len() > 1;
+        let of_each = self.ranges_differ();
         let own: Vec<_> = self.nodes.iter().map(NodeReservation::own).collect();
         let ports = own.iter().fold(kept.clone(), |all, (ports, _)| all.union(ports));
         let whole_range = own.iter().all(|(_, is_whole)| *is_whole);
-        let wide = ReservedList { ports, whole_range, ranges_differ };
+        let wide = ReservedList { ports, whole_range, of_each };
         let of_services = kept.union(&union_of(|node| node.used.clone()));
-        let narrow = ReservedList { ports: of_services, whole_range: false, ranges_differ };
+        let narrow = ReservedList { ports: of_services, whole_range: false, of_each };
         self.check(&wide).map(|()| wide).or_else(|_| self.check(&narrow).map(|()| narrow))
     }
 
@@ -367,7 +382,7 @@ mod tests {
             let list = fleet.list().expect("a list");
             let lacks = fleet.nodes[0].lacks(&list);
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
-            assert!(list.ranges_differ && fleet.doubts()[0].contains(strange), "{strange}");
+            assert!(list.of_each && fleet.doubts()[0].contains(strange), "{strange}");
         }
         // A node does not lack a port that only another node needs. If reserving the whole range leaves too few ports,
         // a node needs the NodePorts of Services.

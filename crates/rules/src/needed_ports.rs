@@ -12,7 +12,7 @@ use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now. After a restart, the daemon needs the port again.
+    /// Well-known ports on which a daemon listens now: after a restart, the daemon needs the port again. And the ports of kube-proxy.
     daemons: PortSet,
     /// The reason why there may be more needed ports.
     unread: Option<Gap>,
@@ -21,31 +21,18 @@ pub(super) struct NeededPorts {
 impl NeededPorts {
     /// The ports that servers need, among `choosable`: the ports that the kernel may give to outgoing connections.
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
-        // In the default range, some daemons let the kernel choose their port. So a listener there may have its port by
-        // chance.
-        let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
-        for ((protocol, port), need) in all.filter(|((_, port), _)| choosable.contains(*port)) {
+        let all = all.filter(|((_, port), need)| choosable.contains(*port) && need.is_to_reserve(*port));
+        for ((protocol, port), need) in all {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),
-                // If another program answers the probe, this program is a server of the node too.
                 Need::Probe(pod, _) => (pod, ", used by its probe"),
                 Need::HostPort(pod, _) => (pod, ", a hostPort"),
-                Need::Daemon(_) => {
+                _ => {
                     daemons.push(port);
                     continue;
                 }
-                // A text that a tenant can write must not reserve a port.
-                Need::Reported(..) => continue,
-                // Only some runtimes open a socket for a hostPort, and only on the pod's node.
-                Need::Waiting(..) => continue,
-                // The port is in the NodePort range, and the whole range is reserved.
-                Need::HealthCheck(_) => continue,
-                // If these servers listen, they count as daemons.
-                Need::ProxyMetrics | Need::ProxyHealth(_) => continue,
-                // The agent tries to listen, and reports whether it has its port.
-                Need::Agent(_) => continue,
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
@@ -54,11 +41,12 @@ impl NeededPorts {
                 *known = who;
             }
         }
-        needed.daemons = daemons.into_iter().collect::<PortSet>().intersection(&widened);
+        needed.daemons = daemons.into_iter().collect();
         let lacks = |source| round.needs().with(&[source]).err();
         // If Pods were not read, no declared port is known.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
+        let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
         let mut usual = usual_ports(Role::Daemon).chain(usual_ports(Role::MicroK8s));
         if needed.unread.is_none() && usual.any(|it| widened.contains(it.number)) {
             needed.unread = lacks(Source::Listeners).or_else(|| round.now.kernel.no_udp.clone());

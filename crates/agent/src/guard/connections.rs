@@ -39,9 +39,22 @@ impl fmt::Display for Connection {
     }
 }
 
+/// The outgoing connections on some ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Connections {
+    /// The connections that were read.
+    pub listed: BTreeSet<Connection>,
+    /// Why there may be others.
+    pub others: Option<Gap>,
+}
+
 /// The number of their ports, and some of them: `2 of these ports until they end: 30080/tcp to 192.0.2.9:443, and 7 more`.
-pub fn kept_by(connections: &BTreeSet<Connection>) -> String {
-    format!("{} of these ports until they end: {}", ports_of(connections).len(), few(connections.iter()))
+pub fn kept_by(Connections { listed, others }: &Connections) -> String {
+    let words = format!("{} of these ports until they end: {}", ports_of(listed).len(), few(listed.iter()));
+    match others {
+        None => words,
+        Some(gap) => format!("at least {words}; there may be others: {}", gap.detail),
+    }
 }
 
 pub(super) fn ports_of(connections: &BTreeSet<Connection>) -> PortSet {
@@ -52,11 +65,11 @@ pub(super) fn ports_of(connections: &BTreeSet<Connection>) -> PortSet {
 ///
 /// # Errors
 /// If connections or listeners cannot be read.
-pub fn connections_on(host_root: &Path, ports: &PortSet) -> Result<BTreeSet<Connection>, Gap> {
+pub fn connections_on(host_root: &Path, ports: &PortSet) -> Result<Connections, Gap> {
     connections_in(&Host::at(host_root).read(&query(ports.clone())), ports)
 }
 
-fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<BTreeSet<Connection>, Gap> {
+fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, Gap> {
     let (clients, listeners) = (kernel.clients.get()?, kernel.listeners.get()?);
     let listening: BTreeSet<_> = listeners.iter().map(|it| (it.protocol, it.local_port)).collect();
     let is_outgoing = |socket: &&Socket| {
@@ -69,7 +82,7 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<BTreeSet<Conn
         protocol: socket.protocol,
         to: SocketAddr::new(socket.remote.to_canonical(), socket.remote_port),
     };
-    Ok(on.map(connection).collect())
+    Ok(Connections { listed: on.map(connection).collect(), others: clients.outgoing_missing() })
 }
 
 /// Searches for connections beside the loop of the guard: on ports that were just reserved, and again while there are some.
@@ -98,11 +111,13 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
             warn!(error, "connections on reserved ports cannot be read");
         }
         failed = error;
+        let (found, others) = found.ok().map(|it| (it.listed, it.others)).unzip();
         let mut new = BTreeSet::new();
-        state.send_modify(|state| new = take(state, &mut known, &ports, found.ok()));
+        state.send_modify(|state| new = take(state, &mut known, &ports, found));
         if !new.is_empty() {
             let (ports, connections) = (ports_of(&new).len(), few(new.iter()));
-            warn!(ports, connections, "outgoing connections have reserved ports, and keep them until they end");
+            let others = others.flatten().map(|gap| gap.detail);
+            warn!(ports, connections, others, "outgoing connections have reserved ports, and keep them until they end");
         }
         sleep(pause).await;
     }
@@ -129,7 +144,10 @@ fn take(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portreeve_facts::{Snapshot, Source, Why, healthy::gap};
+    use portreeve_facts::{
+        Clients, Snapshot, Source, Why,
+        healthy::{gap, seen},
+    };
 
     #[test]
     fn what_a_listener_may_have_accepted_is_not_outgoing_and_unread_connections_are_not_none() {
@@ -141,7 +159,19 @@ mod tests {
             .connects(State::Established, "192.0.2.1:30090", "198.51.100.9:40000")
             .connects(State::SynSent, "192.0.2.1:30091", "198.51.100.9:443");
         let found = connections_in(&world.kernel, &ports).expect("read");
-        assert_eq!(kept_by(&found), "1 of these ports until they end: 30080/tcp to 198.51.100.7:443");
+        let words = "1 of these ports until they end: 30080/tcp to 198.51.100.7:443";
+        assert_eq!(kept_by(&found), words);
+        let clients = seen(&mut world.kernel.clients);
+        (clients.beyond, clients.outgoing) = (7, Clients::MOST as u64);
+        assert_eq!(
+            kept_by(&connections_in(&world.kernel, &ports).expect("read")),
+            words,
+            "a listener accepted the others"
+        );
+        seen(&mut world.kernel.clients).outgoing += 1;
+        let full = "; there may be others: the list of connections on these ports is full; connections that hang are listed first";
+        let found = connections_in(&world.kernel, &ports).expect("read");
+        assert_eq!(kept_by(&found), format!("at least {words}{full}"));
         world.kernel.clients = gap(Source::Clients, Why::Torn);
         assert!(connections_in(&world.kernel, &ports).is_err());
     }

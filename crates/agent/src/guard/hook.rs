@@ -25,7 +25,7 @@ use super::{
     events::Reporter,
 };
 use crate::{bucket::Bucket, cluster_state::ClusterState, tasks::Tasks, threads};
-use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached};
+use portreeve_bind_hook::{Answer, Bind, ClaimId, Hook, MapFailed, Mode, NotAttached, Refusal};
 use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
@@ -39,9 +39,11 @@ const EVENT_EVERY: Duration = Duration::from_secs(6);
 const LOST_EVERY: Duration = Duration::from_secs(60);
 /// A bind like one before has no Event for so long.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// Events about one control group in a minute, so that Events about others are left.
+/// Binds of one control group that are judged in a minute, so that Events about others are left.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
+/// Binds of all control groups that are judged in a minute. Most of them may be no conflicts, and a judgement reads all control groups.
+const JUDGED: usize = 100;
 /// How long binds of a port are allowed after the end of its last own pod: the next pod of a DaemonSet may start before the guard has read
 /// it. The same holds for all ports after the end of a proxy that listened on NodePorts.
 const OWN_STAYS: Duration = Duration::from_secs(600);
@@ -176,7 +178,8 @@ fn attach(config: &BindConfig, host_root: &Path) -> anyhow::Result<Hook> {
         }
     };
     let hook = Hook::attach(cgroup, config.mode)?;
-    info!(cgroup = %cgroup.display(), mode = mode_in_words(config.mode), "bind hook attached");
+    let refused_with = hook.refusal().map(refusal_in_words);
+    info!(cgroup = %cgroup.display(), mode = mode_in_words(config.mode), refused_with, "bind hook attached");
     Ok(hook)
 }
 
@@ -184,6 +187,13 @@ pub(super) fn mode_in_words(mode: Mode) -> &'static str {
     match mode {
         Mode::Report => "report",
         Mode::Refuse => "refuse",
+    }
+}
+
+fn refusal_in_words(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::AddressInUse => "address already in use",
+        Refusal::NotPermitted => "operation not permitted",
     }
 }
 
@@ -254,15 +264,12 @@ impl Follower {
                 },
                 _ = &mut ready => is_waiting = false,
             }
-            let pause = drain(|| self.hook.next().map(|bind| self.take(&bind)));
+            drain(|| self.hook.next().map(|bind| self.take(&bind))).await;
             let unrenewed = self.renew().err().map(|error| error.to_string());
             if let Some(error) = unrenewed.as_ref().filter(|_| unrenewed != self.unrenewed) {
                 warn!(error, "the bind hook refuses nothing for now");
             }
             self.unrenewed = unrenewed;
-            if let Some(pause) = pause {
-                time::sleep(pause).await;
-            }
             if !is_waiting {
                 ready = readable(&self.records, tick);
             }
@@ -363,7 +370,7 @@ impl Follower {
                 warn!(reason = gap.detail, "a bind of a claimed port has no Event, because an input was not read");
             }
         }
-        let Ok(Some(conflict)) = judged else { return self.limit.forget(bind) };
+        let Ok(Some(conflict)) = judged else { return self.limit.is_no_conflict(bind) };
         warn!(note = conflict.note, rule = conflict.key.name(), "a process called bind for a claimed port");
         if let Some(reporter) = &self.reporter {
             reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
@@ -371,10 +378,12 @@ impl Follower {
     }
 }
 
-/// Takes the binds that are there, at most a batch. Returns the pause after a full batch.
-fn drain(mut take: impl FnMut() -> Option<()>) -> Option<Duration> {
+/// Takes the binds that are there, at most a batch, and pauses after a full batch.
+async fn drain(mut take: impl FnMut() -> Option<()>) {
     let taken = (0..BATCH).map_while(|_| take()).count();
-    (taken == BATCH).then_some(BREATH)
+    if taken == BATCH {
+        time::sleep(BREATH).await;
+    }
 }
 
 /// Waits on a thread of its own until there is a record, and not longer than a tick.
@@ -455,11 +464,13 @@ fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration)
     Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
 
-/// Which binds get an Event.
+/// Which binds are judged, and get an Event if they are conflicts.
 struct Limit {
     turns: Bucket,
     /// When a bind of this kind last had an Event.
     known: HashMap<Kind, Instant>,
+    /// The control groups of the binds that were judged in the last minute, also of binds without a conflict.
+    judged: Vec<(u64, Instant)>,
     unreported: u64,
 }
 
@@ -473,7 +484,7 @@ fn kind(bind: &Bind) -> Kind {
 
 impl Limit {
     fn new(now: Instant) -> Self {
-        Self { turns: Bucket::new(EVENTS, EVENT_EVERY, now), known: HashMap::new(), unreported: 0 }
+        Self { turns: Bucket::new(EVENTS, EVENT_EVERY, now), known: HashMap::new(), judged: Vec::new(), unreported: 0 }
     }
 
     fn admits(&mut self, bind: &Bind, now: Instant) -> bool {
@@ -482,27 +493,35 @@ impl Limit {
         if self.known.get(&kind).is_some_and(|at| within(*at, SILENCE)) {
             return false;
         }
-        let of_group =
-            self.known.iter().filter(|((group, ..), at)| *group == bind.cgroup && within(**at, OF_GROUP_WITHIN));
-        let is_admitted = of_group.count() < OF_GROUP && self.turns.take(now);
+        self.judged.retain(|(_, at)| within(*at, OF_GROUP_WITHIN));
+        let of_group = self.judged.iter().filter(|(group, _)| *group == bind.cgroup);
+        let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < JUDGED && self.turns.take(now);
         if is_admitted {
             // The turns bound the number of those that stay.
             self.known.retain(|_, at| within(*at, SILENCE));
             self.known.insert(kind, now);
+            self.judged.push((bind.cgroup, now));
         } else {
             self.unreported += 1;
         }
         is_admitted
     }
 
-    /// Forgets a bind without a conflict, so that a later bind is reported.
-    fn forget(&mut self, bind: &Bind) {
+    /// Silences no later bind of this kind, and gives the turn back for the Event of another bind. The control group keeps its part of the
+    /// limit: a process may repeat such a bind without end.
+    fn is_no_conflict(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
+        self.turns.give_back();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        pin::pin,
+        task::{Context, Waker},
+    };
+
     use super::*;
     use portreeve_bind_hook::{Claim, Protocol as Bound};
     use portreeve_facts::healthy::gap;
@@ -549,18 +568,22 @@ mod tests {
         assert_eq!(limit.unreported, 180);
     }
 
-    #[test]
-    fn after_a_thousand_binds_there_is_a_pause_and_after_fewer_there_is_none() {
+    #[tokio::test]
+    async fn after_a_thousand_binds_there_is_a_pause_and_after_fewer_there_is_none() {
+        // The first call of `poll` does all but the pause.
+        let pauses = |take: &mut dyn FnMut() -> Option<()>| {
+            pin!(drain(take)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        };
         let mut taken = 0;
         let mut endless = || {
             taken += 1;
             (taken <= 10_000).then_some(())
         };
-        let pause = drain(&mut endless).expect("a full batch");
-        assert!(pause >= Duration::from_millis(20), "{pause:?}");
+        assert!(pauses(&mut endless));
         assert_eq!(taken, 1024);
         let mut few = 1..1024;
-        assert_eq!(drain(|| few.next().map(|_| ())), None);
+        assert!(!pauses(&mut || few.next().map(|_| ())));
+        assert_eq!(few.len(), 0);
     }
 
     #[test]
@@ -571,10 +594,42 @@ mod tests {
         let admitted = (1..=100).filter(|port| limit.admits(&of(1, *port), start)).count();
         assert_eq!((admitted, limit.unreported), (OF_GROUP, 97));
         assert!(limit.admits(&of(2, 1), start));
-        limit.forget(&of(2, 1));
+        limit.is_no_conflict(&of(2, 1));
         assert!(limit.admits(&of(2, 1), start));
         assert!(!limit.admits(&of(1, 50), start + Duration::from_secs(59)));
         assert!(limit.admits(&of(1, 50), start + OF_GROUP_WITHIN));
+    }
+
+    #[test]
+    fn binds_without_a_conflict_take_no_turn_of_others_and_are_judged_three_times_a_minute() {
+        let start = Instant::now();
+        let mut limit = Limit::new(start);
+        let mut judged = |group, at| {
+            let one = bind(group, Answer::Allowed);
+            let admitted = (0..100).filter(|_| {
+                limit.admits(&one, at) && {
+                    limit.is_no_conflict(&one);
+                    true
+                }
+            });
+            admitted.count()
+        };
+        for group in 1..=20 {
+            assert_eq!(judged(group, start), OF_GROUP, "group {group}");
+        }
+        assert_eq!(judged(1, start + OF_GROUP_WITHIN / 2), 0);
+        assert_eq!(judged(1, start + OF_GROUP_WITHIN), OF_GROUP);
+        assert_eq!(limit.judged.len(), OF_GROUP, "the others are forgotten");
+        let conflicts =
+            (100..200).filter(|group| limit.admits(&bind(*group, Answer::Refused), start + OF_GROUP_WITHIN));
+        assert_eq!(conflicts.count(), 10, "a turn is given back once");
+        let mut limit = Limit::new(start);
+        let mut others = (1..=100).map(|group| bind(group, Answer::Allowed));
+        assert!(others.all(|it| limit.admits(&it, start) && {
+            limit.is_no_conflict(&it);
+            true
+        }));
+        assert!(!limit.admits(&bind(101, Answer::Allowed), start), "a judgement has its price");
     }
 
     #[test]

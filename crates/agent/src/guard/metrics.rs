@@ -30,7 +30,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_connection_ports",
         &[],
-        "Reserved ports that outgoing connections still have, at the last search; no series before a search or if connections are not read",
+        "Reserved ports that outgoing connections still have, at the last search, which lists 4,096 connections; no series before a search or if connections are not read",
     ),
     gauge(
         "portreeve_guard_last_success_timestamp_seconds",
@@ -80,8 +80,8 @@ impl Collector for Exported {
         let Self { state, view_age } = self;
         let one = |value: f64| vec![(Vec::new(), value)];
         let samples: [Vec<(Vec<String>, f64)>; 13] = [
-            state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], f64::from(*count))).collect(),
-            one(f64::from(state.left_out)),
+            state.reserved.iter().map(|(class, count)| (vec![(*class).to_owned()], *count as f64)).collect(),
+            one(state.left_out as f64),
             one(f64::from(state.missing)),
             one(state.overwritten.into()),
             one(f64::from(u8::from(state.is_unread))),

@@ -10,7 +10,7 @@ mod hook;
 mod metrics;
 mod server;
 
-pub use connections::{Connection, connections_on, kept_by};
+pub use connections::{Connection, Connections, connections_on, kept_by};
 pub use hook::BindConfig;
 pub(crate) use metrics::GUARD_METRICS;
 pub use portreeve_bind_hook::Mode as BindMode;
@@ -104,8 +104,8 @@ type NodeKeeper = Keeper<KernelList, Files>;
 /// The last state, for metrics and health.
 #[derive(Clone, Debug, Default)]
 struct GuardState {
-    reserved: BTreeMap<&'static str, u32>,
-    left_out: u32,
+    reserved: BTreeMap<&'static str, usize>,
+    left_out: usize,
     missing: u32,
     overwritten: u32,
     is_unread: bool,
@@ -461,12 +461,9 @@ impl Guard {
 
     fn publish(&self, kept: &Kept) {
         self.state.send_modify(|state| {
-            let count = |class| {
-                let of_class = kept.reserved.iter().filter(|(_, reason)| reason.class == class);
-                of_class.map(|(number, _)| *number).collect::<PortSet>().len()
-            };
+            let count = |class| kept.reserved.values().filter(|reason| reason.class == class).count();
             state.reserved = Class::ALL.into_iter().map(|class| (class.name(), count(class))).collect();
-            state.left_out = kept.left_out.keys().copied().collect::<PortSet>().len();
+            state.left_out = kept.left_out.len();
             state.missing = kept.missing.len();
             state.list.clone_from(&kept.list);
             state.overwritten += u32::from(!kept.lost.is_empty());

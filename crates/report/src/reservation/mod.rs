@@ -45,8 +45,9 @@ pub struct ReservationReport<'a> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReserveEntry<'a> {
-    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, and ports of servers. With
-    /// `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write.
+    /// The value of `net.ipv4.ip_local_reserved_ports` for all nodes: ports that any node reserves, NodePorts, hostPorts, and ports of
+    /// servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write. It is then empty if no list
+    /// leaves each node enough ports for outgoing connections: each node was compared with its own ports.
     ip_local_reserved_ports: String,
     /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
     /// for outgoing connections.
@@ -192,7 +193,7 @@ impl<'a> ReservationReport<'a> {
     /// was scanned, and no other port can be missing.
     pub fn result(&self, check: bool) -> CheckResult {
         let counts = Severity::Warning;
-        let lacks = !self.unread.is_empty() || self.partial.is_some() || self.list.ranges_differ;
+        let lacks = !self.unread.is_empty() || self.partial.is_some() || self.fleet.ranges_differ();
         let mut open = self.fleet.nodes.iter().filter_map(|node| node.unread.as_ref()).map(Open::beside_answer);
         let found = (check && !self.is_covered()).then_some(counts);
         outcome(found, counts, || lacks || open.any(|it| it.decides(counts)))
