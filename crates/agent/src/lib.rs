@@ -39,8 +39,8 @@ pub use config::Config;
 pub use daemon::run;
 pub use gather::{SnapshotSources, Step};
 pub use guard::{
-    BindConfig, BindMode, Connection, GuardConfig, among, by_class, connections_on, guard_with, kept_by, named,
-    run_guard,
+    BindConfig, BindMode, Connection, Connections, GuardConfig, among, by_class, connections_on, guard_with, kept_by,
+    named, run_guard,
 };
 pub use judge::{judge, judge_both, judge_by};
 pub use liveness::{NotAlive, probe};
