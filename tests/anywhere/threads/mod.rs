@@ -181,7 +181,7 @@ pub(crate) const CLASSES: [Class; 14] = [
     ),
     (
         "Networks of pods",
-        "Connections of a pod use all ports of the pod, or use the port of a server in the pod.",
+        "Outgoing connections of a pod use up all its local ports, or use the port that a server in the pod needs.",
         &[
             "jupyterhub/configurable-http-proxy#557",
             "devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion",
