@@ -150,7 +150,7 @@ image: shipped ## Build the image of a static binary, for ctr, docker load and s
 
 release: ## Make a release below dist, and push nothing: make release VERSION=1.2.3 COSIGN_KEY=FILE MINISIGN_KEY=FILE
 	@tools/install image shipped helm release site
-	@env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN} $(MAKE) --no-print-directory advisories
+	@env --unset={COSIGN,MINISIGN}_{PRIVATE_KEY,PASSWORD} --unset=ACTIONS_ID_TOKEN_REQUEST_{URL,TOKEN} --unset=MAKEFLAGS $(MAKE) --no-print-directory advisories
 	@COSIGN_KEY='$(COSIGN_KEY)' MINISIGN_KEY='$(MINISIGN_KEY)' tools/release '$(VERSION)'
 
 publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=FILE

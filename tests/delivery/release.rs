@@ -177,7 +177,15 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
 #[test]
 fn no_program_that_others_wrote_has_the_keys_in_its_environment() {
     let release = crate::text("tools/release");
-    for program in ["\"$goreleaser\" ", "cargo-cyclonedx ", "mdbook build", "tools/notice >"] {
+    for program in [
+        "\"$goreleaser\" ",
+        "cargo-cyclonedx ",
+        "mdbook build",
+        "tools/notice >",
+        "tools/image \"oci",
+        "\"$helm\" package",
+        "\"$helm\" template",
+    ] {
         let mut lines = release.lines().filter(|line| line.contains(program));
         let begins = lines.next().is_some_and(|line| line.starts_with("\"${without_keys[@]}\" "));
         assert!(begins && lines.next().is_none(), "{program}");

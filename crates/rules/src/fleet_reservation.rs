@@ -47,7 +47,7 @@ pub struct NodeReservation {
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
     /// Ports that the kernel may give to outgoing connections: of the NodePort range, of Services outside this range,
-    /// and of servers of this node.
+    /// hostPorts, and of servers of this node.
     pub exposed: PortSet,
     /// The reason why there may be more such ports.
     pub unread: Option<Gap>,
@@ -62,10 +62,10 @@ pub struct NodeReservation {
 /// The list of ports for every node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedList {
-    /// The ports that nodes reserve now, NodePorts, and ports of servers.
+    /// The ports that nodes reserve now, NodePorts, hostPorts, and ports of servers.
     pub ports: PortSet,
     /// Whether the list contains all NodePorts. If not, it contains the NodePorts of Services, because all NodePorts
-    /// would leave too few ports for outgoing connections.
+    /// would leave too few ports for outgoing connections; or it is empty, because there is no list.
     pub whole_range: bool,
     /// Whether each node is compared with its own ports, because nodes report different NodePort ranges, or because there is no list: no
     /// node changes the result of another one.
@@ -117,8 +117,8 @@ impl NodeReservation {
         Ok(its)
     }
 
-    /// The ports of a list that this node may give to outgoing connections. If a guard runs, only NodePorts of Services
-    /// and ports of servers count.
+    /// The ports of a list, or with `of_each` its own ports, that this node may give to outgoing connections. If a guard
+    /// runs, only NodePorts of Services, hostPorts and ports of servers count.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),

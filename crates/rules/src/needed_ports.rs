@@ -23,7 +23,12 @@ impl NeededPorts {
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
-        let all = all.filter(|((_, port), need)| choosable.contains(*port) && need.is_to_reserve(*port));
+        // A node without a known proxy may have none: kube-router, Antrea, OVN-Kubernetes. The guard reserves these ports even there, as it
+        // starts before kube-proxy answers.
+        let is_proxy_known = round.now.proxy_mode().is_ok();
+        let is_there = |need: &Need<'_>| is_proxy_known || !matches!(need, Need::ProxyMetrics | Need::ProxyHealth(_));
+        let all =
+            all.filter(|((_, port), need)| choosable.contains(*port) && need.is_to_reserve(*port) && is_there(need));
         for ((protocol, port), need) in all {
             let (pod, how) = match need {
                 Need::Declared(pod, _) => (pod, ""),

@@ -495,7 +495,9 @@ impl Limit {
         }
         self.judged.retain(|(_, at)| within(*at, OF_GROUP_WITHIN));
         let of_group = self.judged.iter().filter(|(group, _)| *group == bind.cgroup);
-        let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < JUDGED && self.turns.take(now);
+        // A refused bind is a conflict: decoys of other groups leave room for it.
+        let most = JUDGED + if bind.answer == Answer::Refused { EVENTS as usize } else { 0 };
+        let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < most && self.turns.take(now);
         if is_admitted {
             // The turns bound the number of those that stay.
             self.known.retain(|_, at| within(*at, SILENCE));
@@ -630,6 +632,7 @@ mod tests {
             true
         }));
         assert!(!limit.admits(&bind(101, Answer::Allowed), start), "a judgement has its price");
+        assert!(limit.admits(&bind(101, Answer::Refused), start), "a refusal is a conflict");
     }
 
     #[test]

@@ -49,11 +49,11 @@ pub(super) struct ReserveEntry<'a> {
     /// servers. With `--check`, the value may be longer than the 4,094 bytes that the kernel takes in one write. It is then empty if no list
     /// leaves each node enough ports for outgoing connections: each node was compared with its own ports.
     ip_local_reserved_ports: String,
-    /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services: all of them would leave too few ports
-    /// for outgoing connections.
+    /// Whether all NodePorts are in the list. Otherwise the list has only the NodePorts of Services, or is empty: all of them would leave
+    /// too few ports for outgoing connections.
     whole_node_port_range: bool,
     /// Whether no node may give a NodePort or the port of a server to outgoing connections, as far as is known. If a guard runs on the
-    /// node, only NodePorts of Services count.
+    /// node, only NodePorts of Services, hostPorts and ports of servers count.
     covered: bool,
     /// One entry for each agent. Nodes without an agent are not included.
     nodes: Vec<NodeEntry<'a>>,
@@ -87,7 +87,7 @@ struct KnownEntry {
     ip_local_port_range: PortRange,
     /// The currently reserved ports.
     ip_local_reserved_ports: Vec<PortRange>,
-    /// The ports of the list for all nodes that this node may give to outgoing connections.
+    /// The ports of the list for all nodes, or without a list its own ports, that this node may give to outgoing connections.
     not_reserved: Vec<PortRange>,
     /// The chance that an outgoing connection gets a NodePort, as text.
     chance_per_connection: String,
@@ -203,7 +203,10 @@ impl<'a> ReservationReport<'a> {
     fn groups(&self) -> Vec<Vec<&'a NodeReservation>> {
         let mut groups: Vec<Vec<&NodeReservation>> = Vec::new();
         for node in &self.fleet.nodes {
-            match groups.iter_mut().find(|group| group[0].is_like(node)) {
+            match groups
+                .iter_mut()
+                .find(|group| group[0].is_like(node) && group[0].lacks(self.list) == node.lacks(self.list))
+            {
                 Some(group) => group.push(node),
                 None => groups.push(vec![node]),
             }
