@@ -14,9 +14,11 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. As systemd in a container, the process has the control group `init.scope`: by this
-/// group, a reader of `/proc` knows that it sees a whole node. The process is bash, because bash waits for orphans.
-/// Sockets, locks and shared memory belong to the machine. Kept files go into the directory.
+/// The machine's first process. Like systemd in a container, it is in the control group `init.scope`. From this group,
+/// a reader of `/proc` concludes that it sees a whole node. It is bash, because bash waits for orphans.
+///
+/// `/run` and `/dev/shm` are new and empty. So the machine has sockets, locks and shared memory of its own. `/var/lib`
+/// and `/var/log` are folders below the machine's directory, so that a test can keep these files.
 const INIT: &str = r#"
 set -eu
 echo 0 > "$1/init.scope/cgroup.procs"
@@ -31,13 +33,13 @@ sleep infinity & wait
 "#;
 
 /// A machine has its own processes and mounts. Its network is the network of the thread that starts it, or a given
-/// network.
+/// network namespace.
 ///
-/// Dropping it kills everything in it at once.
+/// When a test drops the machine, all its processes are killed at once.
 pub struct Machine {
     first: Process,
-    /// Dropped after `first`. Programs end with `first`, but their children may stay in the programs' control groups until
-    /// `first` has ended.
+    /// Dropped after `first`. The programs end when `first` ends. But the children of the programs may stay in the
+    /// programs' control groups until `first` has ended.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -49,7 +51,7 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// A machine in another network namespace than the calling thread's.
+    /// A machine in the given network namespace instead of the calling thread's namespace.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
