@@ -69,7 +69,8 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// The command that runs a program in the machine, followed by the program and its arguments. The program ends with the command.
+    /// The command that runs a program in the machine. The caller appends the program and its arguments. If the command
+    /// ends, the program ends too.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
@@ -86,7 +87,7 @@ impl Machine {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// Starts a program in the machine that runs as long as the machine.
+    /// Starts a program in the machine. The program runs until the machine ends.
     #[track_caller]
     pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
         let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
@@ -94,19 +95,20 @@ impl Machine {
         self.programs.last_mut().expect("one was added")
     }
 
-    /// A file of the machine as the test sees it.
+    /// The path at which the test sees a file of the machine.
     pub fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
     }
 
-    /// The folder of files to read when a test fails.
+    /// The folder with the files that a person reads after a failed test.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// The command lines of all processes of the machine, by pid in its namespace.
+    /// The command lines of all processes of the machine, by their pids in the machine's pid namespace.
     pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
-        // The first process' own view: `unshare` sees the outside.
+        // Reads the `/proc` of the first process. `unshare` is outside of the machine, and sees the `/proc` of the
+        // outside.
         let proc = self.file("/proc");
         let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -118,12 +120,12 @@ impl Machine {
         pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
     }
 
-    /// The control group of everything that a kubelet makes, from the root of each hierarchy.
+    /// The control group of everything that a kubelet makes. The path begins at the root of each hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup.0
     }
 
-    /// The control groups of its pods, in all hierarchies.
+    /// The control groups of the machine's pods, in all hierarchies.
     pub fn pods(&self) -> Vec<PathBuf> {
         let groups = self.cgroup.hierarchies().into_iter().flat_map(|root| below(&root));
         let is_pod =
@@ -132,7 +134,8 @@ impl Machine {
     }
 }
 
-/// A control group in each hierarchy of the machine that tests run on; removed when dropped, with all below it.
+/// A control group in each hierarchy of the host on which the tests run. When a test drops the value, the groups and
+/// all groups below them are removed.
 struct ControlGroup(String);
 
 impl ControlGroup {
@@ -145,7 +148,7 @@ impl ControlGroup {
         made
     }
 
-    /// Its path in each hierarchy.
+    /// The path of the group in each hierarchy.
     fn hierarchies(&self) -> Vec<PathBuf> {
         let mount = Path::new("/sys/fs/cgroup");
         if mount.join("cgroup.controllers").exists() {
@@ -156,7 +159,7 @@ impl ControlGroup {
         real.map(|entry| entry.path().join(&self.0)).collect()
     }
 
-    /// Its path in the hierarchy of version 2.
+    /// The path of the group in the hierarchy of version 2.
     fn unified(&self) -> PathBuf {
         let is_unified = |it: &PathBuf| it.parent().is_some_and(|root| root.join("cgroup.controllers").exists());
         self.hierarchies().into_iter().find(is_unified).expect("a cgroup2 hierarchy is mounted")
@@ -178,10 +181,10 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The directories below one, each before those in it.
+/// The directories below `path`. Each directory comes before the directories in it.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // A directory that was removed has none.
+    // A directory that was removed has no directories in it.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let path = entry.path();

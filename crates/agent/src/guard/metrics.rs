@@ -60,7 +60,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     ),
 ];
 
-/// The state, and the age of the older view.
+/// The guard's state, and the age of the older of its facts about Services and about pods.
 #[derive(Debug)]
 pub(super) struct Exported {
     pub(super) state: GuardState,

@@ -63,8 +63,9 @@ use portreeve_rules::{GuardRun, Limits, NodeGuard};
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// For this time, the guard collects changes of the cluster before it acts: a roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run for a change, the next change waits until so many times the cost of that run have passed since its beginning. So changes cost
-/// 2 % of a core at most: a tenant may change a Service without end. A run follows each reading in any case.
+/// After a run for a change, the next change waits. From the beginning of that run on, it waits for so many times the
+/// processor time of the run. So changes cost at most 2 % of a core, even if a tenant changes a Service without end.
+/// After each reading of the node, the guard runs in any case.
 const PAID: u32 = 50;
 /// For this time, the first run waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -81,13 +82,13 @@ const NAMED: usize = 10;
 pub struct GuardConfig {
     /// The source of facts about the cluster.
     pub cluster: ClusterSource,
-    /// This node's name in the cluster.
+    /// The name of this node in the cluster.
     pub node: Option<String>,
     /// The directory of the node's root.
     pub host_root: PathBuf,
-    /// The facts about the node from the configuration.
+    /// Facts about the node that the configuration gives.
     pub overrides: Overrides,
-    /// The directory with the kernel's settings, like `/proc/sys/net`.
+    /// The directory with the kernel's network settings, like `/proc/sys/net`.
     pub sysctls: PathBuf,
     /// The file of the guard's record.
     pub record: PathBuf,
