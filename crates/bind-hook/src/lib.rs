@@ -36,7 +36,7 @@ pub use self::not_built::Hook;
 /// What the hook does with a `bind` of a claimed port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The bind is reported and succeeds.
+    /// The hook reports the bind, and the bind succeeds.
     Report,
     /// The hook reports the bind. The bind fails while the claims are fresh: [`Hook::fresh_for`].
     Refuse,
