@@ -30,7 +30,7 @@ const EVERY: Duration = Duration::from_millis(250);
 /// The document that a client wants to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
-    /// The node whose agent this is.
+    /// The node on which this agent runs.
     pub(super) node: &'a str,
     /// The path. The client's user needs the right to `get` this path.
     pub(super) path: &'a str,
