@@ -1,4 +1,5 @@
-//! A machine with its own processes, mounts and control groups: all its programs end with it.
+//! A machine for a test, with its own processes, mounts and control groups. When the machine ends, all its programs
+//! end.
 
 use std::{
     fs,
@@ -196,7 +197,7 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// As an argument.
+/// The path as text, for a command line.
 fn path(path: &Path) -> &str {
     path.to_str().expect("the lab's paths are UTF-8")
 }
