@@ -84,7 +84,7 @@ impl Agent {
         Self::run(Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], node, place, &arguments)
     }
 
-    /// The agent of node `n1` as uid 65534 without a capability, as in the minimal profile.
+    /// Starts the agent of node `n1` with uid 65534 and without a capability, as in the minimal profile.
     #[track_caller]
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
