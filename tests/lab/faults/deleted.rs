@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{FOUND, MODE, Node, RULE, serve, squat, until_found, until_told};
 use crate::parts::{Agent, PRIMARY, events, objects, until};
 
-/// The Events about a Service, as far as they name this Node.
+/// The uid of the Node that each Event about a Service names.
 #[track_caller]
 fn related(node: &Node, service: &str) -> Vec<Value> {
     let told = events(&node.cluster).into_iter().filter(|it| it["regarding"]["name"] == service);

@@ -17,8 +17,8 @@ use crate::parts::{
 
 /// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
-/// How often an agent may list the Services after a restart of the server or the agent. The server may refuse the first
-/// request. If the server does not know a version, the agent reads the state anew.
+/// The number of times that an agent may list the Services after a restart of the server or of the agent. The server
+/// may refuse the first request. If the server does not know a version, the agent reads the whole state again.
 const LISTS: usize = 4;
 /// The number of nodes that report one incident in an hour.
 const SLOTS: usize = 5;

@@ -29,8 +29,8 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
-    // This is a process other than the listening process: a process with a NodePort and the proxy's port could be a
-    // proxy.
+    // Another process than the listener on the NodePort sends the nonsense: a process that has both a NodePort and the
+    // proxy's port could be a proxy.
     let directory = Directory::new();
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());
