@@ -14,8 +14,8 @@ impl<'a> Contender<'a> {
         Self { name, measure: Box::new(measure) }
     }
 
-    /// A contender that is timed from outside. It runs twice, and the second run is measured: the first run removes the
-    /// effect of the contender before it on the processor's caches.
+    /// A program whose run is timed from outside. It runs twice, and the second run is measured. The first run removes
+    /// the influence that the last program had on the processor's caches.
     pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
         Self::telling(name, move || {
             run();
