@@ -57,10 +57,10 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
     (finished(facts), gaps, found)
 }
 
-/// A file of manifests, YAML or JSON.
+/// A file of manifests in YAML or JSON.
 ///
-/// No part is skipped silently: an unread part has a reason. Streamed input gives the same facts as one piece. A cut
-/// file is not complete.
+/// The reader skips no part silently: if a part was not read, there is a reason. Input that arrives in pieces gives the
+/// same facts as input in one piece. A file that was cut is not complete.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
     let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));
