@@ -13,7 +13,8 @@ use crate::{
 /// The right to write Events.
 const EVENTS: Grant = optional("events.k8s.io", "events", &["create", "patch"]);
 
-/// The right to read findings. An agent asks whether the user of a token has it. The ServiceAccount of readers has it.
+/// The right to read findings. An agent queries whether the user of a token has this right. The ServiceAccount of
+/// readers has this right.
 const READ: Grant = optional("", "/portreeve/findings", &["get"]);
 
 /// The right to patch the Node's status. An agent with `--node-condition` needs it.

@@ -1,5 +1,5 @@
-//! The agent beside the real kube-proxy in each mode: what it reports and when. If a proxy restarts or changes its
-//! mode, it must report nothing. No setting names the mode.
+//! The agent together with the real kube-proxy in each mode: the reports of the agent, and their times. If a proxy
+//! restarts or changes its mode, it must report nothing. No setting names the mode.
 
 use crate::parts::named::is_of;
 use std::{

@@ -1,4 +1,4 @@
-//! A user who has only the files of a release, the public keys and a cluster.
+//! A user with nothing but the files of a release, the public keys and a cluster.
 
 use std::{fs, path::Path, process::Command};
 

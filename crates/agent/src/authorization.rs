@@ -36,7 +36,7 @@ pub(super) struct Wish<'a> {
     pub(super) path: &'a str,
 }
 
-/// Decides by asking the API server for reviews of tokens.
+/// Decides with reviews of tokens, which it requests from the API server.
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,

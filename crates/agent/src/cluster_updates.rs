@@ -21,8 +21,8 @@ const FILES: Duration = Duration::from_secs(1);
 /// For this time, the loop waits for endpoints that it requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent asks
-/// the API server only for these endpoints. Files contain all endpoints anyway.
+/// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent
+/// requests only these endpoints from the API server. Files contain all endpoints anyway.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,

@@ -243,8 +243,8 @@ impl Agent {
     }
 
     /// Scans once. The scan reads connections if the cadence allows it. It also reads them if a part of the cluster was
-    /// read for the first time, because the new facts must be compared with all connections once. Otherwise the
-    /// connections of the last reading stay, and rules about connections wait.
+    /// read for the first time: these facts must be compared with all connections once. Otherwise the connections of
+    /// the last reading stay, and rules about connections wait.
     async fn scan(&mut self, cause: Cause) {
         let began = Instant::now();
         let (at, facts, mut query) = self.inputs(began);

@@ -190,7 +190,7 @@ impl Pace {
         *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
     }
 
-    /// Notes a failure. The wait doubles with each failure, and is not shorter than the wait that the server asks for.
+    /// Notes a failure. The wait doubles with each failure, and is not shorter than the wait that the server requests.
     /// By chance, the wait is up to twice as long, so that agents that failed together try again at different times.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;

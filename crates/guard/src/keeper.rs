@@ -430,8 +430,8 @@ mod tests {
                 .as_ref()
                 .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| !it.ours.is_empty()));
             if self.list != *list && !is_expected {
-                // If the guard is killed now, the next run sees the list from before the write, and assumes that the
-                // entries in it are its own.
+                // If the guard is killed now, the next run sees the list from before the write. It assumes that the
+                // guard's entries in this list are still its own.
                 let before = self.stored.as_ref().and_then(|it| it.before.as_ref()).filter(|it| it.list == *list);
                 let ours = before.map(|it| it.ours.clone()).unwrap_or_default();
                 (self.list, self.others) = (list.clone(), list.minus(&ours));
@@ -808,7 +808,7 @@ mod tests {
             check("release")?;
         }
 
-        /// If no other program ever writes, a release leaves the list as it was before the guard, even if the guard was
+        /// If no other program ever writes, a release leaves the list as it was before the guard. The guard may be
         /// killed at any moment.
         #[test]
         fn a_release_leaves_the_list_as_it_was(

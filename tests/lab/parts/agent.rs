@@ -90,7 +90,7 @@ impl Agent {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
         // The program `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test
-        // could keep the file open, and the copy could not be started.
+        // could keep the file open. Then the copy could not be started.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);

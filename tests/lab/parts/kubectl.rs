@@ -27,7 +27,7 @@ impl Plugin {
         Self::of_program(env!("CARGO_BIN_EXE_portreeve").as_ref(), kubeconfig)
     }
 
-    /// A user who has another binary as the plugin.
+    /// A user with another binary as the plugin.
     pub fn of_program(program: &Path, kubeconfig: &Path) -> Self {
         let home = Directory::new();
         for name in ["kubectl-portreeve", "kubectl_complete-portreeve"] {

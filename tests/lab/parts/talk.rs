@@ -65,7 +65,7 @@ impl Answer {
 /// If the answer is one that the lab never gives when it works.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    // A guest that emulates each instruction sometimes resets a connection. Then the function asks once more.
+    // A guest that emulates each instruction sometimes resets a connection. Then the function connects once more.
     let answer = match said(address, answer_within()) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => said(address, answer_within()),
         answer => answer,

@@ -119,7 +119,7 @@ fn ask(from: IpAddr, to: SocketAddr) -> Answer {
 
 fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     let client = open(SocketAddr::new(from, 0))?;
-    // The socket asks for errors. So a time-out means that no error came.
+    // The socket requests errors. So a time-out means that no error came.
     setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
     let patience = i64::try_from(answer_within().as_secs()).expect("short");
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;

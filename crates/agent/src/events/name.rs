@@ -59,7 +59,7 @@ impl Names {
     }
 
     /// The beginning of the current hour. Each incident has hours of its own. The hour of each slot begins a fifth of
-    /// an hour after the hour of the last slot, so that not all Events are written at the same time.
+    /// an hour after the last slot's hour. So not all Events are written at the same time.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,

@@ -31,7 +31,7 @@ const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// While the API server does not answer, the wait doubles from the first value up to the second value. After it answers
 /// again, the missed Events are written within two scans.
 const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
-/// The longest wait that a server can ask for.
+/// The longest wait that a server can request.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
 /// One request to the API server.
@@ -91,7 +91,7 @@ pub(super) enum Reply {
     Stuck,
     /// The server refuses the Event and will always refuse it.
     Refused,
-    /// The server does not answer now. The value is the wait that the server asks for, if it asks for one.
+    /// The server does not answer now. The value is the wait that the server requests, if it requests a wait.
     Unavailable(Option<SignedDuration>),
 }
 

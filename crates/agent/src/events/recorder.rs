@@ -157,7 +157,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
 }
 
 /// A random wait for agents that failed at the same moment. The wait is at most as long as the wait that the server
-/// asked for.
+/// requested.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
@@ -252,9 +252,9 @@ impl Writer {
     }
 }
 
-/// Whether the same request will get the same answer again. Not so for some codes: a token can be renewed (401), a
-/// server with too many requests accepts some later (408, 429), and if two writers use a quota at the same time, the
-/// later writer can try again (409).
+/// Whether the same request will get the same answer again. After four codes, a later request may succeed: a token can
+/// be renewed (401). A busy server accepts some requests later (408, 429). If two writers use a quota at the same time,
+/// the later writer can try again (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }

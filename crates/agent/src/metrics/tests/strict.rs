@@ -1,4 +1,5 @@
-//! Parses an exposition exactly as OpenMetrics 1.0 demands, or as the text format 0.0.4 demands where it has rules.
+//! Parses an exposition exactly as OpenMetrics 1.0 demands, or as the text format 0.0.4 demands, if that format has a
+//! rule.
 
 use std::collections::BTreeSet;
 
