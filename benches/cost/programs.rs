@@ -57,8 +57,8 @@ pub fn is_node_port(socket: &Value) -> bool {
     socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
 }
 
-/// The local addresses of listeners, or of other sockets, in the output of `ss`. Of each line, the first word that is
-/// an address with a port.
+/// The local addresses of listeners, or of other sockets, in the output of `ss`. The local address is the first word of
+/// a line that is an address with a port.
 pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
     ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
 }

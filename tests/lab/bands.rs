@@ -59,7 +59,6 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     };
     // Each agent has sent its request for each opening. The two agents leave one Event, and only the last agent that
     // reports writes the end.
-    // end.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =

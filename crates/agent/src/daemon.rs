@@ -406,9 +406,9 @@ fn connections() -> impl Iterator<Item = Source> {
 }
 
 /// Listens for a signal.
-/// If the operating system does not allow it.
+///
 /// # Errors
-/// When the operating system does not allow it.
+/// If the operating system does not allow it.
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("listening for signals")
 }

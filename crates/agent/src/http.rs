@@ -49,9 +49,9 @@ use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
 use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
-/// The path that a reader of findings needs the right to `get`.
+/// The path of findings. A reader of findings needs the right to `get` this path.
 const FINDINGS: &str = "/portreeve/findings";
-/// The path that a reader of snapshots needs the right to `get`.
+/// The path of snapshots. A reader of snapshots needs the right to `get` this path.
 const SNAPSHOT: &str = "/portreeve/snapshot";
 
 /// A snapshot and its judged findings.

@@ -16,7 +16,7 @@ pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     judge_by(RULES, snapshot, limits)
 }
 
-/// As [`judge`], with some of the rules.
+/// As [`judge()`], with some of the rules.
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let round = limits.round(snapshot, None);

@@ -182,7 +182,7 @@ fn a_refused_bind_fails_with_the_error_that_the_kernel_lets_a_hook_choose() {
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
 }
 
-// Before Linux 5.18, the kernel does not accept the better programs. Here the test leaves them out.
+// Before Linux 5.18, the kernel does not accept the programs that choose the error. So this test attaches without them.
 #[test]
 fn where_no_error_can_be_chosen_a_refused_bind_is_not_permitted() {
     let group = Group::new();

@@ -74,7 +74,7 @@ fn places(rule: &Value) -> Vec<&str> {
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Requests that ask the API server whether the current user has the rights of a rule.
+/// Requests to the API server for a review: whether the current user has the rights of a rule.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

@@ -104,7 +104,7 @@ pub struct Counters {
     pub deduplicated: u64,
     /// Events that were not written, because there were too many findings or because it took too long.
     pub dropped: u64,
-    /// Requests that failed, and findings about objects without a uid.
+    /// Requests that failed, and findings that can have no Event because their object has no uid.
     pub failed: u64,
 }
 

@@ -418,7 +418,7 @@ fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
 }
 
-/// The folders that do not exist now, and did exist at the last call.
+/// The folders that do not exist now, and that were not missing at the last call.
 fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut Vec<PathBuf>) -> Vec<PathBuf> {
     let now: Vec<PathBuf> = all.iter().filter(|path| !is_there(&path.to_string_lossy())).cloned().collect();
     let new = now.iter().filter(|path| !absent.contains(path)).cloned().collect();
