@@ -1,4 +1,5 @@
-//! `guard`: reserves the ports that this node needs, while the cluster changes. No other verb changes a node.
+//! The command `guard`: it reserves the ports that this node needs, and follows changes of the cluster. No other
+//! command changes a node.
 
 use std::{
     net::SocketAddr,
@@ -19,7 +20,7 @@ use portreeve_facts::PortSet;
 use portreeve_guard::{Bound, Kept};
 use portreeve_rules::NodeGuard;
 
-/// The guard's record.
+/// The path of the guard's record.
 const RECORD: &str = "/run/portreeve/guard.json";
 
 #[derive(Debug, clap::Args)]
@@ -112,7 +113,8 @@ fn reserve_once(config: &GuardConfig, console: &Console) -> anyhow::Result<ExitC
     let mut keeper = config.keeper()?.once();
     let (wanted, bound) = config.wanted(&config.read()?)?;
     let first = keeper.keep(&wanted, bound, Instant::now())?;
-    // Another program may have written in the same moment: then the list is put back once.
+    // Another program may have written the list at the same moment. If ports are missing, the guard adds them again,
+    // once.
     let kept = match first.missing.is_empty() {
         true => first,
         false => first.and(keeper.keep(&wanted, bound, Instant::now())?),
@@ -207,7 +209,7 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// The guard of this node, from the place at which the guard of the chart has its record. If its state is not known: why.
+/// The guard of this node, if its record has the default path, as in the chart. If its state is not known: the reason.
 pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
     of_record(Path::new(RECORD))
 }

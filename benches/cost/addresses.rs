@@ -1,4 +1,4 @@
-//! The addresses of a node after kube-proxy in ipvs mode added the address of every Service.
+//! The cost of a node's addresses, after kube-proxy in ipvs mode has added the address of each Service.
 
 use std::{cell::Cell, collections::BTreeSet, fmt::Write as _, net::IpAddr, process::Command};
 
@@ -12,15 +12,15 @@ use crate::{
     world::{World, run},
 };
 
-/// The row for each number of addresses.
+/// The rows for these numbers of addresses.
 pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
-    // Some kernels have no dummy links. The kind of link makes no difference for a reader.
+    // Some kernels have no dummy links. For a reader, the kind of link makes no difference.
     run(Command::new("ip").args(["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "spare"]));
     let most = numbers.last().expect("a number of addresses");
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     for pair in numbers.windows(2) {
         let told = of_number(world, pair[0]..pair[1], pair[1] == *most, count);
-        // Unchanged facts are not read again, for any number of them.
+        // If facts have not changed, they are not read again, for any number of addresses.
         points.push(Point { size: pair[1] as f64, took: told[3].ours.median });
         rows.extend(told);
     }

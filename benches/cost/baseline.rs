@@ -1,4 +1,4 @@
-//! The ratios of a former run, and its machine.
+//! The ratios of an earlier run, and the machine of that run.
 
 use std::{
     collections::BTreeMap,
@@ -10,15 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// The file of the ratios. `UPDATE=1` writes it anew.
+/// The file with the ratios. `UPDATE=1` writes it again.
 const FILE: &str = "benches/baseline.json";
-/// The part of a ratio that must remain: it may lose a fifth. Other work of the machine is in the spread.
+/// The part of a ratio that must remain, so a ratio may become a fifth worse. The spread contains the influence of
+/// other work on the machine.
 const KEPT: f64 = 0.8;
 
 /// The ratios of a good run.
 #[derive(Serialize, Deserialize)]
 pub struct Baseline {
-    /// The machine of the run, as printed.
+    /// The machine of the run, in the form in which it is printed.
     machine: String,
     /// Ratios by the name of the measurement.
     ratios: BTreeMap<String, f64>,
@@ -42,7 +43,7 @@ impl Baseline {
         }
     }
 
-    /// The reason why no row is compared here: another machine has other ratios.
+    /// The reason why no row is compared on this machine: another machine has other ratios.
     pub fn unfit(&self, machine: &str) -> Option<String> {
         let other = self.machine != machine;
         other.then(|| {
@@ -50,15 +51,15 @@ impl Baseline {
         })
     }
 
-    /// How much worse a row is than in the baseline, if it is.
+    /// If a row is worse than in the baseline: how much worse it is.
     pub fn complaint(&self, row: &Row, machine: &str) -> Option<String> {
         let (before, ratio) = (self.ratios.get(&row.what)?, row.ratio?);
         let worse = self.machine == machine && ratio.high < KEPT * before;
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Takes the ratios of these rows, and writes the file. The ratios of another machine are removed: in that case
-    /// give all rows.
+    /// Stores the ratios of these rows, and writes the file. If the ratios in the file are from another machine, they
+    /// are removed. In this case, `rows` must have all rows.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -74,7 +75,7 @@ impl Baseline {
     }
 }
 
-/// The ratio as it is read again from the file.
+/// The ratio with as many digits as the file has.
 fn rounded(ratio: f64) -> f64 {
     digits(ratio).parse().expect("a number")
 }

@@ -1,5 +1,5 @@
-//! Hundreds of changes of Services a second: the processor time of an agent meanwhile, and the processor time of curl,
-//! which reads the same stream and keeps nothing.
+//! Hundreds of changes of Services in a second: the processor time of an agent while they happen. For comparison, the
+//! processor time of curl, which reads the same stream and stores nothing.
 
 use std::{
     path::Path,
@@ -18,19 +18,19 @@ use crate::{
     storm::start,
 };
 
-/// Services with a NodePort, and the first NodePort.
+/// The number of Services with a NodePort, and the first NodePort.
 const SERVICES: u16 = 400;
 const FIRST: u16 = 30_000;
-/// Changes in a second, of all writers together, and their duration.
+/// The number of changes in a second by all writers together, the number of writers, and the duration.
 const CHANGES: u32 = 200;
 const WRITERS: u32 = 4;
 const LASTS: Duration = Duration::from_secs(60);
-/// Bytes of annotations, so that a Service is as large as a Service of a Helm chart.
+/// The number of bytes in annotations. With them, a Service is as large as a Service of a Helm chart.
 const ANNOTATIONS: usize = 2_000;
-/// The greatest processor time of the agent, in per cent of a core.
+/// The greatest processor time of the agent, in per cent of one core.
 const MOST: f64 = 2.5;
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (20, LASTS / 20) } else { (SERVICES, LASTS) };
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
@@ -42,7 +42,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     }
     let agent = start(binary, &cluster, &directory, services);
     let stream = Stream::open(&cluster);
-    // The first scans and the list do not belong to the stream.
+    // The first scans and the first list are not a part of the stream.
     thread::sleep(lasts / 2);
     let (begun, ours, theirs) = (Instant::now(), processor_time(agent.pid()), processor_time(stream.0.id()));
     let changes: u32 = thread::scope(|scope| {
@@ -69,7 +69,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     ]
 }
 
-/// Changes every Service in turn until the time is over, and returns the number of changes.
+/// Changes all Services in turn until the time is over. Returns the number of changes.
 fn write(cluster: &ControlPlane, writer: u32, services: u16, lasts: Duration) -> u32 {
     let api = Api::of(&cluster.kubeconfig("admin")).expect("a kubeconfig");
     let (begun, mut changes) = (Instant::now(), 0);
@@ -85,7 +85,7 @@ fn write(cluster: &ControlPlane, writer: u32, services: u16, lasts: Duration) ->
     changes
 }
 
-/// A curl that watches all Services and discards the stream.
+/// A curl process that watches all Services and discards the stream.
 struct Stream(Child);
 
 impl Stream {

@@ -9,13 +9,13 @@ use crate::{
     world::{World, ends, run, same},
 };
 
-/// NodePorts with connections, and NodePorts whose connection has just ended.
+/// The NodePorts that connections have, and the NodePorts of connections that have just ended.
 const FROM: [u16; 2] = [32_100, 32_140];
 const ENDED: [u16; 2] = [32_150, 32_170];
 
-/// The rows of one size.
+/// The rows for one number of sockets.
 pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
-    // The kernel may choose NodePorts, so no connection may be skipped. No client connects meanwhile.
+    // The kernel may choose NodePorts, so a scan may skip no connection. No other client connects meanwhile.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     (FROM[0]..FROM[1]).for_each(|port| world.order(&format!("client 127.0.0.1:{port}")));
     (ENDED[0]..ENDED[1]).for_each(|port| world.order(&format!("wait 127.0.0.1:{port}")));
@@ -29,7 +29,7 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     );
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
     world.order("hang up");
-    // Both walk the same table. Over four machines the ratio was between 0.99 and 1.9.
+    // Both programs walk the same table. On four machines, the ratio was between 0.99 and 1.9.
     let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
     let what = format!("connections on NodePorts, {} sockets, process, compared with ss", short(sockets));
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]

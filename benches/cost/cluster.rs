@@ -1,17 +1,18 @@
-//! Services as in real clusters: made by a tool that leaves its annotation, with labels and managedFields.
+//! Services as real clusters have them. A tool has made them and has left its annotation. They have labels and
+//! managedFields.
 
 use serde_json::{Value, json};
 
 use crate::parts::{Api, objects};
 
-/// Creates a Service, and returns it and its EndpointSlice as the API server keeps them.
+/// Creates a Service. Returns the Service and its EndpointSlice, as the API server stores them.
 pub fn create(api: &Api, number: usize, node_port: bool) -> (Value, Value) {
     let kept = api.create(&service(number, node_port));
     let endpoints = api.create(&endpoints(&kept, number));
     (kept, endpoints)
 }
 
-/// A Service as its tool writes it.
+/// A Service as the tool writes it.
 pub fn service(number: usize, node_port: bool) -> Value {
     let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);
@@ -26,7 +27,7 @@ pub fn service(number: usize, node_port: bool) -> Value {
     service["spec"]["selector"] = labels;
     service["spec"]["ipFamilyPolicy"] = json!("SingleStack");
     if node_port {
-        // One port: with two NodePorts each, the range would be too small.
+        // Each Service has only one port: if each had two NodePorts, the NodePort range would be too small.
         service["spec"]["ports"].as_array_mut().expect("ports").truncate(1);
     } else {
         service["spec"]["type"] = json!("ClusterIP");
@@ -40,7 +41,7 @@ pub fn service(number: usize, node_port: bool) -> Value {
     service
 }
 
-/// Three endpoints, none on this node.
+/// An EndpointSlice with three endpoints. None of them is on this node.
 pub fn endpoints(service: &Value, number: usize) -> Value {
     let mut slice = objects::endpoint_slice(service, Some(("10.1.0.1", "n2")), "IPv4");
     let one = slice["endpoints"][0].clone();

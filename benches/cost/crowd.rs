@@ -1,4 +1,4 @@
-//! Enough processes to hold the wanted sockets: each process has a limit of descriptors.
+//! Starts as many processes as are needed to hold the wanted sockets, because each process has a limit of descriptors.
 
 use std::{
     env, fs,
@@ -10,10 +10,10 @@ use std::{
     time::Duration,
 };
 
-/// The greatest number of connections of one holder to itself: two descriptors each.
+/// The greatest number of connections that a holder opens to itself. Each connection needs two descriptors.
 const PAIRS: usize = 9_000;
 
-/// One process that holds sockets. Dropping this value ends it.
+/// A process that holds sockets. When this value is dropped, the process ends.
 pub struct Holder {
     child: Child,
     orders: ChildStdin,
@@ -22,12 +22,13 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts a holder in the network namespace of the calling thread, in its own control group, like a pod.
+    /// Starts a holder in the network namespace of the calling thread. The holder has its own control group, like a
+    /// pod.
     pub fn start(place: &str) -> Self {
         Self::of(&format!("portreeve-bench-{}-{}", id(), next()), place, false)
     }
 
-    /// Starts a holder in its own network namespace, and in the control group of a pod.
+    /// Starts a holder in a new network namespace, and in the control group of a pod.
     pub fn pod() -> Self {
         let number = next();
         let cgroup = format!("portreeve-bench-{}/kubepods/pod0e6a3a0c-5a0b-4b1e-8d6e-{:012x}", id(), number);
@@ -54,7 +55,7 @@ impl Holder {
         self.child.id()
     }
 
-    /// Sends an order, and does not wait for it.
+    /// Sends an order, and does not wait until it is done.
     pub fn begin(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the holder lives");
     }
@@ -77,7 +78,8 @@ impl Drop for Holder {
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A killed process leaves its cgroup a moment later. The parent cgroups may have other processes.
+        // A process that was killed leaves its control group a moment later. Other processes may be in the groups above
+        // it.
         let mut tries = 0;
         while fs::remove_dir(&self.cgroup).is_err() && tries < 1000 {
             tries += 1;
@@ -88,12 +90,12 @@ impl Drop for Holder {
     }
 }
 
-/// Established connections, spread over as many holders as needed. The number can grow; existing connections stay.
+/// Established connections, in as many holders as needed. The number can grow. Existing connections stay.
 #[derive(Default)]
 pub struct Crowd(Vec<Holder>);
 
 impl Crowd {
-    /// Makes this number of sockets in the network namespace of the calling thread, a fourth of them IPv6.
+    /// Makes so many sockets in the network namespace of the calling thread. A fourth of them are IPv6 sockets.
     pub fn grow(&mut self, sockets: usize) {
         let pairs = sockets / 2;
         while self.0.len() * PAIRS < pairs {
@@ -118,13 +120,13 @@ impl Crowd {
     }
 }
 
-/// A new number.
+/// A number that this process has not used yet.
 fn next() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The mount point of the version 2 hierarchy.
+/// The directory at which the hierarchy of version 2 is mounted.
 fn cgroups() -> &'static Path {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     places.into_iter().find(|place| place.join("cgroup.controllers").exists()).expect("a cgroup2 hierarchy is mounted")

@@ -1,4 +1,4 @@
-//! node_exporter with only `tcpstat`, which counts the TCP sockets of a node by state at every scrape.
+//! node_exporter with only the collector `tcpstat`. At each scrape, it counts the TCP sockets of the node by state.
 
 use std::{net::TcpStream, process::Command};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const PLACE: &str = "127.0.0.1:29518";
 
-/// A running node_exporter, in the network namespace of the calling thread.
+/// A node_exporter that runs in the network namespace of the calling thread.
 pub struct Exporter {
     _process: Process,
     _directory: Directory,
@@ -26,7 +26,7 @@ impl Exporter {
         Self { _process: process, _directory: directory }
     }
 
-    /// The number of listening sockets. With very many sockets this takes seconds.
+    /// The number of listening sockets, from a scrape. With very many sockets, a scrape takes seconds.
     pub fn scrape(&self) -> f64 {
         let output = run(Command::new("curl").args(["--silent", "--fail", &format!("http://{PLACE}/metrics")]));
         number(&String::from_utf8_lossy(&output.stdout), "node_tcp_connection_states{state=\"listen\"}")

@@ -1,5 +1,5 @@
-//! Tens of thousands of Services. For each new Service, kube-apiserver walks all cluster addresses twice to count them.
-//! So it creates a few, and copies of their stored form are written to etcd.
+//! Makes tens of thousands of Services. For each new Service, kube-apiserver walks all cluster addresses twice to count
+//! them. So kube-apiserver creates only a few Services. Copies of their stored form are written into etcd.
 
 use std::{collections::BTreeSet, net::Ipv4Addr, ops::Range, thread};
 
@@ -13,18 +13,19 @@ use crate::{
 
 /// The number of clients that write at the same time.
 const WRITERS: usize = 4;
-/// The number of copies of one Service.
+/// The number of copies of one Service that are made.
 const BATCH: usize = 4_096;
-/// The number of addresses that are written before the Service of the first of them. The API server repairs a Service
-/// whose address it does not know yet, and an address without a Service after a minute.
+/// The number of addresses that are written before the first of their Services. If the API server does not yet know the
+/// address of a Service, it changes the Service. If an address has no Service for a minute, the API server repairs
+/// this, too.
 const LEAD: usize = 1_000;
 /// The first address of the lab's range from which the API server allocates addresses.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 0);
 /// The path of the addresses of Services.
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 
-/// Adds Services with an EndpointSlice each. Every other Service has a NodePort, up to `node_ports` in all. The API
-/// server itself creates these, because it records NodePorts.
+/// Adds Services with an EndpointSlice each. Every second Service has a NodePort, up to `node_ports` in all. The API
+/// server creates the Services with a NodePort, because it records NodePorts.
 pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize) {
     let (with, without): (Vec<usize>, Vec<usize>) =
         numbers.partition(|number| number % 2 == 0 && number / 2 < node_ports);
@@ -40,7 +41,7 @@ pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize
     }
 }
 
-/// Adds Services. The API server creates the first of them.
+/// Adds Services. The API server creates only the first of them.
 fn copies(cluster: &ControlPlane, numbers: &[usize]) {
     let model = Kept::of_new(cluster, numbers[0]);
     let others = numbers[1..].iter().zip(free(cluster));
@@ -50,12 +51,13 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
         let behind = at.checked_sub(lead).and_then(|at| copies.get(at));
         let puts = [copies.get(at).map(Kept::address), behind.map(Kept::endpoints), behind.map(Kept::service)];
         let puts: Vec<Value> = puts.into_iter().flatten().collect();
-        // One object at a time: a watch expects that no two objects of a kind have the same version.
+        // Each request writes one object of a kind, because a watch expects that no two objects of a kind have the same
+        // version.
         etcd.post("/v3/kv/txn", &json!({"success": puts})).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 }
 
-/// Addresses without a Service.
+/// The addresses that have no Service.
 fn free(cluster: &ControlPlane) -> impl Iterator<Item = Ipv4Addr> {
     let list = get(cluster, ADDRESSES);
     let names = list["items"].as_array().expect("a list").iter().filter_map(|item| item["metadata"]["name"].as_str());
@@ -68,7 +70,7 @@ fn get(cluster: &ControlPlane, path: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The stored objects of one Service.
+/// The objects that etcd stores for one Service.
 struct Kept {
     service: Value,
     endpoints: Value,
@@ -76,7 +78,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// The stored objects of a Service that the API server creates.
+    /// The stored objects of a new Service. The API server creates this Service.
     fn of_new(cluster: &ControlPlane, number: usize) -> Self {
         let (service, endpoints) = create(cluster.api(), number, false);
         let address = service["spec"]["clusterIP"].as_str().expect("an address");
@@ -84,7 +86,7 @@ impl Kept {
         Self { service, endpoints, address }
     }
 
-    /// The stored objects of a copy.
+    /// The stored objects of a copy of this Service.
     fn copy(&self, number: usize, address: Ipv4Addr) -> Self {
         let mut wanted = service(number, false);
         wanted["spec"]["clusterIP"] = json!(address);
@@ -110,15 +112,16 @@ impl Kept {
     }
 }
 
-/// Writes an object where the API server stores objects of its kind. The API server writes protobuf there, but also
-/// reads JSON.
+/// The request to etcd that writes an object at the place of its kind. The API server writes protobuf, but it can also
+/// read JSON.
 fn put(place: &str, object: &Value) -> Value {
     let bytes = |text: String| ByteString(text.into_bytes());
     let name = object["metadata"]["name"].as_str().expect("a name");
     json!({"requestPut": {"key": bytes(format!("/registry/{place}/{name}")), "value": bytes(object.to_string())}})
 }
 
-/// A copy of a stored object with its own uid and the given changes. etcd has its version.
+/// A copy of a stored object with a uid of its own and with the given changes. The object has no version, because etcd
+/// keeps the version.
 fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     let mut object = over(kept, wanted);
     let uid = kept["metadata"]["uid"].as_str().expect("a uid");
@@ -127,7 +130,7 @@ fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     object
 }
 
-/// Merges one value into another: fields that it does not name stay.
+/// Puts the fields of `above` into `below`. Fields that `above` does not have stay.
 fn over(below: &Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {

@@ -1,5 +1,5 @@
-//! The load of hundreds of agents on one API server: requests, watches, bytes and Events. It is measured from start to
-//! incident, while Services change all the time, and after an outage of the server.
+//! The load of hundreds of agents on one API server: requests, watches, bytes and Events. It is measured from the start
+//! of the agents to an incident, while Services change all the time, and after the server was away.
 
 mod incident;
 
@@ -25,36 +25,37 @@ use crate::{
     world::{node_ports, run},
 };
 
-/// The numbers of agents: agents whose phases are measured, with the time for each phase, and agents that start at one
-/// moment.
+/// The number of agents whose phases are measured, the number of agents that start at the same moment, and the time for
+/// each phase.
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One of this number of nodes has its own network namespace. An incident that is repaired on the others stays there.
+/// One of so many nodes has its own network namespace. If an incident is repaired on the other nodes, it stays on this
+/// node.
 const LEFT: usize = 40;
-/// Services with a NodePort, before one more is added.
+/// The number of Services with a NodePort, before one more Service is added, and the first NodePort.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
-/// Changes of Services in a second, and their duration.
+/// The number of changes of Services in a second, and their duration.
 const CHANGES: u32 = 50;
 const CHURN: Duration = Duration::from_secs(60);
-/// Minutes without a server. Agents wait longer and longer before they try again, up to a maximum that they reach after
-/// the second minute: an hour is sixty times the last minute.
+/// The number of minutes without a server. Agents wait longer after each failure. After the second minute, the wait has
+/// reached its maximum. So an hour costs sixty times as much as the last minute.
 const AWAY: usize = 5;
 /// The longest time until hundreds of agents see a change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The user of the agents.
+/// The name of the user as whom the agents log in.
 const OBSERVER: &str = "observer";
-/// The first port of the agents; each has one port.
+/// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
-/// The greatest number of requests a second that an agent may write while nothing happens.
+/// The greatest number of writes that an agent may send in a second while nothing happens.
 const MOST_WRITES: f64 = 0.02;
-/// The greatest number of reads of an agent that starts, without those that a busy server refuses.
+/// The greatest number of reads that an agent sends at its start. Reads that a busy server refuses do not count.
 const MOST_READS: f64 = 13.0;
-/// The greatest number of watches of an agent meanwhile: Services, and the Pods of its node.
+/// The greatest number of open watches of an agent: one for Services, and one for the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
 
-/// An API server that records every request with its client, and agents that each run for another node.
+/// An API server that records each request with its client, and agents. Each agent runs for another node.
 struct Fleet<'a> {
     binary: &'a Path,
     cluster: ControlPlane,
@@ -62,15 +63,15 @@ struct Fleet<'a> {
     directory: Directory,
     agents: Vec<Process>,
     size: usize,
-    /// The namespace of the last nodes, and their connection to the server.
+    /// The network namespace of the last nodes, and the relay from there to the server.
     apart: Namespace,
     _way: Relay,
-    /// Services with a NodePort.
+    /// The number of Services with a NodePort.
     services: u16,
     rows: Vec<Row>,
 }
 
-/// The requests of a roll-out that reaches every node at one moment.
+/// The requests during a roll-out that reaches all nodes at the same moment.
 pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     let mut fleet = Fleet::of(binary, if small { 10 } else { AT_ONCE });
     let what = format!("at start of {} at once", fleet.size);
@@ -79,7 +80,7 @@ pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     fleet.rows
 }
 
-/// The other rows.
+/// Measures the other rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (size, wait, churn, away) =
         if small { (5, Duration::from_secs(10), CHURN / 6, 1) } else { (AGENTS, WHILE, CHURN, AWAY) };
@@ -120,7 +121,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Nodes and Services, without agents.
+    /// Makes nodes and Services, but no agents.
     fn of(binary: &'a Path, size: usize) -> Self {
         let audit = Audit::new();
         let flags = audit.flags();
@@ -156,14 +157,14 @@ impl<'a> Fleet<'a> {
         (0..self.size).for_each(|number| self.ready(number));
     }
 
-    /// One more Service with a NodePort.
+    /// Makes one more Service with a NodePort.
     fn serve(&mut self) {
         let port = FIRST + self.services;
         self.cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
         self.services += 1;
     }
 
-    /// Waits until an agent has scanned with every Service in view.
+    /// Waits until an agent has scanned with facts about all Services.
     fn ready(&self, number: usize) {
         until_within(PATIENCE, "view of every Service", || {
             let metrics = self.metrics(number)?;
@@ -181,7 +182,8 @@ impl<'a> Fleet<'a> {
         number >= self.size - self.size.div_ceil(LEFT)
     }
 
-    /// Changes Services in turn. Adds the number of changes a second, and the processor time for them.
+    /// Changes Services in turn. Adds a row with the number of changes in a second, and a row with the processor time
+    /// for them.
     fn churn(&mut self, lasts: Duration) {
         let spent = self.spent();
         let begun = Instant::now();
@@ -200,7 +202,8 @@ impl<'a> Fleet<'a> {
         self.tell("processor time of an agent then", "thousandths of a core", [taken]);
     }
 
-    /// An API server that is away and comes back: the connections that agents try, and their requests afterwards.
+    /// Stops the API server and starts it again. Adds rows about the agents' connection attempts, and about their
+    /// requests afterwards.
     fn outage(&mut self, minutes: usize) {
         self.cluster.kill();
         let each_minute: Vec<f64> = (0..minutes)
@@ -225,7 +228,7 @@ impl<'a> Fleet<'a> {
         });
     }
 
-    /// Processor time of all agents so far.
+    /// The processor time that all agents have used so far.
     fn spent(&self) -> Duration {
         self.agents.iter().map(|agent| processor_time(agent.pid())).sum()
     }
@@ -239,7 +242,7 @@ impl<'a> Fleet<'a> {
         self.rows.push(Row::alone(what, unit, values, Promise::None));
     }
 
-    /// An agent with the rights of the chart, in the same network namespace as most others.
+    /// Starts an agent with the rights of the chart, in the network namespace that most agents share.
     fn agent(&self, number: usize) -> Process {
         let arguments = [
             "agent".to_owned(),
@@ -253,7 +256,8 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(start) } else { start() }
     }
 
-    /// Adds the requests of all agents during `act`, as an average of one agent, and returns the writes of one agent.
+    /// Adds rows about the requests of all agents while `happens` runs, as an average for one agent. Returns the number
+    /// of writes of one agent.
     fn during(&mut self, what: &str, happens: impl FnOnce(&mut Self)) -> f64 {
         let (before, bytes) = (self.audit.of(OBSERVER).len(), self.bytes());
         happens(self);
@@ -264,7 +268,7 @@ impl<'a> Fleet<'a> {
             of.count() as f64 / self.size as f64
         };
         let count = |verbs: &[&str]| of(verbs, &|_| true);
-        // A busy server refuses reads, which come again later.
+        // A busy server refuses reads. The agents repeat them later.
         let is_busy = |code| code == 429 || code >= 500;
         let [reads, refused] = [false, true].map(|busy| of(&["get", "list"], &|code| is_busy(code) == busy));
         let writes = count(&["create", "patch", "update", "delete"]);
@@ -283,7 +287,7 @@ impl<'a> Fleet<'a> {
         writes
     }
 
-    /// Prints the requests, with their number for one agent.
+    /// Prints the requests and how many of them one agent sends.
     fn tell_of(&self, what: &str, asked: &[Asked]) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for Asked { verb, uri, code, .. } in asked {
@@ -296,7 +300,7 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Open watches. The server has some of its own.
+    /// The number of open watches. Some of them are the server's own.
     fn watches(&self) -> f64 {
         let metrics = self.cluster.api().text("/metrics").expect("metrics of the server");
         let open = metrics.lines().filter(|line| {
@@ -308,7 +312,8 @@ impl<'a> Fleet<'a> {
         open.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// The encrypted bytes of each open connection to the server, in both directions, by its local end.
+    /// The number of encrypted bytes of each open connection to the server, in both directions together, by the
+    /// connection's local address.
     fn bytes(&self) -> BTreeMap<String, f64> {
         let output = run(Command::new("ss").args(["-HtinO", "dport = :6443"]));
         let carried = |line: &str| {
@@ -328,7 +333,7 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
-/// Failed connections of this namespace.
+/// The number of failed connections in this network namespace.
 fn refused() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of the kernel");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

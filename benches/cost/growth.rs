@@ -1,21 +1,21 @@
-//! The growth of cost: the exponent of a power function through the measured points.
+//! How the cost grows: the exponent of a power function through the measured points.
 
 use crate::row::{Promise, Row};
 
-/// Linear growth, within the precision of a few points.
+/// Up to this exponent, growth is linear within the precision of a few points.
 pub const LINEAR: f64 = 1.15;
 
-/// Constant cost, within the precision of a few points.
+/// Up to this exponent, the cost is constant within the precision of a few points.
 pub const NONE: f64 = 0.15;
 
-/// The cost at a size.
+/// The cost at one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub size: f64,
     pub took: f64,
 }
 
-/// The exponent as a row.
+/// The exponent of these points as a row.
 pub fn row(what: &str, points: &[Point], promise: Promise) -> Row {
     Row::alone(format!("growth of {what}"), "exponent", [exponent(points)], promise)
 }

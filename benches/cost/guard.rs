@@ -1,4 +1,4 @@
-//! The cost of a running guard, and of the bind hook for each bind of the node.
+//! The cost of a running guard, and the cost of the bind hook for each bind on the node.
 
 use std::{
     fs::File,
@@ -21,21 +21,22 @@ use crate::{
 };
 
 const PLACE: &str = "127.0.0.1:29518";
-/// Services, and how many NodePorts they have.
+/// The number of Services, and the number of NodePorts that they have.
 const SERVICES: usize = 5_000;
 const NODE_PORTS: usize = 2_000;
-/// The time at rest that is measured. A guard reads the node twice a minute.
+/// For this time, a guard at rest is measured. It reads the node twice a minute.
 const LASTS: Duration = Duration::from_secs(120);
-/// The greatest processor time at rest, in thousandths of a core.
+/// The greatest processor time of a guard at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
-/// New Services, and the greatest time from the API server's answer to the reservation of a NodePort, in milliseconds.
+/// The number of new Services. The greatest time from the API server's answer until the NodePort is reserved, in
+/// milliseconds.
 const NEW: usize = 10;
 const MOST_WAIT: f64 = 1_000.0;
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
-    // No NodePort is in the default range, so that the guard would reserve none.
+    // The default port range contains no NodePort, so the guard would reserve nothing.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -51,7 +52,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let what = format!("the guard, {} Services", short(services));
     let memory = Memory::of(guard.pid()).resident;
     let waits: Vec<f64> = (0..NEW).map(|number| reserved_after(&cluster, &format!("new-{number}"))).collect();
-    // A node has one guard.
+    // A node can have only one guard.
     drop(guard);
     vec![
         Row::alone(format!("{what}: resident memory"), "MiB", [memory], Promise::None),
@@ -81,7 +82,7 @@ fn start(command: &[String], binary: &str, cluster: &ControlPlane, directory: &D
     Process::start_by(command, binary, &arguments, directory.path())
 }
 
-/// Makes a Service with a NodePort, and returns the milliseconds until the kernel has the reservation.
+/// Makes a Service with a NodePort. Returns the milliseconds until the kernel has reserved the NodePort.
 fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     let service = cluster.api().create(&objects::service(name, &[objects::port(80, None)]));
     let begun = Instant::now();
@@ -94,7 +95,7 @@ fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// The kernel prints the list only into the first read.
+/// The reserved ports. The kernel prints the whole list at the first read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -106,7 +107,8 @@ fn value(series: &str) -> Option<f64> {
     http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
-/// Each bind below the hook costs the process more. The program of the kernel is the same in every build of the guard.
+/// With the hook, each bind costs the process more time. The program in the kernel is the same in all builds of the
+/// guard.
 #[cfg(feature = "bind-hook")]
 mod hook {
     use std::net::TcpListener;
@@ -116,16 +118,16 @@ mod hook {
     use super::*;
     use crate::parts::Group;
 
-    /// Binds in a round, and rounds.
+    /// The number of binds in a round, and the number of rounds.
     const BINDS: u32 = 100_000;
     const ROUNDS: usize = 5;
-    /// The greatest time that a bind takes longer, in microseconds.
+    /// The greatest additional time of a bind, in microseconds.
     const MOST: f64 = 3.0;
 
     pub fn measure(cluster: &ControlPlane, directory: &Directory, small: bool) -> Vec<Row> {
         let (binds, rounds) = if small { (BINDS / 10, 3) } else { (BINDS, ROUNDS) };
         let group = Group::new();
-        // A guard that is not below the group cannot attach the hook.
+        // A guard can attach the hook only if it is below the control group.
         let command = Group::entering(&group.path);
         let more = ["--bind=report".to_owned(), format!("--cgroup={}", group.path.display())];
         let times: Vec<(f64, f64)> = (0..rounds)
@@ -139,7 +141,7 @@ mod hook {
                 until("the hook and its claims", || {
                     hook_and_claims.iter().all(|series| value(series).is_some_and(|it| it >= 1.0)).then_some(())
                 });
-                // At first it reads the node, and fills the maps of the kernel.
+                // At first, the guard reads the node and fills the maps in the kernel.
                 thread::sleep(Duration::from_secs(1));
                 let with = each(binds);
                 drop(guard);
@@ -154,12 +156,13 @@ mod hook {
         ]
     }
 
-    /// Microseconds of the processor for one bind of a port that no Service has. Other processes of the machine do not count.
+    /// The processor time of one bind in microseconds, for a port that no Service has. Other processes of the machine
+    /// do not count.
     fn each(binds: u32) -> f64 {
         let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock"));
         let begun = spent();
         for _ in 0..binds {
-            // A program that names the holders of sockets, as lsof does, keeps each open file for a moment longer.
+            // A program that finds the holders of sockets, like lsof, keeps each open file for a moment longer.
             assert!((0..1_000).any(|_| TcpListener::bind("127.0.0.1:19999").is_ok()), "a free port");
         }
         (spent() - begun).as_secs_f64() * 1e6 / f64::from(binds)

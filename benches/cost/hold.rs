@@ -1,4 +1,4 @@
-//! A holder makes sockets on orders from standard input, and holds them until it is killed.
+//! A holder process. It gets orders on standard input, makes sockets, and holds them until it is killed.
 
 use std::{
     fs,
@@ -17,9 +17,9 @@ use nix::sys::{
 
 use crate::parts::enter_alone;
 
-/// All sockets of a holder.
+/// The sockets that a holder has.
 struct Held {
-    /// The address on which it accepts connections.
+    /// The address at which the holder accepts connections.
     place: TcpListener,
     pairs: Vec<[TcpStream; 2]>,
     listeners: Vec<TcpListener>,
@@ -28,8 +28,8 @@ struct Held {
     files: Vec<fs::File>,
 }
 
-/// Moves to a control group, and to its own network namespace if requested. Then it executes one order for each line,
-/// and answers each with a line.
+/// Moves this process to a control group, and to a new network namespace if that is requested. Then it carries out one
+/// order a line, and answers each order with a line.
 pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
     fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
     if apart {
@@ -80,7 +80,7 @@ impl Held {
         }
     }
 
-    /// Makes this number of established connections to itself.
+    /// Opens so many connections to itself.
     fn pairs(&mut self, count: usize) {
         let place = self.place.local_addr().expect("an address");
         while self.pairs.len() < count {
@@ -90,7 +90,7 @@ impl Held {
         self.pairs.truncate(count);
     }
 
-    /// An outgoing connection with a given local end.
+    /// Opens an outgoing connection from a given local address and port.
     fn client(&self, from: SocketAddr) -> (OwnedFd, TcpStream) {
         let near = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         setsockopt(&near, ReuseAddr, &true).expect("an option");
@@ -100,7 +100,7 @@ impl Held {
         (near, self.place.accept().expect("a connection").0)
     }
 
-    /// A connection in TIME_WAIT with a given local end: that end closes first.
+    /// Makes a connection in TIME_WAIT with a given local address and port. The local end closes first.
     fn wait(&self, from: SocketAddr) {
         let (near, far) = self.client(from);
         let near = TcpStream::from(near);

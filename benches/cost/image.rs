@@ -1,4 +1,4 @@
-//! The size of the program, and of its image, stored and compressed for a registry.
+//! The size of the program and of its image, as stored and as compressed for a registry.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use crate::{
     world::run,
 };
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, _: bool) -> Vec<Row> {
     let image = env::var_os("PORTREEVE_IMAGE").expect("PORTREEVE_IMAGE names the image: `make bench` builds it");
     let kept = |file: &Path| fs::metadata(file).expect("a file").len();

@@ -1,4 +1,4 @@
-//! The time until a change is reported: in the metrics, as a finding, as an Event.
+//! The time from a change until it is reported: in the metrics, as a finding and as an Event.
 
 use std::{
     net::TcpListener,
@@ -13,23 +13,25 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The interval of scans: shorter than usual, for many scans; results are in scans if the interval matters.
+/// The interval of scans. It is shorter than usual, to have many scans. If the interval has an influence, the result is
+/// a number of scans.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The interval of the requests for an answer.
+/// The time between two requests to the agent.
 const OFTEN: Duration = Duration::from_millis(5);
-/// The first NodePort that is used.
+/// The first NodePort of the test.
 const FIRST: u16 = 30_100;
-/// The longest time for the first verdict without an API server, and for a change of the cluster, in milliseconds.
+/// The longest time until the first verdict without an API server, and the longest time after a change of the cluster,
+/// in milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let times = if small { 2 } else { 15 };
     let directory = Directory::new();
     let alone = |_| {
         let begun = Instant::now();
-        // No process listens yet.
+        // No API server listens at this address yet.
         let _agent = start(binary, "https://127.0.0.1:6443", &directory);
         patiently(|| http_get(PLACE, "/readyz"));
         millis(begun)
@@ -54,13 +56,15 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         Row::alone("a Service that changed to the look that judged it", "ms", of(0), Promise::AtMost(CHANGE)),
         Row::alone("the same to the finding, which has to last", "ms", of(1), Promise::None),
         Row::alone("the same to the Event", "ms", of(2), Promise::None),
-        // Two scans in which the finding lasts, one scan that may have begun before, and a part of an interval.
+        // The finding must last for two scans. One scan may have begun before the change, and a part of an interval may
+        // pass.
         Row::alone("a new listener to the finding, which has to last", "looks", scans, Promise::AtMost(3.0)),
         Row::alone("a sysctl that changed to the finding", "looks", settings, Promise::AtMost(2.0)),
     ]
 }
 
-/// A NodePort with a listener becomes a Service's: milliseconds to the metrics, the finding and the Event.
+/// A port with a listener becomes the NodePort of a Service. Returns the milliseconds until the metrics, the finding
+/// and the Event show this.
 fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     let name = format!("s{port}");
@@ -76,7 +80,7 @@ fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     [seen, found, millis(begun)]
 }
 
-/// A process begins to listen on a Service's NodePort: scans to the finding.
+/// A process begins to listen on the NodePort of a Service. Returns the number of scans until the finding.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let before = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -85,7 +89,8 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     scans_to(|| is_found(port))
 }
 
-/// The ephemeral range is widened over the NodePorts: scans to the finding.
+/// The ephemeral port range is made wider, so that it contains the NodePorts. Returns the number of scans until the
+/// finding.
 fn setting() -> f64 {
     let series = "portreeve_findings{rule=\"ephemeral-range-overlap\",variant=\"node-ports\"";
     let is_told = || metrics().lines().any(|line| line.starts_with(series) && !line.ends_with(" 0.0"));
@@ -104,7 +109,7 @@ fn scans_to(is_found: impl Fn() -> bool) -> f64 {
     scans() - before
 }
 
-/// Whether there is a finding of `listener-on-node-port/loses` about the Service.
+/// Whether the agent has a finding `listener-on-node-port/loses` with this port.
 fn is_found(port: u16) -> bool {
     let (rule, port) = ("rule=\"listener-on-node-port\",variant=\"loses\"", format!("port=\"{port}\""));
     let metrics = metrics();
@@ -130,7 +135,7 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Repeats the request until it succeeds. There is no time limit, because a benchmark has no right time.
+/// Repeats a request until it succeeds. It has no time limit, because for a benchmark no time limit is right.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

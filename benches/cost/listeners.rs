@@ -1,4 +1,5 @@
-//! The listeners on a NodePort: `portreeve` as a process, the scan inside a running agent, and other programs.
+//! Finds the listeners on a NodePort: with the process `portreeve check`, with a scan inside of a running agent, and
+//! with other programs.
 
 use std::{
     collections::BTreeSet,
@@ -16,10 +17,10 @@ use crate::{
     world::{Scanning, World, ends, run, same},
 };
 
-/// The commands that list listeners only.
+/// The command that lists only listeners.
 const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
-/// The rows of one size.
+/// The rows for one number of sockets.
 pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) -> Vec<Row> {
     let exporter = Exporter::start();
     let listeners = world.snapshot()["listeners"]["seen"].take();
@@ -57,8 +58,8 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // On some machines a socket costs `ss` half as much as on others, and a check the same. The promise is a ratio that
-    // holds on all of them.
+    // On some machines, `ss` needs half as much time for a socket as on other machines, while a check needs the same.
+    // The promised ratio is true on all of these machines.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
         500_000 => Promise::Times(at_500k),
@@ -93,7 +94,7 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
     ]
 }
 
-/// A program with the procfs crate: it reads both tables, and lists the listeners on NodePorts.
+/// A program that uses the procfs crate. It reads both tables of sockets, and lists the listeners on NodePorts.
 pub fn by_procfs() -> ExitCode {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets = tables.into_iter().flat_map(|table| table.expect("a table"));

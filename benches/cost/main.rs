@@ -1,6 +1,6 @@
-//! The cost of the program, and of other programs beside it. All contenders see the same sockets, run in turns, and
-//! must give the same result. The benchmark fails if a promise is broken, or if a ratio is a fifth worse than in
-//! `benches/baseline.json` on the same machine.
+//! Measures the cost of the program, and of other programs for comparison. All programs see the same sockets, run in
+//! turns, and must give the same result. The benchmark fails if a promise is broken. It also fails if a ratio is a
+//! fifth worse than in `benches/baseline.json` on the same machine.
 //!
 //! `make bench` measures the binary of the image. `cargo bench --profile dev --bench cost -- FILE [FAMILY ...]`
 //! measures another build, or only some families. `--small` uses smaller sizes, and proves nothing.
@@ -49,7 +49,7 @@ use std::{
 
 use self::{parts::enter_alone, row::Row, table::Extent, world::World};
 
-/// Rows that belong together, measured in a network namespace of their own.
+/// Rows that belong together. A family is measured in a network namespace of its own.
 struct Family {
     name: &'static str,
     measure: fn(&Path, bool) -> Vec<Row>,

@@ -1,5 +1,5 @@
-//! The cost of a running agent beside a real API server: resident memory by Services and by sockets, and processor
-//! time.
+//! The cost of a running agent with a real API server: its resident memory for numbers of Services and of sockets, and
+//! its processor time.
 
 use std::{
     fs,
@@ -20,29 +20,31 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// Services of a cluster; the promises are about the middle sizes. Half of them have a NodePort, while there is space.
+/// The numbers of Services in a cluster. The promise about memory is for 5,000 Services. Every second Service has a
+/// NodePort, as long as NodePorts are free.
 const SERVICES: [usize; 3] = [0, 1_000, 5_000];
 const MANY_SERVICES: usize = 50_000;
 const NODE_PORTS: usize = 2_500;
-/// Sockets of a node, and of a busy node.
+/// The numbers of sockets on a node. The last numbers are for busy nodes.
 const SOCKETS: [usize; 4] = [2_000, 200_000, 500_000, 1_000_000];
-/// The default interval of scans, and the number of scans over which processor time is measured: one of twenty reads
-/// everything.
+/// The default interval of scans, and the number of scans in which processor time is measured. One of twenty scans
+/// reads everything.
 const INTERVAL: Duration = Duration::from_secs(15);
 const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// The greatest resident memory with 5,000 Services and 2,000 sockets, and the greatest amount that a million sockets
-/// may add, in MiB.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, and the greatest growth by a million sockets, in
+/// MiB.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
-/// The greatest resident memory from the start on, as a multiple of the memory afterwards: lists are not kept while they arrive.
+/// The greatest resident memory since the start, as a multiple of the final memory. The agent does not keep a list in
+/// memory while the list arrives.
 const MOST_PEAK: f64 = 1.5;
-/// The greatest processor time with the same, in thousandths of a core.
+/// The greatest processor time with the same Services and sockets, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -71,7 +73,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// The rows of the largest clusters, and the growth of memory with Services.
+/// The rows for the largest clusters, and the growth of memory with the number of Services.
 pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -98,7 +100,7 @@ fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> 
     Row::alone(what, "MiB", [memory], promise)
 }
 
-/// The memory of a new agent that knows everything and has scanned a few times.
+/// The memory of a new agent that has read all facts and has scanned a few times.
 fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> Memory {
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
@@ -107,7 +109,7 @@ fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &D
     Memory::of(agent.pid())
 }
 
-/// The processor time of an agent at its usual interval, in thousandths of a core.
+/// The processor time of an agent with its usual interval, in thousandths of a core.
 fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory, small: bool) -> Row {
     let mut agent = start(binary, cluster, INTERVAL, directory);
     ready(&mut agent, services);
@@ -115,7 +117,7 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     let rates = (0..scans).map(|_| {
         let (begun, spent) = (Instant::now(), processor_time(agent.pid()));
         thread::sleep(INTERVAL);
-        // A scrape as often as a scan.
+        // The agent is scraped as often as it scans.
         http_get(PLACE, "/metrics").expect("metrics");
         1000.0 * (processor_time(agent.pid()) - spent).as_secs_f64() / begun.elapsed().as_secs_f64()
     });
@@ -124,8 +126,8 @@ fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: 
     Row::alone(what, "thousandths of a core", [mean], Promise::AtMost(MOST_PROCESSOR))
 }
 
-/// Resident memory of kube-proxy after it has programmed all Services. It watches the same objects with the informers
-/// of client-go.
+/// The resident memory of kube-proxy after it has programmed all Services. For comparison: it watches the same objects
+/// with the informers of client-go.
 fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> Row {
     let arguments = [
         format!("--kubeconfig={}", cluster.kubeconfig("admin").display()),
@@ -145,7 +147,8 @@ fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> R
     Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 
-/// The shipped agent, except that a scan may use its full cost, so that no interval is stretched.
+/// Starts the agent as shipped, with one difference: a scan may cost any share of a core, so that no interval becomes
+/// longer.
 fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &Directory) -> Process {
     let arguments = [
         "agent".to_owned(),
@@ -158,7 +161,7 @@ fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Waits until an agent knows every taken NodePort.
+/// Waits until an agent knows all NodePorts that Services have.
 fn ready(agent: &mut Process, services: usize) {
     let expected = NODE_PORTS.min(services.div_ceil(2)) as f64;
     agent.wait_for("view of every Service", || {
@@ -171,7 +174,8 @@ fn scans() -> f64 {
     number(&http_get(PLACE, "/metrics").expect("metrics"), "portreeve_scans_total")
 }
 
-/// User and system time of a process so far, with all past threads. The kernel reports hundredths of a second.
+/// The user and system time of a process so far, including threads that have ended. The kernel counts in hundredths of
+/// a second.
 pub fn processor_time(pid: u32) -> Duration {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process runs");
     let (_, after_name) = stat.rsplit_once(')').expect("a name in parentheses");

@@ -1,4 +1,4 @@
-//! The process with a NodePort, among many descriptors.
+//! Finds the process that has a NodePort, among many descriptors.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::{
     world::{Scanning, World, run, same},
 };
 
-/// The rows of one number of descriptors.
+/// The rows for one number of descriptors.
 pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize) -> Vec<Row> {
     let snapshot = world.snapshot();
     let listeners = snapshot["listeners"]["seen"].as_array().expect("listeners");
@@ -42,7 +42,7 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
     let size = short(descriptors);
     let what = format!("holders of NodePorts, {size} descriptors, process");
     let against = |theirs: &'static str, least: f64| {
-        // With fewer descriptors, the other programs search fewer in vain.
+        // If there are fewer descriptors, the other programs read fewer descriptors without a result.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
         let row =
             Row::against(format!("{what}, compared with {theirs}"), took("process"), (theirs, took(theirs)), promise);

@@ -1,4 +1,4 @@
-//! The number of ephemeral ports that pods use, each pod in its own network namespace.
+//! Counts the ephemeral ports that pods use. Each pod has its own network namespace.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::{
     world::{World, run, same},
 };
 
-/// The rows for several numbers of pods, each pod with the same number of sockets.
+/// The rows for several numbers of pods. All pods have the same number of sockets.
 pub fn measure(world: &World, pods: &[usize], sockets: usize, count: usize) -> Vec<Row> {
     let most = *pods.last().expect("a number of pods");
     let each = sockets / most / 2;
@@ -41,8 +41,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         let lines = |holder: &Holder| run(&mut ss_in(holder.pid())).stdout.iter().filter(|it| **it == b'\n').count();
         holders.iter().map(|holder| u64::try_from(lines(holder)).expect("a number")).collect()
     };
-    // For a pod that is far from its limit an upper bound is reported: sockets of any kind, and sockets that are just
-    // being freed.
+    // For a pod that is far from its limit, Portreeve reports an upper bound. It counts sockets of any kind, and
+    // sockets that the kernel is just releasing.
     let theirs = dump();
     let bounds = |(ours, theirs): (&u64, &u64)| (*theirs..=theirs + theirs / 20).contains(ours);
     let alike = match ours.len() == theirs.len() && ours.iter().zip(&theirs).all(bounds) {
@@ -50,7 +50,7 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
         false => same(&ours, &theirs, "ss"),
     };
     let agent = world.agent();
-    // No scan can cost less: the list of processes, and one file of each pod.
+    // The lowest possible cost of a scan: reading the list of processes, and one file of each pod.
     let floor = || -> usize {
         let read = |holder: &Holder| fs::read(format!("/proc/{}/net/sockstat", holder.pid())).expect("counts").len();
         fs::read_dir("/proc").expect("processes").count() + holders.iter().map(read).sum::<usize>()
@@ -72,7 +72,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     };
     vec![
         against("ss in each", Promise::Times(400.0)),
-        // At most 2.5 times the floor, which is measured with warm caches. Most of the time is the kernel's, and differs between machines.
+        // The promise is at most 2.5 times this lowest cost, which is measured with warm caches. Most of the time is
+        // the kernel's, and it differs from machine to machine.
         against("reading sockstat of each", Promise::Times(0.4)),
     ]
 }

@@ -1,4 +1,4 @@
-//! The share of a scan: the kernel's work, which walks its tables, and our own.
+//! The parts of a scan's processor time: the kernel, which walks its tables, and Portreeve's own work.
 
 use std::{fs, thread, time::Duration};
 
@@ -8,12 +8,13 @@ use crate::{
     world::Scanning,
 };
 
-/// The time for which the agent scans again and again: the kernel reports processor time in hundredths of a second.
+/// For this time, the agent scans again and again, because the kernel counts processor time only in hundredths of a
+/// second.
 const WHILE: Duration = Duration::from_secs(6);
-/// The greatest part that is our own, per cent.
+/// The greatest part of Portreeve's own work, in per cent.
 const MOST: f64 = 10.0;
 
-/// The row of one number of sockets.
+/// The row for one number of sockets.
 pub fn measure(agent: &Scanning, sockets: usize) -> Row {
     let before = ticks(agent.pid());
     agent.freely(|| thread::sleep(WHILE));
@@ -24,7 +25,7 @@ pub fn measure(agent: &Scanning, sockets: usize) -> Row {
     Row::alone(what, "%", [100.0 * own / (own + kernel).max(1.0)], promise)
 }
 
-/// User and system time so far of the thread that reads the node.
+/// The user time and the system time so far of the thread that reads the node.
 fn ticks(pid: u32) -> [f64; 2] {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the agent runs");
     let stats = tasks.map(|task| fs::read_to_string(task.expect("a thread").path().join("stat")).expect("a thread"));

@@ -1,4 +1,4 @@
-//! The programs that people use to find sockets, and their output.
+//! Other programs with which people find sockets, and parsers for their output.
 
 use std::{
     collections::BTreeSet,
@@ -10,37 +10,38 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// Listeners on NodePorts from `ss` of iproute2, with a filter that the kernel applies.
+/// Lists listeners on NodePorts with `ss` of iproute2. The kernel applies the filter.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }
 
-/// All sockets on NodePorts, in every state.
+/// Lists all sockets on NodePorts, in all states.
 pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
 
-/// Every TCP socket, printed. Without a filter `ss` reads for each the same facts as a scan with connections.
+/// Lists all TCP sockets. Without a filter, `ss` reads the same facts about each socket as a scan that reads
+/// connections.
 pub fn ss_every() -> Command {
     command("ss", &["-Htan"])
 }
 
-/// The listeners on NodePorts, with their processes.
+/// Lists the listeners on NodePorts with their processes.
 pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])
 }
 
-/// All listeners from `netstat` of net-tools: it has no filter.
+/// Lists all listeners with `netstat` of net-tools. It has no filter.
 pub fn netstat_listeners() -> Command {
     command("netstat", &["-tln"])
 }
 
-/// Listeners on NodePorts from `lsof`.
+/// Lists the listeners on NodePorts with `lsof`.
 pub fn lsof_holders() -> Command {
     command("lsof", &["-nP", "-iTCP:30000-32767", "-sTCP:LISTEN", "-Fp"])
 }
 
-/// Every TCP socket in the network namespace of a process.
+/// Lists all TCP sockets in the network namespace of a process.
 pub fn ss_in(pid: u32) -> Command {
     command("nsenter", &["--net", "--target", &pid.to_string(), "ss", "-Htan"])
 }
@@ -51,17 +52,18 @@ fn command(program: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Whether a socket of a snapshot is on a NodePort.
+/// Whether the local port of a snapshot's socket is a NodePort.
 pub fn is_node_port(socket: &Value) -> bool {
     socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
 }
 
-/// The local ends of listeners in the output of `ss` and others: the first word that is an address with a port.
+/// The local addresses of listeners, or of other sockets, in the output of `ss`. The local address is the first word of
+/// a line that is an address with a port.
 pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
     ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
 }
 
-/// Listeners on NodePorts, each with its first process, in the output of `ss`: `users:(("web",pid=7,fd=3))`.
+/// The listeners on NodePorts in the output of `ss`, each with its first process: `users:(("web",pid=7,fd=3))`.
 pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
     let text = String::from_utf8_lossy(&output.stdout);
     let holder = |line: &str| {
@@ -78,7 +80,7 @@ pub fn pids_by_lsof(output: &Output) -> BTreeSet<u64> {
     text.lines().filter_map(|line| line.strip_prefix('p')?.parse().ok()).collect()
 }
 
-/// The local ends on NodePorts in the output of `netstat`.
+/// The local addresses with a NodePort in the output of `netstat`.
 pub fn by_netstat(output: &Output) -> BTreeSet<SocketAddr> {
     let of_range = |end: &SocketAddr| (30_000..=32_767).contains(&end.port());
     ends(output, |line| line.split_whitespace().nth(3).and_then(end).filter(of_range))
@@ -88,7 +90,7 @@ fn ends(output: &Output, end: impl Fn(&str) -> Option<SocketAddr>) -> BTreeSet<S
     String::from_utf8_lossy(&output.stdout).lines().filter_map(end).collect()
 }
 
-/// `127.0.0.1:80`, `[::]:80`, `*:80`, `:::80`.
+/// Parses `127.0.0.1:80`, `[::]:80`, `*:80` or `:::80`.
 fn end(word: &str) -> Option<SocketAddr> {
     let (ip, port) = word.rsplit_once(':')?;
     let ip = match ip.trim_matches(['[', ']']) {

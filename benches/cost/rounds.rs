@@ -1,21 +1,21 @@
-//! Contenders take turns, so that other work of the machine affects all of them.
+//! The programs that are compared run in turns, so that other work of the machine slows all of them.
 
 use std::time::Instant;
 
-/// A measurement: its name, and one run of it.
+/// A program that is measured: its name, and a function that runs and measures it once.
 pub struct Contender<'a> {
     pub name: &'static str,
     measure: Box<dyn FnMut() -> f64 + 'a>,
 }
 
 impl<'a> Contender<'a> {
-    /// A contender that reports its own time, in milliseconds.
+    /// A program that reports its own time in milliseconds.
     pub fn telling(name: &'static str, measure: impl FnMut() -> f64 + 'a) -> Self {
         Self { name, measure: Box::new(measure) }
     }
 
-    /// A contender that is timed from outside. It runs twice, and the second run is measured: the first run removes the
-    /// effect of the contender before it on the processor's caches.
+    /// A program whose run is timed from outside. It runs twice, and the second run is measured. The first run removes
+    /// the influence that the last program had on the processor's caches.
     pub fn timed<T>(name: &'static str, mut run: impl FnMut() -> T + 'a) -> Self {
         Self::telling(name, move || {
             run();
@@ -26,7 +26,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Measures each contender once a round. The first round is left out, because everything is read for the first time
+/// Measures each program once in a round. The first round does not count, because all data is read for the first time
 /// in it.
 pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static str, Vec<f64>)> {
     let mut measured: Vec<_> = contenders.iter().map(|it| (it.name, Vec::with_capacity(count))).collect();
@@ -41,7 +41,7 @@ pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static
     measured
 }
 
-/// The results of a contender.
+/// The results of the program with this name.
 pub fn of<'a>(measured: &'a [(&'static str, Vec<f64>)], name: &str) -> &'a [f64] {
     &measured.iter().find(|(it, _)| *it == name).expect("a contender").1
 }

@@ -1,10 +1,10 @@
-//! A measurement: a row of the table, and whether it keeps its promise.
+//! A measurement as a row of the table, and whether the measurement keeps the row's promise.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// A median and the quartiles around it.
+/// The median and the quartiles of some values.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub low: f64,
@@ -30,7 +30,7 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Three significant digits.
+/// The value with three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -41,45 +41,45 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// The promise for a row.
+/// What a row promises.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// The other program takes at least this multiple of our time.
+    /// The other program takes at least so many times as long as Portreeve.
     Times(f64),
-    /// No more than this.
+    /// The result of Portreeve is at most this.
     AtMost(f64),
-    /// No promise; for information.
+    /// The row promises nothing and only informs.
     None,
 }
 
-/// One line of the table.
+/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// The name of the measurement. It never changes, because the baseline identifies the row by it.
+    /// The name of the measurement. It must never change, because the baseline finds the row by this name.
     pub what: String,
-    /// Our result.
+    /// The result of Portreeve.
     pub ours: Spread,
-    /// The unit of the result.
+    /// The unit of the results.
     pub unit: String,
-    /// The other program, and its time.
+    /// The name of the other program, and its time.
     pub theirs: Option<(String, Spread)>,
-    /// The ratio of the times, for each round.
+    /// The other program's time divided by Portreeve's time, in each round.
     pub ratio: Option<Spread>,
     /// The promise.
     pub promise: Promise,
-    /// The reason why the row is invalid, if it is: the contenders saw different sockets.
+    /// If the row is not valid: the reason. For example, the programs saw different sockets.
     pub failed: Option<String>,
 }
 
 impl Row {
-    /// A result of Portreeve without a comparison.
+    /// A row with a result of Portreeve, and without a comparison.
     pub fn alone(what: impl Into<String>, unit: &str, values: impl IntoIterator<Item = f64>, promise: Promise) -> Self {
         let (what, unit) = (what.into(), unit.to_owned());
         Self { what, ours: Spread::of(values), unit, theirs: None, ratio: None, promise, failed: None }
     }
 
-    /// Milliseconds of Portreeve and of another program, measured in the same rounds.
+    /// A row with the milliseconds of Portreeve and of another program, measured in the same rounds.
     pub fn against(what: impl Into<String>, ours: &[f64], (who, theirs): (&str, &[f64]), promise: Promise) -> Self {
         let ratio = Spread::of(ours.iter().zip(theirs).map(|(ours, theirs)| theirs / ours));
         let theirs = Spread::of(theirs.iter().copied());
@@ -87,12 +87,12 @@ impl Row {
         Self { theirs: Some((who.to_owned(), theirs)), ratio: Some(ratio), ..row }
     }
 
-    /// The same row; invalid if the contenders did not see the same sockets.
+    /// The same row. If the programs saw different sockets, the row is not valid.
     pub fn provided(self, same: &Result<(), String>) -> Self {
         Self { failed: same.clone().err(), ..self }
     }
 
-    /// The failure, as a message.
+    /// If the row failed: a message.
     pub fn complaint(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(failed.clone());

@@ -1,11 +1,11 @@
-//! The numbers of sockets, and their short forms.
+//! The numbers of sockets, and how they are printed.
 
-/// Sockets of the host, smallest first; memory and growth are reported for all of them.
+/// The numbers of the host's sockets, the smallest first. Memory and growth are measured for all of them.
 pub fn sizes(small: bool) -> &'static [usize] {
     if small { &[2_000, 10_000, 30_000] } else { &[10_000, 100_000, 200_000, 500_000] }
 }
 
-/// `100k`.
+/// The number in a short form, like `100k`.
 pub fn short(count: usize) -> String {
     if count > 0 && count.is_multiple_of(1000) { format!("{}k", count / 1000) } else { count.to_string() }
 }

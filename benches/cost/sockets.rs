@@ -1,4 +1,4 @@
-//! The results for a host with more and more sockets.
+//! Measures a host with more and more sockets.
 
 use std::{path::Path, process::Command};
 
@@ -14,10 +14,10 @@ use crate::{
     world::{World, run, services_of},
 };
 
-/// The greatest number of descriptors among which other programs search for holders.
+/// The greatest number of descriptors with which other programs search for the holders of sockets.
 const MOST_DESCRIPTORS: usize = 200_000;
 
-/// The rows of all sizes, and the growth of cost.
+/// The rows for all numbers of sockets, and the growth of the cost.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let count = if small { 3 } else { 7 };
     let mut world = World::new(binary);
@@ -35,7 +35,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         scans[0].push(point(&told, "agent, compared with ss"));
         scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
-        // Each of these runs reads every descriptor, for seconds.
+        // Each of these runs reads all descriptors, which takes seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
             scans[2].push(point(&told, "process, compared with ss -p"));
@@ -51,8 +51,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
-    // The smallest number of sockets fits into the processor's caches, so that each takes half the time. That is not
-    // growth.
+    // The data for the smallest number of sockets fits into the processor's caches, so each socket takes half the time.
+    // That difference is not growth.
     rows.push(growth::row("a scan that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));
@@ -62,7 +62,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// The growth of the scan for listeners.
+/// How the cost of a scan for listeners grows with the number of listeners.
 fn with_listeners(world: &mut World, small: bool) -> Row {
     let mut first = 5_000;
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [1_000, 3_000, 10_000] }
@@ -78,7 +78,7 @@ fn with_listeners(world: &mut World, small: bool) -> Row {
     growth::row("reading listeners, with listeners", &points, Promise::AtMost(growth::LINEAR))
 }
 
-/// The growth of a check with the Services of its file.
+/// How the cost of a check grows with the number of Services in its file.
 fn with_services(world: &World, small: bool) -> Row {
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [3_000, 10_000, 30_000] }
         .into_iter()

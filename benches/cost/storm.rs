@@ -1,5 +1,5 @@
-//! Storms: the cost of an agent with its usual share of a core during constant changes, and the time until a new
-//! listener is then a finding.
+//! Constant changes: the cost of an agent with its usual share of a core while they happen. Also the time until the
+//! agent then finds a new listener.
 
 use std::{
     net::TcpListener,
@@ -19,28 +19,29 @@ use crate::{
     world::{PLACE, node_ports},
 };
 
-/// The greatest processor time of an agent with default settings, in per cent of a core: half for scans, half for
-/// connections and changes. And its interval.
+/// The greatest processor time of an agent with default settings, in per cent of a core. Half of it is for scans, and
+/// half is for connections and changes. Also the agent's interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The number of NodePorts with a listener, and the first of them.
 const CONFLICTS: u16 = 2_000;
 const FIRST: u16 = 30_000;
-/// The number while the time of a new listener is measured. With 2,000 NodePorts one scan alone costs more than the
-/// share of an interval.
+/// The number of these NodePorts while the time to find a new listener is measured. With 2,000 NodePorts, a single scan
+/// costs more than the share of an interval.
 const FEW: u16 = 100;
-/// The interval of the edits of one Service.
+/// The time between two edits of the same Service.
 const EDITS: Duration = Duration::from_millis(300);
-/// The time for the first reads. Only the time after it is measured, in parts of this length.
+/// The time in which the agent reads everything for the first time. Only the time after it is measured. It is measured
+/// in parts of the second length.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
-/// Connections of a busy node.
+/// The number of connections on a busy node.
 const SOCKETS: usize = 500_000;
-/// Two ticks, and the additional time of a noisy machine.
+/// The greatest time in seconds until a new listener is found: two ticks, and additional time for a busy machine.
 const LATENCY: f64 = 31.0;
 
-/// The rows.
+/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (conflicts, parts, sockets) = if small { (20, 2, 2_000) } else { (CONFLICTS, PARTS, SOCKETS) };
     let directory = Directory::new();
@@ -63,7 +64,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         })
         .collect();
     eprintln!("per cent of a core, every {PART:?} of the storm: {curve:.3?}");
-    // The parts in which the agent began to read every listener stand out. Only whole periods count, from the first to the last of them.
+    // In some parts, the agent began to read all listeners. These parts cost clearly more. Only whole periods count,
+    // from the first to the last of these parts.
     let costly = |part: usize| curve[part] > COST;
     let begins: Vec<usize> =
         (0..curve.len()).filter(|part| costly(*part) && (*part == 0 || !costly(part - 1))).collect();
@@ -103,7 +105,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// Edits one Service repeatedly.
+/// Edits one Service again and again.
 fn storm(cluster: &ControlPlane, lasts: Duration) {
     let began = Instant::now();
     let path = format!("/api/v1/namespaces/default/services/s{FIRST}");
@@ -119,8 +121,9 @@ fn storm(cluster: &ControlPlane, lasts: Duration) {
     }
 }
 
-/// Seconds until a process that begins to listen on a Service's NodePort is a finding. It begins at any moment between
-/// two ticks. The test counts findings, because the number of metrics of single findings is limited.
+/// The number of seconds from the beginning of a listener on a Service's NodePort until the finding. The listener
+/// begins at any moment between two ticks. The test counts findings, because the number of metrics about single
+/// findings is limited.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let known = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -139,7 +142,7 @@ fn findings(metrics: &str) -> f64 {
     metrics.lines().filter(of_rule).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Repeats a request without a time limit, and seldom: each request costs the agent time too.
+/// Repeats a request without a time limit, with long pauses: each request also costs the agent time.
 fn patiently(probe: impl Fn() -> bool) {
     while !probe() {
         thread::sleep(Duration::from_millis(500));
@@ -150,14 +153,14 @@ fn metrics() -> String {
     http_get(PLACE, "/metrics").expect("metrics")
 }
 
-/// A process that listens on this number of NodePorts.
+/// Starts a process that listens on so many NodePorts.
 fn hold(control: &str, conflicts: u16) -> Holder {
     let mut holder = Holder::start(control);
     (FIRST..FIRST + conflicts).for_each(|port| holder.order(&format!("listen 0.0.0.0:{port}")));
     holder
 }
 
-/// The agent as shipped, with its usual interval and share, after it knows this number of Services.
+/// Starts the agent as shipped, with its usual interval and share. Waits until it knows so many Services.
 pub fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
     let arguments = [
         "agent".to_owned(),

@@ -1,4 +1,4 @@
-//! The node whose sockets are searched, and the programs that search them.
+//! The node whose sockets are searched, and the programs that search the sockets.
 
 use std::{
     collections::BTreeSet,
@@ -18,21 +18,22 @@ use crate::{
     parts::{directory::Directory, http_get, process::Process},
 };
 
-/// The NodePorts of Services.
+/// The NodePorts on which a process listens.
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
-/// Services beside the Services whose NodePort is taken.
+/// The number of further Services, whose NodePort no process has.
 const SERVICES: u16 = 100;
-/// Sockets that almost every node has: listeners on other ports, and UDP.
+/// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// The number of scans after which the agent also reads the facts that it reads seldom.
+/// After so many scans, the agent has also read the facts that it reads seldom.
 const RARELY: f64 = 20.0;
 /// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
 /// The address of the agent.
 pub const PLACE: &str = "127.0.0.1:29517";
 
-/// The constant part at every size: listeners on NodePorts, others, UDP sockets, and a file with Services.
+/// The part of the node that is the same at all sizes: listeners on NodePorts, other listeners, UDP sockets, and a file
+/// with Services.
 pub struct World {
     pub binary: PathBuf,
     pub services: PathBuf,
@@ -41,7 +42,7 @@ pub struct World {
 }
 
 impl World {
-    /// In the network namespace of the calling thread.
+    /// Makes the node in the network namespace of the calling thread.
     pub fn new(binary: &Path) -> Self {
         let directory = Directory::new();
         let services = PathBuf::from(directory.write("services.json", &services()));
@@ -55,26 +56,26 @@ impl World {
         Self { binary: binary.to_owned(), services, directory, holder }
     }
 
-    /// Sends an order to the process with the NodePorts.
+    /// Sends an order to the process that has the NodePorts.
     pub fn order(&mut self, order: &str) {
         self.holder.order(order);
     }
 
-    /// `portreeve` with the file of Services.
+    /// The command `portreeve` with the file of Services.
     pub fn portreeve(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(words).args(["--node", "n1", "--proxy-mode", "iptables", "--services"]).arg(&self.services);
         command
     }
 
-    /// What `portreeve snapshot` sees of the node.
+    /// The output of `portreeve snapshot` on the node.
     pub fn snapshot(&self) -> Value {
         let output = run(&mut self.portreeve(&["snapshot"]));
         let snapshot: Value = serde_json::from_slice(&output.stdout).expect("a snapshot");
         snapshot["kernel"].clone()
     }
 
-    /// An agent that scans repeatedly while it is allowed.
+    /// Starts an agent. While it is not stopped, it scans again and again.
     pub fn agent(&self) -> Scanning {
         let arguments = [
             "agent".to_owned(),
@@ -93,7 +94,7 @@ impl World {
     }
 }
 
-/// An agent that scans only on request.
+/// An agent that is stopped, and scans only on request.
 pub struct Scanning {
     process: Process,
 }
@@ -103,7 +104,7 @@ impl Scanning {
         self.process.pid()
     }
 
-    /// Lets the agent scan repeatedly meanwhile.
+    /// Lets the agent scan again and again while `happens` runs.
     pub fn freely<T>(&self, happens: impl FnOnce() -> T) -> T {
         self.process.signal(Signal::SIGCONT);
         let happened = happens();
@@ -111,18 +112,18 @@ impl Scanning {
         happened
     }
 
-    /// The time of a complete undisturbed scan, with its parts.
+    /// The time of one complete scan and of its parts. Nothing changes meanwhile.
     pub fn scan(&self) -> Took {
         self.scan_after(|| ())
     }
 
-    /// The time of a complete scan, with its parts; the node changes after every scan.
+    /// The time of one complete scan and of its parts. `change` changes the node after each scan.
     pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
         let scans = |metrics: &str| number(metrics, "portreeve_scans_total");
         let mut before = metrics();
-        // The interrupted scan is left out, and so is a scan that also reads the seldom-read facts.
+        // The interrupted scan does not count. A scan that also reads the seldom-read facts does not count either.
         let first = scans(&before) + 2.0;
         let took = loop {
             let after = metrics();
@@ -134,7 +135,7 @@ impl Scanning {
                 before = after;
                 change();
             }
-            // A client without a pause is another thread that takes memory from the same heap.
+            // A client without pauses would act as another thread that takes memory from the same heap.
             thread::sleep(PAUSE);
         };
         self.process.signal(Signal::SIGSTOP);
@@ -148,46 +149,46 @@ impl Drop for Scanning {
     }
 }
 
-/// The cost of a scan: the exposition before and after.
+/// The cost of a scan: the agent's metrics before and after the scan.
 pub struct Took {
     before: String,
     after: String,
 }
 
 impl Took {
-    /// One reader, in milliseconds.
+    /// The time that one reader took, in milliseconds.
     pub fn by(&self, source: &str) -> f64 {
         1000.0 * number(&self.after, &format!("portreeve_source_duration_seconds{{source=\"{source}\"}}"))
     }
 
-    /// A scan that reads connections, in milliseconds.
+    /// The time of a scan that reads connections, in milliseconds.
     pub fn whole(&self) -> f64 {
         let name = "portreeve_scan_duration_seconds_sum";
         1000.0 * (number(&self.after, name) - number(&self.before, name))
     }
 }
 
-/// A number in an exposition.
+/// The value of a series in the metrics.
 pub fn number(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
 }
 
-/// The number of taken NodePorts in an exposition.
+/// The number of NodePorts that Services have, in the metrics.
 pub fn node_ports(metrics: &str) -> f64 {
     let states = metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{"));
     let taken = states.filter(|line| !line.contains("state=\"free\""));
     taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Runs a command to its end. Its output is used only if the command can write it.
+/// Runs a command to its end, and returns its output. The command must be able to write the output.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");
     output
 }
 
-/// The local ends of the sockets of a snapshot that a filter accepts.
+/// The local addresses of the snapshot's sockets that `of` accepts.
 pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr> {
     let sockets = sockets.as_array().unwrap_or_else(|| panic!("sockets, not {sockets}"));
     let end = |socket: &Value| {
@@ -197,18 +198,18 @@ pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr
     sockets.iter().filter(|socket| of(socket)).map(end).collect()
 }
 
-/// The results that must be equal; otherwise the row is invalid.
+/// Whether two results are equal. If they are not, the row is not valid.
 pub fn same<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T, whose: &str) -> Result<(), String> {
     if ours == theirs { Ok(()) } else { Err(format!("{whose} sees {theirs:?}, Portreeve {ours:?}")) }
 }
 
-/// A Service for each taken NodePort, and others.
+/// A Service for each NodePort with a listener, and further Services.
 fn services() -> String {
     let others = (0..SERVICES).map(|number| 32_100 + number);
     services_of(TAKEN.into_iter().chain(others).map(Some))
 }
 
-/// A file with a Service each, with these NodePorts or without.
+/// A file of Services. Each Service has one of these NodePorts, or no NodePort.
 pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     let service = |(number, port): (usize, Option<u16>)| {
         json!({
@@ -226,7 +227,7 @@ pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
-/// A file in the example node's own directory.
+/// The files are in the node's own directory.
 impl World {
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);

@@ -4,7 +4,7 @@
 
 use std::{env, path::PathBuf, process::Command};
 
-/// Debian's names, too. `CLANG` comes first.
+/// The names of clang, also on Debian. The variable `CLANG` comes first.
 const COMPILERS: [&str; 3] = ["clang", "clang-19", "clang-14"];
 
 fn main() {
@@ -23,7 +23,7 @@ fn main() {
         Ok("big") => "bpfeb",
         _ => "bpfel",
     };
-    // Debian has the headers of the kernel for each architecture in a folder of its own.
+    // Debian keeps the kernel's headers for each architecture in a separate folder.
     let headers = format!("-I/usr/include/{}-linux-gnu", env::consts::ARCH);
     let arguments = ["-target", endian, "-mcpu=v2", "-O2", "-Wall", "-Werror", &headers, "-c", "src/hook.c", "-o"];
     let status = Command::new(compiler).args(arguments).arg(object).status();

@@ -1,4 +1,4 @@
-//! The promises of the readers of the cluster: for files, and for answers of API servers.
+//! What the readers of the cluster promise, for files and for answers of API servers.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -15,12 +15,12 @@ use portreeve_cluster::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
 
-/// Whether a text of a fact can be shown.
+/// Asserts that the text of a fact can be shown.
 fn shown(text: &str, longest: usize) {
     assert!(text.len() <= longest && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// The promises for the facts of any cluster.
+/// Asserts the promises about the facts of any cluster.
 fn sound(facts: &ClusterFacts) {
     assert!(facts.rejected.len() <= 65, "{}", facts.rejected.len());
     facts.rejected.iter().for_each(|gap| shown(&gap.detail, 512));
@@ -45,7 +45,8 @@ fn finished(facts: FactsBuilder) -> ClusterFacts {
     facts
 }
 
-/// The results of one file of manifests: the facts, the errors, and whether settings or an unused kind were found.
+/// The results of reading one file of manifests: the facts, the errors, and whether the file has settings or an object
+/// of a kind that is not used.
 fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool) {
     let mut facts = FactsBuilder::default();
     let errors = manifests::read_from("here", bytes, bytes.len() as u64, at_once, &mut facts);
@@ -56,21 +57,21 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
     (finished(facts), gaps, found)
 }
 
-/// A file of manifests, YAML or JSON.
+/// A file of manifests in YAML or JSON.
 ///
-/// No part is skipped silently: an unread part has a reason. Streamed input gives the same facts as one piece. A cut
-/// file is not complete.
+/// The reader skips no part silently: if a part was not read, there is a reason. Input that arrives in pieces gives the
+/// same facts as input in one piece. A file that was cut is not complete.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
     let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));
     let objects = [services, slices, facts.pods.seen().map(Vec::len), facts.nodes.seen().map(Vec::len)];
     let known = objects.into_iter().flatten().any(|count| count > 0);
     let wrong = !errors.is_empty() || !facts.rejected.is_empty();
-    // An EndpointSlice without a Service and a ConfigMap without settings are complete, and give no facts.
+    // An EndpointSlice without a Service, and a ConfigMap without settings, are complete objects. They give no facts.
     let text = String::from_utf8_lossy(bytes);
     let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
     assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a fact or an error");
-    // Beside an error, neither absence nor the full set of endpoints is known.
+    // If there is an error, it is not known that objects are absent, or that the endpoints are complete.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
     let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
     if !begins(bytes) || bytes.trim_ascii_start().len() < bytes.len() {
@@ -80,7 +81,7 @@ pub fn manifest(bytes: &[u8]) {
     assert_eq!(streamed_errors.len(), errors.len(), "{text:?}");
     if errors.is_empty() {
         assert_eq!(streamed, facts, "{text:?}");
-        // The sum of the bytes chooses a place.
+        // The sum of the bytes decides where the text is cut.
         let place = bytes.iter().map(|byte| usize::from(*byte)).sum::<usize>() % bytes.len();
         let (start, rest) = bytes.split_at(place);
         let cut = !rest.trim_ascii().is_empty() && !begins(rest);
@@ -88,7 +89,7 @@ pub fn manifest(bytes: &[u8]) {
     }
 }
 
-/// A LIST of an API server.
+/// The answer of an API server to a LIST request.
 pub fn api_list(bytes: &[u8]) {
     list_of::<objects::Service>(bytes);
     list_of::<objects::EndpointSlice>(bytes);
@@ -102,12 +103,12 @@ fn list_of<K: Object>(bytes: &[u8]) {
     }
 }
 
-/// The lines of a watch: its state, and the changes.
+/// The lines of a watch: the present objects, and then the changes.
 pub fn watch_lines(bytes: &[u8]) {
     crate::watch::watch_lines(bytes, sound);
 }
 
-/// kube-apiserver's `/flagz`.
+/// The answer of kube-apiserver at `/flagz`.
 pub fn flagz(bytes: &[u8]) {
     let mut settings = Settings::default();
     let named = settings.flagz("here".to_owned(), &String::from_utf8_lossy(bytes));
@@ -118,7 +119,7 @@ pub fn flagz(bytes: &[u8]) {
     }
 }
 
-/// The settings in ConfigMaps, of kube-proxy and of kubeadm.
+/// The settings of kube-proxy and of kubeadm in ConfigMaps.
 pub fn component_config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut errors = Notes::default();
@@ -130,10 +131,10 @@ pub fn component_config(bytes: &[u8]) {
     errors.into_iter().for_each(|error| shown(&error, 1024));
 }
 
-/// A word that no error may quote.
+/// A word that no error may contain.
 const SECRET: &str = "s3cr3t-0f-a-us3r";
 
-/// An error about a kubeconfig contains no secret.
+/// Asserts that an error about a kubeconfig contains no secret.
 fn said(what: String) {
     shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
 }
@@ -142,11 +143,13 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
     Kubeconfig::from_yaml(yaml).map_err(connect::of_kubeconfig)
 }
 
-/// A kubeconfig, merged with another. No file that it names is read, and no program that it names is started.
+/// A kubeconfig, alone and merged with another. The reader reads no file and starts no program that the kubeconfig
+/// names.
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // A token, and maybe an error after it. In the text itself the word may be a name, which errors print.
+    // A token, and perhaps an error after the token. If the text itself contains the word, it may be a name, and errors
+    // print names.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {
@@ -161,8 +164,8 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// The first of two files that set a value wins. No address has a password, and no token breaks a header. Returns the
-/// reason if the kubeconfig cannot be used.
+/// If two files set the same value, the first file wins. No address contains a password, and each token fits into a
+/// header. If the kubeconfig cannot be used, returns the reason.
 fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
     let twice = config.clone().merge(config.clone()).expect("a kubeconfig can be merged with itself");
@@ -182,6 +185,6 @@ fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let wanted = user.token.is_some() && user.auth_provider.is_none() && user.username.is_none();
     connect::take_token(user)?;
     assert!(!wanted || user.token.is_some(), "the token is gone");
-    // It fits into a header.
+    // The token fits into a header.
     made.auth_layer().map(drop).map_err(|error| error.to_string())
 }

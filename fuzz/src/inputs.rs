@@ -1,4 +1,4 @@
-//! The promises for snapshots, the configuration file and the grammars of arguments.
+//! What the readers of snapshots, of the configuration file and of arguments promise.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use portreeve_guard::Record;
 use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
-/// The output in one form. It must be clean and not endless.
+/// The output in one form. It must be clean, and its length must be limited.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes it");
@@ -26,13 +26,13 @@ fn style() -> Style {
     Style { width: 100, colour: false, program: "portreeve".to_owned() }
 }
 
-/// A snapshot: parsed, printed and parsed again, judged, and reported in every form.
+/// A snapshot. It is parsed, printed and parsed again, judged, and reported in all forms.
 pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::from_json(bytes) else { return };
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
     assert_eq!(Snapshot::from_json(&printed).expect("what was printed is a snapshot"), snapshot);
     let board = judge(&snapshot, &Limits::default());
-    // `judge` adds this for a rule that panicked.
+    // If a rule panics, `judge` adds this text.
     let failed = board.unknown.iter().find(|it| it.gap.detail.contains("failed on these facts"));
     assert!(failed.is_none(), "{failed:?}");
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
@@ -47,7 +47,7 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// The answer of an agent to `kubectl portreeve check`, beside an honest agent without findings.
+/// The answer of one agent to `kubectl portreeve check`. A second, honest agent has no findings.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),
@@ -70,7 +70,7 @@ pub fn agents_answer(bytes: &[u8]) {
     written(|out| fleet.write_names(out));
 }
 
-/// The agent's configuration file. An accepted file keeps the bounds of every setting.
+/// The agent's configuration file. If the file is accepted, all settings are within their bounds.
 pub fn configuration_file(bytes: &[u8]) {
     let Ok(yaml) = str::from_utf8(bytes) else { return };
     match settings::parse(yaml) {
@@ -84,7 +84,7 @@ pub fn configuration_file(bytes: &[u8]) {
     }
 }
 
-/// The record of a guard: parsed, printed and parsed again.
+/// The record of a guard. It is parsed, printed and parsed again.
 pub fn guard_record(bytes: &[u8]) {
     let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return };
     let printed = serde_json::to_vec(&record).expect("a record is JSON");
@@ -93,7 +93,7 @@ pub fn guard_record(bytes: &[u8]) {
     assert!(record.ours_in(list, &record.boot_id).minus(list).is_empty(), "an entry that is not in the list");
 }
 
-/// Arguments that have a grammar: ports, ranges, sets, durations, modes, `--set`.
+/// Arguments that must have a certain form: ports, ranges, sets, durations, modes, and `--set`.
 pub fn arguments(bytes: &[u8]) {
     let Ok(typed) = str::from_utf8(bytes) else { return };
     if let Ok(range) = typed.parse::<PortRange>() {
@@ -117,14 +117,14 @@ pub fn arguments(bytes: &[u8]) {
     drop(typed.parse::<Setting>());
 }
 
-/// Foreign text is cleaned and cut, and cleaning it again changes nothing. It is also one word for a shell.
+/// Text from outside is cleaned and cut. If it is cleaned again, nothing changes. For a shell, the text is one word.
 pub fn strange_text(bytes: &[u8]) {
     let typed = String::from_utf8_lossy(bytes);
     let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
     let once = text::clean(&typed, limit);
     assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
     assert_eq!(text::clean(&once, limit), once);
-    // The kept text is a part of the original, in the same order.
+    // The text that stays has characters of the original in the same order.
     let mut left = typed.chars();
     assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
     let word = text::shell_word(&once);

@@ -1,4 +1,4 @@
-//! The promises of the node's parsers, for any bytes of kernels and proxies.
+//! What the parsers for data of the node promise, for any bytes from a kernel or a proxy.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -13,15 +13,15 @@ use portreeve_kernel::{
     proc_net, proc_sctp, process, proxy, resolv, route, sock_diag, sockstat,
 };
 
-/// The longest text that is kept of one line or one answer, in bytes.
+/// The longest text that a fact keeps from one line or one answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Whether a text of a fact can be shown.
+/// Asserts that the text of a fact can be shown.
 fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// Pieces of at most 255 bytes, each after its length.
+/// Cuts the bytes into pieces of at most 255 bytes. In the input, each piece follows a byte with its length.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;
@@ -31,7 +31,7 @@ fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A kernel that answers with these datagrams.
+/// A fake kernel that answers with these datagrams.
 struct Script<'a>(VecDeque<&'a [u8]>, u32);
 
 impl Transport for Script<'_> {
@@ -59,7 +59,7 @@ impl Transport for Script<'_> {
     }
 }
 
-/// Dumps of netlink, as complete datagrams: torn, cut, endless, out of sequence.
+/// Dumps of netlink as complete datagrams. They can be torn, cut, endless, or out of sequence.
 pub fn netlink_dump(bytes: &[u8]) {
     let request = Request { source: Source::Listeners, what: "sockets", kind: 20, body: &[], absent: None };
     let mut connection = Connection::over(|| Ok(Script(pieces(bytes).collect(), 0)));
@@ -77,7 +77,7 @@ pub fn netlink_dump(bytes: &[u8]) {
     }
 }
 
-/// One message of sock_diag, of each protocol.
+/// One message of sock_diag, parsed for each protocol.
 pub fn sock_diag_message(bytes: &[u8]) {
     for protocol in Protocol::ALL {
         if let Ok(Some(record)) = sock_diag::parse(protocol, bytes) {
@@ -86,7 +86,7 @@ pub fn sock_diag_message(bytes: &[u8]) {
     }
 }
 
-/// Messages of links, addresses and routes.
+/// Messages about links, addresses and routes.
 pub fn route_message(bytes: &[u8]) {
     let names = [(1, "eth0".into())].into();
     for kind in [16, 20, 24] {
@@ -117,7 +117,7 @@ pub fn netfilter_message(bytes: &[u8]) {
     }
 }
 
-/// The files of sockets below `/proc/net`.
+/// The files about sockets below `/proc/net`.
 pub fn proc_net_file(bytes: &[u8]) {
     for family in Family::BOTH {
         let each =
@@ -172,7 +172,7 @@ pub fn resolv_conf(bytes: &[u8]) {
     assert!(resolv::nameservers(&String::from_utf8_lossy(bytes)).len() <= bytes.len());
 }
 
-/// The answers at kube-proxy's port, and at a health check: `/proxyMode`, `/configz`, `/metrics`.
+/// The answers at kube-proxy's port and at its health check: `/proxyMode`, `/configz`, `/metrics`.
 pub fn proxy_answer(bytes: &[u8]) {
     let body = String::from_utf8_lossy(bytes).into_owned();
     let answer = Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body };

@@ -1,4 +1,4 @@
-//! The promises of every parser, for any bytes. Each function takes the bytes, and panics if a promise is broken.
+//! What all parsers promise, for any bytes. Each function gets the bytes, and panics if a promise is broken.
 
 pub mod cluster;
 pub mod inputs;

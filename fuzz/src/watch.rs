@@ -1,4 +1,4 @@
-//! The promises for the lines of a watch, and for the facts from them.
+//! What the reader of a watch promises, for the lines of the watch and for the facts that it makes of them.
 
 use std::sync::Arc;
 
@@ -17,10 +17,11 @@ use portreeve_facts::{ClusterFacts, text};
 
 const PLACE: &str = "here";
 
-/// The known facts after the lines of a watch, which begin with its state; `sound` judges the facts.
+/// The facts that are known after the lines of a watch. The lines begin with the present objects. `sound` asserts the
+/// promises about the facts.
 ///
-/// An unfinished state gives no facts. A finished state gives the same facts as an empty state followed by its objects
-/// one by one.
+/// If the list of present objects is not complete, there are no facts. If it is complete, the facts are the same as
+/// after an empty list and a change for each object.
 pub(crate) fn watch_lines(bytes: &[u8], sound: impl Fn(&ClusterFacts)) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_ascii().is_empty()).collect();
@@ -66,7 +67,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
         }
     };
     if !is_whole {
-        // No line marks the end of the state.
+        // No line marks the end of the present objects.
         return assert!(!known(&index));
     }
     index.apply(resource, Update::Replaced(selection, state), at);
@@ -91,7 +92,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     sound(&index.facts());
 }
 
-/// An error about a line that ends a watch is printable, after the cleaning that every answer's error gets.
+/// Asserts that the error about a line that ends a watch can be printed. Each error of an answer is cleaned first.
 fn said(what: &str) {
     let what = text::clean(what, 256);
     assert!(what.len() <= 256 && !what.chars().any(text::is_invisible), "{what:?}");

@@ -1,4 +1,4 @@
-//! The chart under its switches.
+//! The chart with different values.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn the_chart_is_of_the_version_of_the_program() {
     assert_eq!(image, concat!("r.example/x:", env!("CARGO_PKG_VERSION")));
 }
 
-/// The ports that a policy names anywhere in it, as text or as number.
+/// All ports that a policy names, in any place, as text or as number.
 fn ports(policy: &Value) -> Vec<u64> {
     match policy {
         Value::Object(fields) => fields
@@ -121,8 +121,8 @@ fn each_profile_takes_what_it_says_and_no_more() {
     {
         let pod = pod(&[profile]);
         assert_eq!(pod["containers"][0]["securityContext"], context, "{profile}");
-        // If `hostPID` is false, it is absent, as in the API server: otherwise `kubectl apply` would change it
-        // forever.
+        // If `hostPID` is false, the field must be absent, as in the API server. Otherwise `kubectl apply` would always
+        // report a change.
         let host_pid = if host_pid { json!(true) } else { Value::Null };
         assert_eq!((&pod["hostNetwork"], &pod["hostPID"]), (&json!(true), &host_pid), "{profile}");
         assert_eq!(pod["securityContext"], Value::Null, "{profile}");
@@ -162,7 +162,8 @@ fn life_is_asked_of_the_binary_and_readiness_at_the_port() {
     assert_eq!(container["ports"], json!([{"name": "http", "containerPort": 29600, "protocol": "TCP"}]));
     let env = container["env"].as_array().expect("an environment");
     assert!(env.contains(&json!({"name": "PORTREEVE_LISTEN", "value": "$(HOST_IP):29600"})));
-    // Stronger than the configuration file, and the probe's environment too: both mean one socket whatever that one says.
+    // The environment has priority over the configuration file, and the probe uses it too. So the agent and the probe
+    // use the same socket, even if the file names another.
     assert!(env.contains(&json!({"name": "PORTREEVE_SOCKET", "value": "/dev/shm/portreeve.socket"})));
 }
 
@@ -411,20 +412,20 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),
         (r#"policies.parameters.nodePortFrist="30000""#, "nodePortFrist"),
         (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
-        // The chart would write these values unchanged: a line break would begin a field of another name.
+        // The chart would copy these values unchanged. A line break in a value would begin another field.
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
         (r#"fullnameOverride="a-reader""#, "fullnameOverride is \"a-reader\": names that end with"),
         (r#"fullnameOverride="a-guard""#, "fullnameOverride is \"a-guard\": names that end with"),
         (r#"priorityClassName="a\nhostIPC: true""#, "/priorityClassName"),
         (r#"serviceAccount.name="a\nhostIPC: true""#, "/serviceAccount/name"),
         (r#"serviceAccount.name="portreeve-reader""#, "serviceAccount.name: portreeve-reader is another account"),
-        // A key without a value, in a file: helm takes the default away.
+        // If a file has a key without a value, helm removes the default.
         ("livenessProbe=null", "'livenessProbe'"),
         ("port=null", "'port'"),
         ("rbac=null", "'rbac'"),
         ("rbac.optional.flagz=null", "'flagz'"),
         ("image.pullSecrets=[{}]", "'name'"),
-        // A second value of one key, or an object of no kind.
+        // These values would give a key a second value, or would make an object without a kind.
         (r#"commonLabels={"helm.sh/chart":"x"}"#, "'helm.sh/chart'"),
         (r#"commonLabels={"app.kubernetes.io/version":"x"}"#, "'app.kubernetes.io/version'"),
         (r#"commonLabels={"pod-security.kubernetes.io/enforce":"x"}"#, "'pod-security.kubernetes.io/enforce'"),
@@ -451,7 +452,7 @@ fn the_schema_knows_every_parameter_of_a_policy_and_no_other() {
     let objects = objects.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let mut names: BTreeSet<String> =
         objects.flat_map(|it| it.as_object().expect("parameters").keys().cloned().collect::<Vec<_>>()).collect();
-    // One for each namespace, too.
+    // For each namespace, there is one more such name.
     assert!(names.remove("fixedNodePorts"));
     names.insert(r"fixedNodePorts(\..+)?".to_owned());
     let wanted = format!("^({})$", names.into_iter().collect::<Vec<_>>().join("|"));
@@ -465,7 +466,7 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// Without these a pod runs on more nodes, or with less reserved: a person can want that.
+/// Without one of these values, a pod runs on more nodes, or reserves less. A user may want this.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {
@@ -508,8 +509,8 @@ fn a_key_without_a_value_is_as_the_empty_default_or_takes_a_removable_one_away()
     }
 }
 
-/// Compares keys as deep as the schema names them. `global` belongs to helm. An empty object has only keys that users
-/// choose. A default that is not empty must not be taken away.
+/// Compares the keys of the values with the keys of the schema, as deep as the schema names keys. The key `global`
+/// belongs to helm. An empty object has only keys that users choose. A default that is not empty must not be removed.
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;

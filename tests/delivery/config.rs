@@ -1,4 +1,4 @@
-//! The agent's configuration file, as the chart's schema knows it under `config`.
+//! The agent's configuration file, in the form in which the chart's schema describes it below `config`.
 
 use std::{any::TypeId, time::Duration};
 
@@ -11,17 +11,18 @@ use serde_json::{Map, Value, json};
 
 use crate::helm::try_render;
 
-/// Keys that the chart sets itself: `port` says where the agent listens, and the liveness probe connects to the socket.
+/// Keys that the chart sets itself: the value `port` decides where the agent listens, and the liveness probe connects
+/// to the socket.
 const OF_THE_CHART: [&str; 2] = ["listen", "socket"];
 
-/// What may be below `config`.
+/// The schema of the values below `config`.
 pub(crate) fn schema() -> Value {
     let mut keys = keys();
     keys.retain(|key, _| !OF_THE_CHART.contains(&key.as_str()));
     of_keys(&keys)
 }
 
-/// Every key of the agent with the form of its value: its flags, and the limits.
+/// All keys of the agent's configuration, with the form of each value: the keys of the flags, and the limits.
 pub(crate) fn keys() -> Map<String, Value> {
     let command = Settings::augment_args(Command::new("agent"));
     let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), of_flag(flag))));
@@ -50,11 +51,11 @@ fn of_flag(flag: &Arg) -> Value {
     }
 }
 
-/// A port of 16 bits.
+/// A pattern for a port number with 16 bits.
 const PORT: &str = "0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
 
-/// The form that the reader of a type takes. What no pattern can say is refused in templates/_helpers.tpl. Of an IPv6 address a pattern
-/// knows the signs only.
+/// The form that the parser of a type accepts. If a rule cannot be written as a pattern, templates/_helpers.tpl refuses
+/// the value. For IPv6 addresses, the pattern only knows which characters are allowed.
 fn of_type(parser: &ValueParser) -> Value {
     let reads = |of: TypeId| parser.type_id() == of;
     let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});
@@ -73,7 +74,7 @@ fn of_type(parser: &ValueParser) -> Value {
     }
 }
 
-/// A value below `config`, and whether it is taken.
+/// A key below `config`, with values that the schema must accept and values that it must refuse.
 const VALUES: [(&str, &[&str], &[&str]); 13] = [
     (
         "interval",

@@ -1,4 +1,5 @@
-//! The files of the forge: workflows call the verbs of the Makefile and nothing else, with few rights and pinned actions.
+//! The files for the forge. Workflows call only verbs of the Makefile. They have few rights, and their actions are
+//! pinned.
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
@@ -16,7 +17,7 @@ fn parsed(text: &str) -> Value {
     serde_saphyr::from_str(text).expect("YAML")
 }
 
-/// What a workflow's jobs do: the name of each, and the steps.
+/// The jobs of a workflow: the name of each job, and its steps.
 fn jobs(workflow: &Value) -> impl Iterator<Item = (&String, &Vec<Value>)> {
     let jobs = workflow["jobs"].as_object().expect("jobs").iter();
     jobs.map(|(name, job)| (name, job["steps"].as_array().expect("steps")))
@@ -29,12 +30,12 @@ fn verbs() -> BTreeSet<String> {
     lines.map(|(verb, _)| verb.to_owned()).collect()
 }
 
-/// Whether a command of a step is more than one verb with its settings.
+/// Whether a step's command is more than one verb with its settings.
 fn strange(command: &str, verbs: &BTreeSet<String>) -> bool {
     let command = command.trim().trim_start_matches("sudo --preserve-env env \"PATH=$PATH\" ");
     let mut words = command.split(' ');
     let is_verb = words.next() == Some("make") && words.next().is_some_and(|verb| verbs.contains(verb));
-    // Settings of the verb: no other command comes behind it.
+    // Only settings of the verb may follow, and no other command.
     let is_setting = |word: &str| {
         let (name, value) = word.split_once('=').unwrap_or_default();
         !name.is_empty()
@@ -128,7 +129,7 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
         image.strip_prefix(&format!("docker.io/library/rust:{}-bookworm@sha256:", channel.expect("a channel")));
     assert!(digest.is_some_and(|it| it.len() == 64 && it.chars().all(|it| it.is_ascii_hexdigit())), "{image}");
     assert!(digest.is_some_and(|it| it.chars().collect::<BTreeSet<_>>().len() > 10), "{image}: this is no digest");
-    // tools/publish reads it in deploy/names, and logs in.
+    // tools/publish reads the name in deploy/names, and logs in.
     for name in WORKFLOWS {
         for (job, steps) in jobs(&parsed(&workflow(name))) {
             assert!(steps.iter().all(|step| step["with"]["registry"].is_null()), "{name}: {job}");
@@ -141,7 +142,7 @@ fn a_release_is_made_on_debian_12_and_no_workflow_names_a_registry_to_push_to() 
     }
 }
 
-/// The action sets `GOTOOLCHAIN=local`: Go then refuses a module that wants a later version.
+/// The action sets `GOTOOLCHAIN=local`. Then Go refuses a module that needs a later version of Go.
 #[test]
 fn the_go_of_a_workflow_is_late_enough_for_every_module() {
     let mut git = Command::new("git");
@@ -163,7 +164,7 @@ fn the_go_of_a_workflow_is_late_enough_for_every_module() {
     }
 }
 
-/// The image in which a job runs, if it is not on the machine itself.
+/// The image in which a job runs. `None` if the job runs directly on the machine.
 fn image(job: &Value) -> Option<&str> {
     job["container"]["image"].as_str()
 }
@@ -184,7 +185,7 @@ fn every_shard_of_a_night_has_a_machine() {
         list.sort_unstable();
     }
     assert_eq!(run, shards);
-    // `tests/lab/guest/fetch` asks apt for Debian's kernel.
+    // `tests/lab/guest/fetch` gets Debian's kernel with apt.
     let of_guests = |words: &mut std::str::SplitWhitespace<'_>| words.any(|it| ["guests", "arm64"].contains(&it));
     let mut guests: Vec<_> =
         sets.filter(|words| of_guests(&mut words.clone())).filter_map(|mut it| it.next()).collect();

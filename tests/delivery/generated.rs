@@ -1,4 +1,5 @@
-//! The committed files are the files that are made of the chart. `make chart` writes them anew.
+//! Some files in the repository are made of the chart. The tests compare them with what the chart gives. `make chart`
+//! writes them again.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
@@ -12,7 +13,8 @@ const HEAD: &str = "\
 # It names the image of deploy/names. If your nodes pull from another registry, write that name here.
 ";
 
-/// Files of the chart that are made elsewhere. They are copies: Flux and Windows lose links.
+/// Files of the chart that are made at another place. The chart has copies and no links, because Flux and Windows lose
+/// links.
 const COPIES: [(&str, &str); 7] = [
     ("dashboards", "files/agent.json"),
     ("dashboards", "files/fleet.json"),
@@ -26,7 +28,7 @@ const SCHEMA: &str = "deploy/chart/values.schema.json";
 
 const CHART: &str = "deploy/chart/Chart.yaml";
 
-/// Between these the README is made.
+/// The lines of the README between which the generated part is.
 const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -->\n"];
 
 fn path(name: &str) -> PathBuf {
@@ -67,7 +69,7 @@ fn the_schema_has_every_key_of_the_agents_configuration() {
     compare(SCHEMA, &format!("{before}\n    \"config\": {made},\n{after}"));
 }
 
-/// The sentences of the newest part of the changelog, as Artifact Hub shows them.
+/// The sentences in the newest part of the changelog, in the form for Artifact Hub.
 fn changes(changelog: &str) -> String {
     let newest = changelog.split("\n## ").nth(1).expect("a version");
     let mut kind = String::new();

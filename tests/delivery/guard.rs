@@ -1,4 +1,4 @@
-//! The guard's part of the chart.
+//! The part of the chart that installs the guard.
 
 use serde_json::{Value, json};
 

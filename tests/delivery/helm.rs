@@ -1,4 +1,4 @@
-//! The real helm.
+//! Runs the real helm.
 
 use std::process::Command;
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use crate::{names::name, programs};
 
-/// What `make lab` builds for, and what the committed manifest says.
+/// The version of Kubernetes that `make lab` builds. The committed manifest is made for the same version.
 const KUBERNETES: &str = "--kube-version=1.36.3";
 
-/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or helm's error.
+/// The manifest that `helm template` makes of the chart for the namespace `portreeve`. If helm refuses, the error.
 pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
     let image = image();
     let values =
@@ -18,12 +18,12 @@ pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
     run(fixed.into_iter().chain(values))
 }
 
-/// The value that the chart of the repository lacks.
+/// The setting that the chart needs and that its default values lack.
 pub(crate) fn image() -> String {
     format!("image.repository={:?}", name("REGISTRY"))
 }
 
-/// The manifest that `helm template` makes of the chart; helm must not refuse the settings.
+/// The manifest that `helm template` makes of the chart. If helm refuses the settings, the test fails.
 #[track_caller]
 pub(crate) fn render(settings: &[&str]) -> String {
     try_render(settings).unwrap_or_else(|error| panic!("{settings:?}: {error}"))
@@ -35,7 +35,7 @@ pub(crate) fn objects(manifest: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(manifest).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
 }
 
-/// The one object of a kind that the chart makes with these settings.
+/// The only object of a kind that the chart makes with these settings.
 #[track_caller]
 pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
     let mut found = objects(&render(settings)).into_iter().filter(|object| object["kind"] == kind);
@@ -44,7 +44,7 @@ pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
     object
 }
 
-/// What helm prints, or its complaint.
+/// The output of helm. If helm fails, its error.
 pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String, String> {
     let program = programs::find("helm");
     let output = Command::new(&program)

@@ -1,4 +1,4 @@
-//! The image, as buildah makes it of the Dockerfile without a registry.
+//! The image that buildah makes of the Dockerfile, without a registry.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::text;
 
-/// Stands in for the binary; no test runs it.
+/// The content of a file that replaces the binary. No test runs it.
 const BINARY: &[u8] = b"\x7fELF and so on";
 
 fn package(name: &str) -> Vec<u8> {
@@ -15,7 +15,7 @@ fn package(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Builds the image of a context with all needed files, and returns a folder with its parts.
+/// Builds the image from a folder with all files that it needs. Returns a folder with the parts of the image.
 fn build() -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for name in ["Dockerfile", "LICENSE"] {
@@ -40,7 +40,7 @@ fn run<'a>(folder: &TempDir, program: &str, arguments: impl Iterator<Item = &'a 
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The part of an image that its manifest names by digest.
+/// The file of an image's part. The manifest names the part by its digest.
 fn part(reference: &Value) -> String {
     let digest = reference["digest"].as_str().and_then(|it| it.strip_prefix("sha256:")).expect("a digest");
     format!("parts/{digest}")

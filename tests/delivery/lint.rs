@@ -1,4 +1,4 @@
-//! What the real helm renders names its templates.
+//! Manifests that the real helm renders. Findings in them name the templates.
 
 use std::{
     fs,

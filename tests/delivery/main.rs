@@ -1,5 +1,5 @@
-//! The delivered parts: the chart and the manifest, as the real helm renders them; the image, as buildah builds it; a
-//! release; and the workflows of the forge.
+//! The parts that users get: the chart and the manifest as the real helm renders them, the image as buildah builds it,
+//! and a release. Also the workflows of the forge.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run helm and buildah")]
 
@@ -33,7 +33,7 @@ fn text(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files of the package that match a pattern of git, a line each.
+/// The files of the package that match a pattern of git, one on each line.
 fn listed(pattern: &str) -> String {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     maker::successful("git", &maker::command("git", &["ls-files", pattern], root).output().expect("git"))

@@ -1,4 +1,4 @@
-//! A maintainer who makes a release: the keys, the names, and a clone of this commit.
+//! A maintainer who makes a release, with keys, names and a clone of this commit.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n\
                      SITE=https://site.test/\nMAINTAINERS=@portreeve/maintainers\n";
 
-/// Keys to sign with, and names, in a folder of their own.
+/// A new folder with the maintainer's keys for signatures, and names.
 pub struct Maker(TempDir);
 
 impl Maker {
@@ -23,7 +23,7 @@ impl Maker {
         maker
     }
 
-    /// A maker with keys, which need the tools of a release.
+    /// A maintainer with keys. The keys are made with the tools of a release.
     pub fn with_keys() -> Self {
         let maker = Self::new();
         maker.run(&program("cosign"), &["generate-key-pair"]);
@@ -45,18 +45,19 @@ impl Maker {
         successful(program, &output.unwrap_or_else(|error| panic!("{program}: {error}")))
     }
 
-    /// A clone of the commit that is checked out, in a folder of its own.
+    /// Clones the present commit into a new folder.
     pub fn clone_of_this(&self, name: &str) -> PathBuf {
         self.run("git", &["clone", "--quiet", env!("CARGO_MANIFEST_DIR"), name]);
         self.0.path().join(name)
     }
 
-    /// Types `tools/names` in a clone.
+    /// Runs `tools/names` in a clone.
     pub fn names(&self, clone: &Path, names: &[&str]) -> Output {
         command(clone.join("tools/names").to_str().expect("UTF-8"), names, clone).output().expect("bash")
     }
 
-    /// The same with a commit of the maker's names, and of files. It has the time of the commit before: two clones have the same commit.
+    /// As [`Self::clone_of_this`], and then commits the maintainer's names and further files. The commit has the time
+    /// of the commit before it, so the commits of two clones are equal.
     pub fn clone_and(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let clone = self.clone_of_this(name);
         let git = |words: &[&str], date: &str| {
@@ -80,13 +81,13 @@ impl Maker {
         clone
     }
 
-    /// The same with the public keys.
+    /// As [`Self::clone_and`] with the public keys.
     pub fn clone_with_keys(&self, name: &str) -> PathBuf {
         let keys = ["cosign.pub", "minisign.pub"].map(|it| (it, fs::read_to_string(self.path(it)).expect("a key")));
         self.clone_and(name, &keys.each_ref().map(|(file, text)| (*file, &**text)))
     }
 
-    /// Makes a release in a clone.
+    /// Makes a release in a clone. Returns the output of the command.
     pub fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
         let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));
         let keys = [("COSIGN_KEY", &*cosign), ("MINISIGN_KEY", &minisign), ("NAMES", &names), ("COSIGN_PASSWORD", "")];
@@ -94,7 +95,8 @@ impl Maker {
         release.envs(keys).envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// Stands in for cargo when cargo compiles: a release of a small file is a release, too. The program of amd64 can be a real one.
+    /// A script that replaces cargo when cargo would compile: a small file is enough for a release. For amd64, the
+    /// program can be a real program.
     pub fn cargo(&self, amd64: Option<&Path>) -> String {
         let amd64 = amd64.map_or_else(String::new, |path| {
             format!("[ \"$target\" != x86_64-unknown-linux-musl ] || cp '{}' \"$made\"\n", path.display())
@@ -121,7 +123,7 @@ impl Maker {
     }
 }
 
-/// The path of a program that `tools/install` makes of Go.
+/// The path of a Go program that `tools/install` builds.
 #[track_caller]
 pub fn program(name: &str) -> String {
     let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/install");

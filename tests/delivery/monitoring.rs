@@ -1,4 +1,4 @@
-//! Alerts and dashboards as the chart delivers them: the files of `dashboards/`, word for word.
+//! The alerts and dashboards in the chart. They must be equal to the files of `dashboards/`.
 
 use std::{fs, path::Path};
 
@@ -17,7 +17,7 @@ fn file(name: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The objects that a switch adds.
+/// The objects that the settings add to the chart's objects.
 fn added(settings: &[&str]) -> Vec<Value> {
     let usual = objects(&render(&[]));
     objects(&render(settings)).into_iter().filter(|object| !usual.contains(object)).collect()
@@ -88,7 +88,7 @@ fn every_link_leads_to_where_the_documentation_is_read() {
         let links: Vec<&str> = text.split("https://docs.example/portreeve/").skip(1).collect();
         assert!(links.len() > 20 && !text.contains("docs/"), "{links:?}");
         for link in links {
-            // Prometheus or Grafana fills in the name of a rule or of a runbook.
+            // Prometheus or Grafana replaces a part of the link by the name of a rule or of a runbook.
             let page = link.split(".html").next().expect("a page").replace("index", "README");
             let page = match page.split_once('/') {
                 Some((folder, name)) if folder == "rules" || name.contains('$') => format!("{folder}/README"),

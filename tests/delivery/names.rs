@@ -1,4 +1,4 @@
-//! All delivered files name one repository and one registry, from `deploy/names`.
+//! All delivered files must name the same repository and the same registry. `deploy/names` has both.
 
 use std::{collections::BTreeSet, fs};
 
@@ -6,14 +6,14 @@ use serde_json::Value;
 
 use crate::text;
 
-/// A name of `deploy/names`.
+/// The name with this key in `deploy/names`.
 pub(crate) fn name(which: &str) -> String {
     let names = text("deploy/names");
     let found = names.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("deploy/names has no {which}")).to_owned()
 }
 
-/// The targets of links, and other addresses, in a text.
+/// The targets of links in a text, and other addresses.
 fn addresses(text: &str) -> impl Iterator<Item = &str> {
     let ends = |it: char| it.is_whitespace() || matches!(it, ')' | '"' | '`' | '>');
     text.match_indices("://").map(move |(at, _)| {
@@ -33,7 +33,7 @@ fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read()
             .filter(|it| !["https://www.apache.org/", "https://..."].iter().any(|other| it.starts_with(other)))
             .collect();
         assert_eq!(strange, BTreeSet::new(), "{file}: deploy/names has other names");
-        // The package has only this file.
+        // A relative link would lead nowhere, because the package has only this file.
         let relative: Vec<&str> =
             text.split("](").skip(1).filter(|it| !it.starts_with("https://") && !it.starts_with('#')).collect();
         assert_eq!(relative, Vec::<&str>::new(), "{file}: a link to a file that the package does not have");
@@ -44,7 +44,7 @@ fn the_chart_leads_to_the_repository_and_the_registry_from_wherever_it_is_read()
     }
 }
 
-/// The line of documents that a release leaves out.
+/// A line of documents. A release removes it.
 pub(crate) const UNPUBLISHED: &str = "No release is published yet";
 
 #[test]

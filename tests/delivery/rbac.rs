@@ -1,4 +1,4 @@
-//! The chart grants exactly the rights that the program needs.
+//! The chart must grant exactly the rights that the program needs.
 
 use std::collections::BTreeSet;
 
@@ -10,13 +10,14 @@ use crate::{
     permissions::{ACCESS, Grant, REVIEWS, optional},
 };
 
-/// What the agent writes.
+/// The right to write Events.
 const EVENTS: Grant = optional("events.k8s.io", "events", &["create", "patch"]);
 
-/// What agents ask about the user of a token, and the reader's ServiceAccount has.
+/// The right to read findings. An agent queries whether the user of a token has this right. The ServiceAccount of
+/// readers has this right.
 const READ: Grant = optional("", "/portreeve/findings", &["get"]);
 
-/// What an agent with `--node-condition` patches.
+/// The right to patch the Node's status. An agent with `--node-condition` needs it.
 const CONDITION: Grant = optional("", "nodes/status", &["patch"]);
 
 const SWITCHED_OFF: [&str; 3] = [
@@ -25,7 +26,7 @@ const SWITCHED_OFF: [&str; 3] = [
     r#"rbac.optional={"configMaps":false,"flagz":false,"calico":false,"openshift":false}"#,
 ];
 
-/// Group, resource or path, name (empty for any), verb.
+/// The API group, the resource or the path, the name (empty for any name), and the verb.
 type Permission = (String, String, String, String);
 
 fn asked<'a>(grants: impl Iterator<Item = &'a Grant>) -> BTreeSet<Permission> {
@@ -40,7 +41,7 @@ fn asked<'a>(grants: impl Iterator<Item = &'a Grant>) -> BTreeSet<Permission> {
     all
 }
 
-/// The words of a list in a rule; one empty word if there is no list.
+/// The words of a list in a rule. If the rule has no such list: one empty word.
 fn words<'a>(rule: &'a Value, list: &str) -> Vec<&'a str> {
     rule.get(list).map_or(vec![""], |list| list.as_array().expect("a list").iter().filter_map(Value::as_str).collect())
 }
@@ -96,7 +97,7 @@ fn the_node_condition_adds_one_flag_and_one_right() {
     assert_eq!(words(&on), [words(&off), vec!["--node-condition".into()]].concat());
 }
 
-/// The rights that `kubectl portreeve` needs in the agents' namespace: resource, name, verb.
+/// The rights that `kubectl portreeve` needs in the agents' namespace. Each has a resource, a name and a verb.
 const PLUGIN: [(&str, &str, &str); 3] =
     [("pods", "", "list"), ("pods/proxy", "", "get"), ("serviceaccounts/token", "portreeve-reader", "create")];
 

@@ -1,21 +1,21 @@
-//! Makes the table in the chart's README.md of the comments in its values.yaml.
+//! Makes the table in the chart's README.md. The text comes from the comments in the chart's values.yaml.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// One value, as a person sets it.
+/// One value that a user can set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Documented {
-    /// Like `image.tag`.
+    /// The path of the value, for example `image.tag`.
     pub(crate) path: String,
-    /// As compact JSON.
+    /// The default as compact JSON.
     pub(crate) default: String,
-    /// Markdown, in one line.
+    /// The meaning as Markdown in one line.
     pub(crate) meaning: String,
 }
 
-/// Every value that has a comment directly above it, in the order of the file.
+/// All values with a comment directly above them, in the order of the file.
 pub(crate) fn values(text: &str) -> Vec<Documented> {
     let defaults: Value = serde_saphyr::from_str(text).expect("values.yaml is YAML");
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ pub(crate) fn silent(text: &str) -> Vec<String> {
     silent
 }
 
-/// A Markdown table of them.
+/// A Markdown table of these values.
 pub(crate) fn table(values: &[Documented]) -> String {
     let mut table = String::from("| value | default | meaning |\n|---|---|---|\n");
     for Documented { path, default, meaning } in values {

@@ -1,4 +1,4 @@
-//! A release: the refusals of `tools/release`, and the files that it makes below `dist`.
+//! A release: in which cases `tools/release` refuses, and which files it makes below `dist`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,17 +17,18 @@ use crate::{
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Two signatures of one file differ. Every other file of a release is the same.
+/// The files of a release that differ if the release is made twice, because two signatures of the same file differ. All
+/// other files are equal.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
-/// The files of a release, by name.
+/// The files of a release by their names.
 fn files(dist: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dist).unwrap_or_else(|error| panic!("{}: {error}", dist.display()));
     let path = entries.map(|entry| entry.expect("an entry").path());
     path.map(|it| (it.file_name().expect("a name").display().to_string(), fs::read(&it).expect("a file"))).collect()
 }
 
-/// Two releases have the same files with the same bytes.
+/// Asserts that two releases have the same files with the same bytes.
 #[track_caller]
 fn same(first: &Path, second: &Path) {
     let [first, second] = [first, second].map(files);
@@ -69,7 +70,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
         let names = maker.write("examples", names);
         assert!(refused(VERSION, &[("NAMES", &names)]).contains("must have the real names"));
     }
-    // The names of the maker are real, and the binary and the chart have others.
+    // The maintainer's names are real. The binary and the chart have other names.
     assert!(
         refused(VERSION, &[("CARGO", "false")]).contains("has other names than deploy/names, which the binary has")
     );
@@ -80,11 +81,11 @@ fn a_release_needs_its_version_keys_and_real_names() {
         fs::write(&readme, format!("{text}\n{line}\n")).expect("a document");
         let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
         successful("git", &command("git", &commit, &clone).output().expect("git"));
-        // If nothing refused it, nothing is compiled.
+        // If nothing refuses the release, cargo would compile. But `false` replaces cargo.
         let said = refused(VERSION, &[("CARGO", "false"), ("OWN_KEYS", "1")]);
         assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
-    // The names of this tree are examples, or are real.
+    // The names in this tree are examples or real names.
     fs::write(clone.join("new"), "").expect("a file");
     assert!(refused(VERSION, &[]).contains("commit the changed files first"));
     assert!(!clone.join("dist").exists());
@@ -94,7 +95,8 @@ fn a_release_needs_its_version_keys_and_real_names() {
 fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
     let maker = Maker::new();
     fs::create_dir(maker.path("bin")).expect("a folder");
-    // A private key has the text of its public key, and a signature is this text. A locked key needs another password.
+    // In this test, a private key has the text of its public key, and a signature is this text. A locked key needs
+    // another password.
     let opens = "! grep -qx locked";
     maker.script(
         "bin/cosign",
@@ -115,7 +117,7 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
         (&none, "one", "two", "", other),
         (&clone, "locked", "two", "1", "COSIGN_KEY cannot sign: no password"),
         (&clone, "one", "locked", "1", "MINISIGN_KEY cannot sign: no password"),
-        // No other refusal is left: the next step needs more tools, and cargo.
+        // No other refusal remains. The next step would need more tools, and cargo.
         (&clone, "one", "two", "", ""),
         (&none, "other", "other", "1", ""),
     ] {
@@ -163,7 +165,7 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     for file in ["deploy/chart/Chart.yaml", "deploy/chart/README.md", "deploy/install.yaml", "docs/install.md"] {
         assert!(written.lines().any(|it| it == file), "{file}: {written}");
     }
-    // The next refusal of a release, behind the ones of names.
+    // The next reason to refuse a release, after the reasons that concern names.
     fs::create_dir(maker.path("bin")).expect("a folder");
     maker.script("bin/cosign", "#!/bin/bash\necho >&2 no password\nexit 1\n");
     let path = format!("{}:{}", maker.path("bin"), env::var("PATH").expect("a PATH"));
@@ -173,7 +175,7 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     assert_eq!(text(&output.stderr), "COSIGN_KEY cannot sign: no password\n");
 }
 
-/// Programs of others: an environment without keys begins the line.
+/// A command line that starts a program of another author must begin with an environment without keys.
 #[test]
 fn no_program_that_others_wrote_has_the_keys_in_its_environment() {
     let release = crate::text("tools/release");
@@ -229,7 +231,7 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     assert_eq!(strange.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
-/// The words of a document of this tree, with one space between them.
+/// The words of a document in this tree, with one space between two words.
 fn words(name: &str) -> String {
     crate::text(name).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -272,20 +274,21 @@ fn nothing_is_published_that_was_not_made() {
     assert!(String::from_utf8_lossy(&published.stderr).contains("dist has no release"));
 }
 
-/// The public key of the signatures.
+/// The text of the public key for signatures.
 const KEY: &str = "the key that signs";
 
-/// Programs that only write down how they are called, and a repository of the forge, to which git pushes for real.
+/// Fake programs that only write down their arguments, and a repository of the forge. git really pushes to this
+/// repository.
 struct Forge<'a>(&'a Maker);
 
 impl<'a> Forge<'a> {
     fn new(maker: &'a Maker) -> Self {
         maker.run("git", &["init", "--quiet", "--bare", "forge"]);
         fs::create_dir(maker.path("bin")).expect("a folder");
-        // gh and a login read their input to its end.
+        // gh and a login read their standard input to its end.
         let login = format!("[ \"$1\" != login ] || cat >> '{}'\n", maker.path("called"));
         let notes = format!("cat > '{}'\n", maker.path("notes"));
-        // No release is there yet.
+        // The release does not exist yet.
         let answers = "[ \"$1\" != auth ] || exit ${LOGGED_OUT-0}\n[ \"$2\" != view ] || exit 1";
         let gh = format!("#!/bin/bash\n{answers}\necho \"gh $*\" >> '{}'\n{notes}", maker.path("called"));
         maker.script("bin/gh", &gh);
@@ -293,7 +296,7 @@ impl<'a> Forge<'a> {
             let script = format!("#!/bin/bash\necho \"{name} $*\" >> '{}'\n{does}", maker.path("called"));
             maker.script(&format!("bin/{name}"), &script);
         }
-        // A signature verifies with one key.
+        // A signature can be verified with only one key.
         let verify = format!("grep -qx '{KEY}'");
         let sign = format!("echo \"cosign $*\" >> '{}'", maker.path("called"));
         let cosign = format!(
@@ -304,7 +307,7 @@ impl<'a> Forge<'a> {
         Self(maker)
     }
 
-    /// A clone of this commit, and a commit with these public keys and a changelog.
+    /// A clone of this commit, with one more commit: these public keys and a changelog.
     fn clone_with_keys(&self, name: &str, cosign: &str, minisign: &str) -> PathBuf {
         let changes =
             ["1.11.0", "1.10.0", "1.9.1"].map(|version| format!("## [{version}]\n\nWhat is new in {version}.\n"));
@@ -318,7 +321,7 @@ impl<'a> Forge<'a> {
         )
     }
 
-    /// A release of the clone's commit, as far as `tools/publish` reads one.
+    /// Writes a release of the clone's commit below `dist`, with only the files that `tools/publish` reads.
     fn made(&self, clone: &Path, version: &str, system: &str) {
         let dist = clone.join("dist");
         drop(fs::remove_dir_all(&dist));
@@ -351,7 +354,7 @@ impl<'a> Forge<'a> {
         successful("tools/publish", &self.publish(clone, &[]))
     }
 
-    /// The refusal of `tools/publish`, before it calls any program.
+    /// The reason why `tools/publish` refuses, before it calls any program.
     fn refused(&self, clone: &Path) -> String {
         let output = self.publish(clone, &[]);
         assert_eq!(output.status.code(), Some(1));
@@ -373,7 +376,7 @@ impl<'a> Forge<'a> {
         publish.envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// What git prints about the forge's repository.
+    /// The output of git about the forge's repository.
     fn has(&self, arguments: &[&str]) -> String {
         self.0.run("git", &[&["--git-dir=forge"], arguments].concat())
     }
@@ -450,7 +453,7 @@ fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_versi
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
     assert!(said.contains("COSIGN_KEY is not the key of cosign.pub of "), "{said}");
-    // Without a login, gh finds no release, which is no answer.
+    // Without a login, gh finds no release. This does not show that there is no release.
     let said = text(&forge.publish(&clone, &[("LOGGED_OUT", "1")]).stderr);
     assert_eq!(said, "gh is not logged in at https://forge.test/portreeve/portreeve; type: gh auth login\n");
     assert!(!fs::exists(maker.path("called")).expect("a folder"), "a program was called");
@@ -482,7 +485,7 @@ fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
         assert!(said.contains(&wanted), "{said}");
         assert_eq!(at("v1.10.0^{commit}"), other, "the tag stays");
     }
-    // A maintainer's tag is an object with a text, and perhaps a signature.
+    // A maintainer's tag is an object with a text. It may have a signature.
     by_a_person(&["tag", "--force", "--annotate", "--message=Portreeve 1.10.0", "v1.10.0", &head]);
     let tag = at("v1.10.0");
     assert_ne!(tag, head);
@@ -498,7 +501,7 @@ fn only_what_debian_12_made_of_the_commit_of_the_tag_is_published() {
     assert!(!fs::exists(maker.path("home/.docker")).expect("a folder"), "no password stays");
 }
 
-// The linkers of some targets refuse the flags of amd64. So the flags are in .cargo/config.toml, by target.
+// The linkers of some targets refuse the flags of amd64. So .cargo/config.toml has flags for each target.
 #[test]
 fn no_build_script_has_flags_for_the_linker() {
     let scripts = crate::listed("*build.rs");
@@ -508,7 +511,7 @@ fn no_build_script_has_flags_for_the_linker() {
     }
 }
 
-/// What `make nightly SHARD=release` runs: it needs GoReleaser, cosign and more.
+/// The tests that `make nightly SHARD=release` runs. They need GoReleaser, cosign and other tools.
 mod made {
     use super::*;
 
@@ -597,7 +600,7 @@ mod made {
         assert!(components.iter().all(|it| it["licenses"][0].is_object()), "each has a licence");
     }
 
-    /// The signatures sign this list, the list has these files, and a changed file is noticed.
+    /// Asserts that the signatures sign this list, that the list has these files, and that a changed file is noticed.
     fn verifies(maker: &Maker, dist: &Path) {
         let [sums, bundle, provenance] = ["SHA256SUMS", SIGNED[0], SIGNED[1]].map(|name| path(dist, name));
         successful(
@@ -623,7 +626,7 @@ mod made {
         }
     }
 
-    /// The digest of the image, which has both architectures.
+    /// Returns the digest of the image, and asserts that the image has both architectures.
     fn image(dist: &Path) -> String {
         let folder = TempDir::new().expect("a folder");
         let archive = path(dist, &format!("portreeve-{VERSION}-image.tar"));
@@ -659,7 +662,7 @@ mod made {
         index["digest"].as_str().expect("a digest").to_owned()
     }
 
-    /// The pages to which the alerts of this release link, with the names of this release.
+    /// Asserts that the pages to which this release's alerts link exist, with the names of this release.
     fn site(maker: &Maker, dist: &Path) {
         let archive = path(dist, &format!("portreeve-{VERSION}-site.tar.gz"));
         let file = |name: &str| maker.run("tar", &["-xzOf", &archive, &format!("./{name}")]);
@@ -699,7 +702,7 @@ mod made {
             (&json!("portreeve"), &json!(format!("v{VERSION}")))
         );
         assert_eq!(spec["homepage"], "https://forge.test/portreeve/portreeve");
-        // krew shows it in one line of a table.
+        // krew prints this text in one line of a table.
         assert!(spec["shortDescription"].as_str().expect("words").len() <= 50);
         let platforms = spec["platforms"].as_array().expect("platforms");
         let mut archs: Vec<_> =
@@ -721,23 +724,25 @@ mod made {
         }
     }
 
-    /// The maker's file `portreeve` is a program for nodes of this architecture, and names no path of the machine.
+    /// Asserts that the maker's file `portreeve` is a program for nodes of this architecture, and that it contains no
+    /// path of the machine.
     fn is_shipped(maker: &Maker, arch: &str) {
         let header = maker.run("readelf", &["--wide", "--file-header", "--section-headers", "--segments", "portreeve"]);
         let has = |wanted: &str| header.contains(wanted);
-        // The list of cargo-auditable.
+        // cargo-auditable writes this list of dependencies.
         assert!(has(" .dep-v0 "), "{arch} has no list of dependencies: {header}");
         assert!(!has(" .symtab "), "{arch} has symbols, which nothing on a node reads: {header}");
-        // The kernel may load a DYN program anywhere. Packed, its list of places takes 6 KiB instead of 430.
+        // The kernel may load a DYN program at any address. In the packed form, the list of relocations takes 6 KiB
+        // instead of 430 KiB.
         let kinds = if arch == "amd64" { ["X86-64", "DYN (", " .relr.dyn "] } else { ["AArch64", "EXEC (", ""] };
         assert!(kinds.into_iter().all(has), "{arch}: {header}");
-        // The largest page of a kernel of arm64.
+        // The largest memory page that a kernel for arm64 uses.
         let loaded: Vec<_> = header.lines().filter(|line| line.trim_start().starts_with("LOAD ")).collect();
         assert!(!loaded.is_empty(), "{arch}: {header}");
         assert!(arch == "amd64" || loaded.iter().all(|line| line.ends_with(" 0x10000")), "{arch}: {header}");
 
         let binary = fs::read(maker.path("portreeve")).expect("a binary");
-        // As tools/shipped finds them.
+        // These are the folders that tools/shipped looks for.
         let of_cargo =
             maker.run("bash", &["-c", "echo \"${CARGO_HOME:-$HOME/.cargo}\"; \"${RUSTC:-rustc}\" --print sysroot"]);
         for path in of_cargo.lines().chain([&*maker.path(""), "/.rustup/", "/.cargo/"]) {
@@ -745,16 +750,16 @@ mod made {
         }
     }
 
-    // The whole program, compiled for both architectures in two folders: half an hour.
+    // This test compiles the whole program for both architectures in two folders, which takes half an hour.
     #[test]
     fn the_whole_program_is_the_same_of_two_folders_and_names_no_path_of_this_machine() {
         let maker = Maker::with_keys();
-        // One program is linked by one thread, so both folders are compiled side by side.
+        // One program is linked by one thread. So both folders are compiled at the same time.
         let [first, second] = thread::scope(|scope| {
             let made = ["one", "another"].map(|name| {
                 let (maker, clone) = (&maker, maker.clone_of_this(name));
                 scope.spawn(move || {
-                    // As a stranger, who compares.
+                    // A stranger who compares the files has other keys.
                     successful("tools/release", &maker.release(&clone, VERSION, &[("OWN_KEYS", "1")]));
                     clone.join("dist")
                 })

@@ -1,4 +1,5 @@
-//! The chart of one version with the program of another one: a user can set `image.tag`, and a fleet is updated node by node.
+//! The chart of one version with the program of another version: a user can set `image.tag`, and in a roll-out one node
+//! after the other gets the new version.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -6,8 +7,8 @@ use serde_json::Value;
 
 use crate::{config, helm};
 
-/// The keys of the agent's configuration at c2f01163, recorded from its command line. Each is a flag, and a variable of the
-/// environment with the prefix `PORTREEVE_`.
+/// The keys of the agent's configuration at the commit c2f01163, recorded from its command line. Each key is a flag. It
+/// is also an environment variable with the prefix `PORTREEVE_`.
 const BEFORE: [&str; 17] = [
     "apiserver",
     "context",
@@ -28,11 +29,11 @@ const BEFORE: [&str; 17] = [
     "socket",
 ];
 
-/// Keys that the agent does not have any more, each with the reason and the release. After a release a key stays for one minor
-/// version.
+/// The keys that the agent no longer has. Each has the reason, and the release in which it was removed. After a
+/// release, a key stays for one more minor version.
 const GONE: [(&str, &str); 1] = [("heartbeat", "before 0.1.0: the probe connects to the socket")];
 
-/// The agent's container of a chart.
+/// The agent's container in the objects of a chart.
 fn container(chart: &str) -> Value {
     let image = helm::image();
     let arguments =
@@ -48,7 +49,7 @@ fn words(list: &Value) -> Vec<&str> {
     list.as_array().expect("words").iter().map(|word| word.as_str().expect("a word")).collect()
 }
 
-/// The keys that a container sets by its environment.
+/// The configuration keys that a container sets with environment variables.
 fn keys(container: &Value) -> BTreeSet<String> {
     let names = container["env"].as_array().expect("an environment").iter().filter_map(|it| it["name"].as_str());
     names.filter_map(|name| name.strip_prefix("PORTREEVE_")).map(|key| key.to_lowercase().replace('_', "-")).collect()

@@ -1,4 +1,4 @@
-//! What makes others run the program: node-problem-detector, k9s, and an assistant's skill.
+//! The files with which other programs run Portreeve: node-problem-detector, k9s, and the skill of an assistant.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +11,8 @@ fn text(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The exit code and the output of a command line that begins with a name of the program, without a cluster to reach.
+/// The exit code and the output of a command line that begins with a name of the program. The program can reach no
+/// cluster.
 fn run(line: &str) -> (i32, String) {
     let folder = TempDir::new().expect("a folder");
     let words: Vec<_> = line.split_whitespace().map(|word| word.trim_matches('"')).collect();
@@ -47,7 +48,7 @@ fn node_problem_detector_gets_a_line_that_it_does_not_cut() {
     assert!(line.lines().count() == 1 && line.trim_end().len() <= NPD_LINE, "{line}");
 }
 
-/// The commands of the program in a text: the words between two backticks, and lines of the k9s plugin.
+/// The commands of the program in a text: words between two backticks, and lines of the k9s plugin.
 fn commands(text: &str) -> Vec<String> {
     let quoted = text.split('`').skip(1).step_by(2).filter(|it| !it.contains('\n'));
     let piped = text.lines().filter_map(|line| line.split_once("-c, '")?.1.split(" 2>&1").next());
@@ -61,7 +62,7 @@ fn each_command_of_the_skill_and_of_k9s_is_one_that_the_program_takes() {
         let commands = commands(&text(name));
         assert!(commands.len() >= least, "{name}: {commands:?}");
         for command in commands {
-            // 64 is wrong usage; without a cluster most others end with 2.
+            // The exit code 64 means wrong usage. Without a cluster, most other commands end with 2.
             let (code, said) = run(&command);
             assert_ne!(code, 64, "{name}: {command}: {said}");
         }
@@ -70,8 +71,9 @@ fn each_command_of_the_skill_and_of_k9s_is_one_that_the_program_takes() {
     assert_eq!(run("kubectl portreeve check --nonsense").0, 64);
 }
 
-/// The letters that k9s itself takes with Shift in its lists of nodes, Services and pods, from 0.25 to 0.51 (internal/view and
-/// internal/ui/table.go). A plugin with such a key is not loaded. It loses P at the first update. G goes to the end of a list.
+/// The letters that k9s (0.25 to 0.51) itself uses with Shift in its lists of nodes, Services and pods (internal/view
+/// and internal/ui/table.go). k9s does not load a plugin with such a key. A plugin with the key P would lose the key at
+/// the first update of the list. G moves to the end of a list.
 const OF_K9S: &str = "ACFGIJMNOPRSTVXZ";
 
 #[test]
@@ -79,7 +81,7 @@ fn the_keys_of_k9s_are_what_it_reads_and_are_free() {
     let plugins: Value = serde_saphyr::from_str(&text("k9s/plugins.yaml")).expect("YAML");
     let page = text("docs/try.md");
     for (name, plugin) in plugins["plugins"].as_object().expect("plugins") {
-        // What its schema demands, and no other key.
+        // The keys that the schema of k9s demands, and no others.
         let keys: Vec<_> = plugin.as_object().expect("a plugin").keys().map(String::as_str).collect();
         assert_eq!(keys, ["args", "command", "description", "scopes", "shortCut"], "{name}");
         assert!(plugin["args"].as_array().expect("arguments").iter().all(Value::is_string), "{name}");

@@ -1,4 +1,4 @@
-//! `portreeve agent` with a real API server and a real kube-proxy, and with the rights of the chart's roles only.
+//! `portreeve agent` with a real API server and a real kube-proxy. The agent has only the rights of the chart's roles.
 
 use std::{collections::BTreeSet, net::TcpListener};
 
@@ -11,7 +11,7 @@ use crate::parts::{
 
 const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
 
-/// The value of a series now.
+/// The present value of a series.
 fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
@@ -55,7 +55,8 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     drop(agent);
 }
 
-/// Node `n1` with a Service. A process listens on its nodePort, and the kernel may choose NodePorts for connections.
+/// The node `n1` with a Service. A process listens on the Service's nodePort, and the kernel may choose NodePorts for
+/// connections.
 pub struct Trouble {
     pub cluster: ControlPlane,
     service: Value,
@@ -63,7 +64,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// The agent's arguments: there is no proxy that could be queried.
+    /// The arguments of the agent. They name the mode, because no proxy runs that could report it.
     pub const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
@@ -80,7 +81,7 @@ impl Trouble {
     }
 }
 
-/// The words of each line of a table, from the line that begins with `head` on.
+/// The words of each line of a table, from the line that begins with `head`.
 fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
@@ -122,7 +123,8 @@ fn kubectl_shows_events_in_its_list_and_where_it_describes_their_objects() {
     shown(&["service", "web"], "ListenerOnNodePort");
     shown(&["node", "n1"], "EphemeralRangeOverlap");
 
-    // A Service that was made again under the same name has another uid: an Event about the old Service does not belong to it.
+    // A Service that is made again under the same name has another uid. So an Event about the old Service does not
+    // belong to the new Service.
     kubectl(cluster, &["delete", "service", "web"]);
     let anew = cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     assert_ne!(anew["metadata"]["uid"], service["metadata"]["uid"]);
@@ -145,12 +147,12 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     });
     drop(agent);
 
-    // The server counts an answer a moment after the client has it.
+    // The server writes a request into its log a moment after the client has the answer.
     let has = |verb: &str, path: &str| {
         let asked = || audit.of("observer").into_iter().find(|it| it.verb == verb && it.uri.starts_with(path));
         until(path, asked)
     };
-    // A watch begins with the current state, so there is no list of these objects.
+    // A watch begins with the present objects, so the agent does not list these objects.
     for path in ["/api/v1/services", "/api/v1/pods", "/apis/discovery.k8s.io/v1/endpointslices"] {
         assert_eq!(has("watch", path).code, 200, "{path}");
     }
@@ -159,7 +161,7 @@ fn the_roles_of_the_chart_are_all_that_an_agent_needs() {
     }
     assert_eq!(has("create", "/apis/events.k8s.io/v1/namespaces/default/events").code, 201);
     assert_eq!(has("get", "/flagz").code, 200);
-    // A request for an absent object may be allowed anyway.
+    // The API server may allow a request for an object that does not exist.
     for path in [
         "/api/v1/namespaces/kube-system/configmaps/kube-proxy",
         "/api/v1/namespaces/kube-system/configmaps/kubeadm-config",
@@ -186,7 +188,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     assert!(events(cluster).is_empty());
     let metrics = agent.metrics();
     assert_eq!(Agent::value(&metrics, SQUATTERS), Some(1.0), "{metrics}");
-    // The agent still scans, and does not try again.
+    // The agent still scans, and does not try to write the Event again.
     let looks = |metrics: &str| Agent::value(metrics, "portreeve_scans_total").expect("looks");
     until("looks", || (looks(&agent.metrics()) > looks(&metrics) + 3.0).then_some(()));
     let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);
@@ -234,7 +236,7 @@ fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     }));
     let observer = Api::unrepeated(&cluster.kubeconfig("observer"));
     until("role in force", || {
-        // A user with the right gets *not found*.
+        // A user with the right gets the answer *not found*.
         observer.answer("/api/v1/namespaces/kube-system/configmaps/kube-proxy").contains("NotFound").then_some(())
     });
     let agent = Agent::start(cluster, &Trouble::MODE);

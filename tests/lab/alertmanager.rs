@@ -1,4 +1,4 @@
-//! From a listener on a NodePort to a message: agent, Prometheus and Alertmanager as users install them.
+//! From a listener on a NodePort to a message: the agent, Prometheus and Alertmanager, as users install them.
 
 use std::{net::TcpListener, path::Path};
 
@@ -9,10 +9,10 @@ use crate::parts::{
     until,
 };
 
-/// The address of this installation's documentation.
+/// The address of the documentation that this installation uses.
 const DOCUMENTATION: &str = "https://docs.example/portreeve/";
 
-/// The chart's alerts with shorter waits: a second instead of a minute. Expressions and texts are unchanged.
+/// The alerts of the chart with shorter waits: each minute becomes a second. Expressions and texts are unchanged.
 fn hurried_alerts(cluster: &ControlPlane) -> Value {
     let template = "helm template portreeve deploy/chart --set image.repository=registry.example/portreeve \
                     --set prometheusRule.enabled=true --set documentation=";
@@ -31,12 +31,12 @@ fn hurried_alerts(cluster: &ControlPlane) -> Value {
     alerts
 }
 
-/// The labels of an alert in a message, or its annotations, by their names.
+/// The labels of an alert in a message, or the annotations, with these names.
 fn words<'a, const N: usize>(alert: &'a Value, kind: &str, names: [&str; N]) -> [&'a str; N] {
     names.map(|name| alert[kind][name].as_str().unwrap_or_else(|| panic!("no {name}: {alert:#}")))
 }
 
-/// A node with a Service on whose NodePort no process listens.
+/// A node with a Service. No process listens on the Service's NodePort.
 struct Well {
     agent: Agent,
     proxy: Proxy,
@@ -155,7 +155,7 @@ fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well(
     copies.say(&nodes, &well);
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
-    // Copies of an agent do not scan, which raises another alert.
+    // Simulated copies of an agent do not scan, so another alert fires too. It is left out.
     let calls = |severity: &str| {
         let calls = alertmanager.told(severity).into_iter();
         calls.filter(|call| call["groupLabels"]["rule"].is_string()).collect::<Vec<Value>>()

@@ -1,4 +1,5 @@
-//! The answers of a real API server to the requests of a watcher: the fake of `tests/cluster` must give the same answers.
+//! The answers of a real API server to the requests of a watching client. The fake API server of `tests/cluster` must
+//! give the same answers.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::{
 
 const SERVICES: &str = "/api/v1/services";
 
-/// A cluster with `kubernetes` and four more Services.
+/// A cluster with the Service `kubernetes` and four more Services.
 fn cluster() -> ControlPlane {
     let cluster = small_cluster();
     for name in ["a", "b", "c", "d"] {
@@ -19,14 +20,14 @@ fn cluster() -> ControlPlane {
     cluster
 }
 
-/// The answer to a request; a refusal is an answer too.
+/// The answer to a request. The answer may be a refusal.
 #[track_caller]
 fn answer(cluster: &ControlPlane, query: &str) -> Value {
     let text = Api::unrepeated(&cluster.kubeconfig("admin")).answer(&format!("{SERVICES}?{query}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The lines of a watch, which ends after a second.
+/// The lines of a watch that ends after a second.
 #[track_caller]
 fn lines(cluster: &ControlPlane, query: &str) -> Vec<Value> {
     let text = Api::unrepeated(&cluster.kubeconfig("admin"))
@@ -42,7 +43,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value["metadata"][key].as_str().unwrap_or_default()
 }
 
-/// The real answer has every field of the fake's answer, with the same type.
+/// Asserts that the real answer has all fields of the fake's answer, with the same types.
 #[track_caller]
 fn has_the_shape(real: &Value, fake: &Value) {
     match (real, fake) {

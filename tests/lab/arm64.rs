@@ -1,4 +1,4 @@
-//! The binary of arm64, in a guest of that architecture: Debian's kernel for it, which QEMU emulates.
+//! The binary for arm64 in a guest of this architecture. QEMU emulates the guest, which runs Debian's kernel for arm64.
 //!
 //! `make nightly SHARD=arm64` compiles the binary and fetches the kernel.
 
@@ -13,19 +13,20 @@ use serde_json::{Value, json};
 use crate::parts::{Directory, guest::pack, process::Process, programs};
 
 const INIT: &str = include_str!("guest/init-alone");
-/// The commands that `init-alone` calls; all of them are busybox.
+/// The commands that the script `init-alone` calls. All of them are in busybox.
 const APPLETS: [&str; 14] = [
     "sh", "mount", "mkdir", "ip", "cat", "nc", "uname", "lsmod", "modprobe", "wget", "sleep", "sync", "poweroff",
     "true",
 ];
-/// The uid in the control group of the server that `init-alone` starts.
+/// The pod uid in the control group of the server that `init-alone` starts.
 const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 /// The modules that the kernel may load in the guest.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
-/// A guest that emulates every instruction needs a minute on an idle machine, and many minutes beside other tests.
+/// The time limit. A guest that emulates each instruction needs a minute on an idle machine, and many minutes beside
+/// other tests.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// The output of the guest between the two lines with a name, and the exit code.
+/// The guest's output between the two lines with a name, and the exit code.
 #[track_caller]
 fn answer(console: &str, name: &str) -> (String, String) {
     let console = console.replace('\r', "");
@@ -42,7 +43,7 @@ fn kernel() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {} arm64`", kernels.display()))
 }
 
-/// The binary of arm64, as a release has it.
+/// The binary for arm64, as a release contains it.
 fn binary() -> PathBuf {
     let built = "target/aarch64-unknown-linux-musl/release/portreeve";
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(built);
@@ -68,7 +69,7 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     for applet in APPLETS {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).expect("a link");
     }
-    // The kernel calls `init` at this path.
+    // The kernel calls `modprobe` at this path.
     std::os::unix::fs::symlink("/bin/busybox", root.join("sbin/modprobe")).expect("a link");
     fs::copy(binary(), root.join("bin/portreeve")).expect("the binary");
     for part in MODULES {
@@ -116,13 +117,13 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
     let document: Value =
         serde_json::from_str(&check).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{check}"));
     assert_eq!(document["findings"], json!([]), "{document:#}");
-    // Sockets were listed by sock_diag, whose modules the kernel loaded, and not read from text.
+    // The agent listed sockets with sock_diag, not from text: the kernel loaded the modules of sock_diag.
     let listed = of("modules").0;
     for module in ["tcp_diag", "udp_diag", "inet_diag"] {
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");
     }
 
-    // A socket's control group leads to its pod.
+    // A socket's control group shows the socket's pod.
     let (owner, code) = of("owner");
     let document: Value =
         serde_json::from_str(&owner).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{owner}"));

@@ -1,4 +1,5 @@
-//! `portreeve agent` and the NodePort range of a real API server: how full the range is, its source, and settings that disagree.
+//! `portreeve agent` and the NodePort range of a real API server: how full the range is, from which source it is known,
+//! and settings that disagree.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use crate::{
     server::{node_ports, small_cluster},
 };
 
-/// The agent of another node, beside the agent of `n1`.
+/// The name and the address of the agent of another node. It runs beside the agent of `n1`.
 const OTHER: (&str, &str) = ("n2", "127.0.0.1:29518");
 
 /// Waits until a series of an agent has a value.
@@ -17,7 +18,7 @@ fn reaches(agent: &Agent, series: &str, value: u32) {
     until(series, || (Agent::value(&agent.metrics(), series) == Some(f64::from(value))).then_some(()));
 }
 
-/// A Service with this number of nodePorts, which the server chooses.
+/// A Service with this number of nodePorts. The server chooses them.
 fn many(name: &str, count: u16) -> Value {
     let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
     objects::service(name, &ports)
@@ -26,7 +27,7 @@ fn many(name: &str, count: u16) -> Value {
 #[test]
 fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let mut cluster = small_cluster();
-    // Both agents scan one machine, so both Nodes have its addresses.
+    // Both agents scan the same machine, so both Nodes have the machine's addresses.
     cluster.api().create(&objects::node(OTHER.0, &[&["192.0.2.9"], &PRIMARY[..]].concat()));
     Role::of_chart().grant(&mut cluster);
     for (name, port) in [("high", Some(30100)), ("low", Some(30005)), ("automatic", None)] {
@@ -56,8 +57,8 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Both agents have an answer for each opening. Two agents leave one Event, and only the last reporter reports the
-    // end.
+    // Each agent has sent its request for each opening. The two agents leave one Event, and only the last agent that
+    // reports writes the end.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =
@@ -127,7 +128,7 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
     known("flagz", "https://127.0.0.1:6443/flagz");
 }
 
-/// The sentence of the only finding that settings disagree, of this variant, once it is an Event too, and that Event.
+/// Waits until the only finding of this variant is also an Event. Returns the sentence of the finding, and the Event.
 #[track_caller]
 fn disagreement(cluster: &ControlPlane, agent: &Agent, variant: &str) -> (String, Value) {
     let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeMismatch"));
@@ -160,7 +161,7 @@ fn cilium_with_a_range_of_its_own_disagrees_with_the_api_server() {
     assert_eq!((&event["regarding"]["kind"], &event["regarding"]["name"]), (&json!("Service"), &json!("kubernetes")));
 }
 
-/// A cluster with Cilium 1.15 has these objects only as `v2alpha1`, and answers 404 for `v2`.
+/// A cluster with Cilium 1.15 has these objects only in the version `v2alpha1`. For `v2` it answers 404.
 #[test]
 fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     let mut cluster = small_cluster();
@@ -189,7 +190,7 @@ fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
 }
 
-/// Defines a kind of objects, and waits until the server has it.
+/// Defines a kind of object, and waits until the server knows it.
 #[track_caller]
 fn define(cluster: &ControlPlane, (group, version): (&str, &str), (kind, plural): (&str, &str), scope: &str) {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

@@ -1,4 +1,4 @@
-//! The chart as its README installs it, with the Dockerfile's own image, on a node that runs pods.
+//! The chart, installed as its README says, with the image of the Dockerfile, on a node that runs pods.
 
 use std::{
     collections::BTreeSet,
@@ -15,20 +15,20 @@ use crate::parts::{
     Answer, ControlPlane, PORTREEVE, Person, Plugin, WholeNode, ask, enter_alone, events, reasons, until,
 };
 
-/// The commands of the chart's README.
+/// The commands in the chart's README.
 const PREPARE: [&str; 2] = [
     "kubectl create namespace portreeve",
     "kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged",
 ];
 pub const INSTALL: &str =
     "helm install portreeve deploy/chart -n portreeve --set image.repository=registry.example/portreeve";
-/// Grants `observer` only the rights that `kubectl portreeve` needs.
+/// Grants the user `observer` only the rights that `kubectl portreeve` needs.
 const READER: &str = "--set reader.create=true --set reader.subjects[0].kind=User \
                       --set reader.subjects[0].apiGroup=rbac.authorization.k8s.io --set reader.subjects[0].name=observer";
 pub const UNINSTALL: &str = "helm uninstall portreeve -n portreeve";
 pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --reset-then-reuse-values";
-/// The chart of c2f01163, without its README and without the files that the defaults leave out: dashboards, alerts and
-/// policies.
+/// Installs the chart of the commit c2f01163. This copy lacks the README and the files that the defaults leave out:
+/// dashboards, alerts and policies.
 pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
 /// The address of the agent.
@@ -40,12 +40,12 @@ pub fn prepare(person: &Person<'_>) {
     }
 }
 
-/// Waits until the agent that was installed last is ready: it has scanned once.
+/// Waits until the agent that was installed last is ready. It is ready after its first scan.
 pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
 
-/// The user, the capabilities and the restrictions of a process of the node.
+/// Asserts the user, the capabilities and the restrictions of a process of the node.
 #[track_caller]
 fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
     let status = fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
@@ -54,8 +54,8 @@ fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
     }
 }
 
-/// A stranger on a nodePort is found by the two commands that scan a node without an agent: the command of docs/try.md,
-/// and the command of `owner --no-agent`.
+/// A stranger listens on a nodePort. Two commands that scan a node without an agent must find it: the command of
+/// docs/try.md, and the command of `owner --no-agent`.
 #[track_caller]
 fn found_without_an_agent(node: &WholeNode, port: u64) {
     let person = node.person();
@@ -66,7 +66,7 @@ fn found_without_an_agent(node: &WholeNode, port: u64) {
     for words in ["listener-on-node-port/loses", "Service shop/web"] {
         assert!(found.contains(words), "{line}{found}");
     }
-    // The same pod with a program that stays.
+    // Starts the same pod with a program that keeps running.
     let (_, debug) = line.split_once("| ").expect("a pipe");
     let stays = debug.replace(" -i ", " ").replace("check --services -", "agent --listen 127.0.0.1:29600");
     assert_ne!(stays, debug);
@@ -90,7 +90,7 @@ fn found_without_an_agent(node: &WholeNode, port: u64) {
     assert!(!person.types("kubectl -n portreeve get pods").contains("portreeve-look"), "it deletes its pod");
 }
 
-/// The pids of agents on the node, without probes.
+/// The pids of the agents on the node. Probes are left out.
 fn agents(node: &WholeNode) -> Vec<u32> {
     let processes = node.machine.processes().into_iter();
     let ours = processes.filter(|(_, words)| words[0] == "/portreeve" && !words.iter().any(|word| word == "--probe"));
@@ -105,7 +105,7 @@ fn the_agent(node: &WholeNode) -> u32 {
     }
 }
 
-/// The current findings and unknowns of the agent.
+/// The present findings and unknown results of the agent.
 pub fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
@@ -116,7 +116,7 @@ fn not_permitted(told: &Value) -> BTreeSet<&str> {
     unknown.filter(|it| it["why"] == "not-permitted").filter_map(|it| it["source"].as_str()).collect()
 }
 
-/// A Service whose pod answers on a nodePort that the server chose, and that port.
+/// A Service with a nodePort that the server chose, and the nodePort. A pod of the Service answers.
 pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     let service = node.cluster.api().create(&json!({
         "apiVersion": "v1",
@@ -129,7 +129,8 @@ pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     (service, port)
 }
 
-/// Installs the chart with a reader. Then a pod on each of two nodes listens on the nodePort of a Service. Returns the port.
+/// Installs the chart with a reader. Then, on each of two nodes, a pod listens on the nodePort of a Service. Returns
+/// the nodePort.
 pub(crate) fn an_incident_on_each_node(node: &WholeNode) -> u64 {
     for name in ["shop", "office"] {
         node.namespace(name);
@@ -213,7 +214,7 @@ fn the_squatting_pod_is_named_without_a_capability_and_its_process_with_the_attr
     assert_eq!(with_netfilter["unknown"], json!([]), "this profile sees everything");
 }
 
-/// Every object of the cluster, without Events and the leases that kubelets renew.
+/// All objects of the cluster, except Events and the leases that kubelets renew.
 pub(crate) fn objects(person: &Person<'_>) -> BTreeSet<String> {
     let kinds = person.types("kubectl api-resources --verbs=list -o name");
     let kinds: Vec<&str> = kinds.lines().filter(|kind| !kind.starts_with("events")).collect();
@@ -264,7 +265,7 @@ fn an_upgrade_never_runs_two_agents_and_uninstalling_leaves_nothing_behind() {
     until("end of its volumes", || (volumes() == 0).then_some(()));
 }
 
-/// The DaemonSet of the API server, without the fields that the server counts.
+/// The agent's DaemonSet on the API server, without the fields that the server counts up.
 fn daemon_set(person: &Person<'_>) -> Value {
     let text = person.types("kubectl -n portreeve get daemonset portreeve -o json");
     let mut object: Value = serde_json::from_str(&text).expect("JSON");
@@ -329,7 +330,7 @@ fn helm_takes_over_what_kubectl_applied() {
     let person = Person::of(&cluster);
     let objects_before = objects(&person);
     person.types("kubectl apply -f deploy/install.yaml");
-    // The second time changes nothing.
+    // The same command again changes nothing.
     let again = person.types("kubectl apply -f deploy/install.yaml");
     let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
     assert_eq!(changed, Vec::<&str>::new());
@@ -341,7 +342,7 @@ fn helm_takes_over_what_kubectl_applied() {
     until("end of its objects", || (left() == BTreeSet::from(["Namespace//portreeve".to_owned()])).then_some(()));
 }
 
-/// How often the kubelet found the agent alive.
+/// The number of probes by which the kubelet found the agent alive.
 fn found_alive(node: &WholeNode) -> u32 {
     let metrics = node.cluster.api().text("/api/v1/nodes/n1/proxy/metrics/probes").expect("the kubelet's metrics");
     let words =
@@ -351,7 +352,7 @@ fn found_alive(node: &WholeNode) -> u32 {
     counts.sum()
 }
 
-/// Whether the agent's container is ready, and how often it was started again.
+/// Whether the agent's container is ready, and how often the container was restarted.
 fn standing(node: &WholeNode) -> (bool, u64) {
     let pods = node.read("/api/v1/namespaces/portreeve/pods").expect("pods");
     let container = &pods["items"][0]["status"]["containerStatuses"][0];

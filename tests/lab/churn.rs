@@ -1,4 +1,4 @@
-//! An hour of changes, compressed: thousands of Services, NodePorts, findings and sockets are made and deleted.
+//! The changes of an hour in a short time: thousands of Services, NodePorts, findings and sockets are made and deleted.
 
 use std::{
     mem,
@@ -13,17 +13,18 @@ use crate::parts::{
     until,
 };
 
-/// Rounds in which heaps and tables grow to their size, before memory is compared.
+/// The first rounds. In them, heaps and tables grow to their final size. Afterwards memory is compared.
 const WARM_UP: usize = 20;
-/// Rounds of each part of the rest, and how many parts there are.
+/// After the first rounds: the number of rounds in each part, and the number of parts.
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
-/// Services that are made in a round and deleted in the next, and how many of their NodePorts a process has.
+/// The number of Services that are made in a round and deleted in the next round. The number of their NodePorts on
+/// which a process listens.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
 /// The allowed growth of memory in one part: a tenth of the memory that the Services would need.
 const NOISE: f64 = 0.05;
-/// Connections that are opened and closed with the Services.
+/// The number of connections that are opened and closed with the Services.
 const CONNECTIONS: usize = 50;
 /// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
@@ -47,7 +48,7 @@ fn services_and_sockets_that_come_and_go_leave_memory_where_it_was() {
     };
     memory(WARM_UP);
     let parts = [(); PARTS].map(|()| memory(ROUNDS));
-    // Heaps grow in steps, now and then. With a leak, every part needs more than the part before it.
+    // Heaps grow in steps, sometimes. If the agent leaks memory, each part needs more memory than the part before.
     let typical = parts.clone().map(median);
     let growth = typical.windows(2).map(|pair| pair[1] / pair[0] - 1.0).fold(f64::INFINITY, f64::min);
     assert!(growth < NOISE, "each part needs more than the one before: {typical:.2?} MiB, {parts:.2?}");
@@ -66,7 +67,7 @@ fn start(cluster: &ControlPlane, directory: &Directory) -> Process {
     Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path())
 }
 
-/// The objects of one round.
+/// The objects that exist in one round.
 #[derive(Default)]
 struct Crowd {
     round: usize,
@@ -76,7 +77,7 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Replaces the objects by others with new names, and waits until the agent has read them.
+    /// Replaces the objects by objects with new names, and waits until the agent has read them.
     fn change(&mut self, cluster: &ControlPlane) {
         self.round += 1;
         let gone = mem::take(&mut self.objects);

@@ -1,4 +1,4 @@
-//! The Node condition of an agent, with a real API server and the chart's own role.
+//! The Node condition that an agent writes, with a real API server and the role of the chart.
 
 use std::net::TcpListener;
 
@@ -12,11 +12,12 @@ use crate::{
 const STATUS: &str = "/api/v1/nodes/n1/status?fieldManager=portreeve";
 const MERGE: &str = "application/strategic-merge-patch+json";
 const WITH_CONDITION: [&str; 3] = ["--proxy-mode", "iptables", "--node-condition"];
-/// The removal.
+/// The command that removes the condition.
 const REMOVE: &str = r#"kubectl patch node NODE --subresource=status -p '{"status":{"conditions":[{"type":"PortConflict","$patch":"delete"}]}}'"#;
 const DOCUMENT: &str = include_str!("../../docs/events.md");
 
-/// Node `n1` with two conditions of its kubelet, and a Service with a NodePort. The agent has the rights of `role`.
+/// A cluster with the Node `n1`, which has two conditions of its kubelet, and a Service with a NodePort. The agent has
+/// the rights of `role`.
 fn node(flags: &[String], role: &Role) -> ControlPlane {
     enter_alone();
     let mut cluster = ControlPlane::with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
@@ -40,14 +41,14 @@ fn read(cluster: &ControlPlane) -> Value {
     serde_json::from_str(&cluster.api().text("/api/v1/nodes/n1").expect("a Node")).expect("JSON")
 }
 
-/// The conditions by type.
+/// The Node's conditions, sorted by type.
 fn conditions(node: &Value) -> Vec<Value> {
     let mut all = node["status"]["conditions"].as_array().expect("a list").clone();
     all.sort_by_key(|condition| condition["type"].to_string());
     all
 }
 
-/// The conditions of other programs.
+/// The Node's conditions that other programs write.
 fn others(node: &Value) -> Vec<Value> {
     conditions(node).into_iter().filter(|condition| condition["type"] != "PortConflict").collect()
 }
@@ -81,7 +82,7 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
         assert_eq!(now.pointer(part), before.pointer(part), "{part}");
     }
 
-    // It is killed, and the next agent finds the same.
+    // The agent is killed, and the next agent finds the same problem.
     drop(agent);
     let agent = Agent::start(cluster, &WITH_CONDITION);
     let again = until("next scan", || {
@@ -95,7 +96,7 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
     drop(squatter);
 
     assert!(DOCUMENT.contains(REMOVE));
-    // The shell takes the quotes away, and there is no blank between them.
+    // In a shell, the quotes would be removed. Between the quotes of this command is no space.
     Person::of(cluster).types(&REMOVE.replace("NODE", "n1").replace('\'', ""));
     let left = read(cluster);
     assert_eq!(conditions(&left), others(&before));

@@ -1,4 +1,4 @@
-//! `portreeve guard` follows a real API server while connections come and go.
+//! `portreeve guard` follows a real API server while connections begin and end.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,20 +32,22 @@ use crate::{
     server::node_ports,
 };
 
-/// The NodePorts, and the range of outgoing connections: 1,000 ports; 600 of them may be NodePorts.
+/// The NodePort range, and the range of outgoing connections. The second has 1,000 ports, and 600 of these can be
+/// NodePorts.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
-/// The number of Services, and how many exist at a time.
+/// The number of Services in all, and the number that exists at the same time.
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
-/// How many connections begin while a batch exists. Without a guard, about 2 % of them have the NodePort of one of its Services.
+/// The number of connections that begin while a batch of Services exists. Without a guard, about 2 % of them have the
+/// NodePort of one of these Services.
 const CONNECTIONS: usize = 1500;
-/// The NodePort of a Service that is made while a connection has the port.
+/// The NodePort of a Service that is made while an outgoing connection has this port.
 const EARLIER: u16 = 30590;
-/// The server of the stream. No other program uses this address.
+/// The address to which the stream connects. No other program uses this address.
 const SERVER: &str = "127.0.0.9:19999";
 
-/// Connections on loopback, one after the other.
+/// A stream of connections on loopback, one after the other.
 struct Stream {
     count: Arc<AtomicUsize>,
     stop: Sender<()>,
@@ -62,7 +64,8 @@ impl Stream {
         let counted = Arc::clone(&count);
         let thread = thread::spawn(move || {
             let (mut all, mut held) = (Vec::new(), VecDeque::new());
-            // A bounded stream: at most a thousand connections a second, and a few at a time. The range must not run out.
+            // The stream is limited to a thousand connections a second, and a few at the same time, so that the port
+            // range suffices.
             while stopped.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
                 let client = TcpStream::connect(place).expect("a port is free");
@@ -81,7 +84,7 @@ impl Stream {
         Self { count, stop, thread }
     }
 
-    /// Waits until so many more connections began.
+    /// Waits until so many more connections have begun.
     fn continue_for(&self, connections: usize) {
         let end = self.count.load(Ordering::Relaxed) + connections;
         until("connections", || {
@@ -96,7 +99,7 @@ impl Stream {
     }
 }
 
-/// A raw socket: it gets a copy of each TCP packet to an address.
+/// A raw socket. It gets a copy of each TCP packet to an address.
 struct Wire {
     socket: OwnedFd,
     port: u16,
@@ -110,7 +113,8 @@ impl Wire {
         Self { socket, port: place.port() }
     }
 
-    /// The source ports of connections that began after the last call. Each begins with a packet that has SYN and no ACK.
+    /// The source ports of the connections that began after the last call. The first packet of a connection has SYN and
+    /// no ACK.
     fn source_ports(&self) -> BTreeSet<u16> {
         let (mut ports, mut packet) = (BTreeSet::new(), [0; 128]);
         loop {
@@ -119,7 +123,7 @@ impl Wire {
                 Err(Errno::EAGAIN) => return ports,
                 Err(error) => panic!("a packet: {error}"),
             };
-            // The IPv4 header, with its length in words of four bytes.
+            // The first byte of the IPv4 header has the header's length, in words of four bytes.
             let segment = &packet[usize::from(packet[0] & 0xf) * 4..length];
             let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
             if port(2) == self.port && segment[13] & 0x12 == 0x02 {
@@ -129,7 +133,7 @@ impl Wire {
     }
 }
 
-/// The guard of `n1`; it ends when this value is dropped.
+/// The guard of `n1`. When this value is dropped, the guard ends.
 struct Guard(Child);
 
 impl Guard {
@@ -149,7 +153,7 @@ impl Drop for Guard {
     }
 }
 
-/// The kernel prints the list only into the first read.
+/// The reserved ports. The kernel prints the whole list at the first read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -157,10 +161,11 @@ fn reserved() -> PortSet {
     String::from_utf8_lossy(&bytes[..length]).parse().expect("ports")
 }
 
-/// When a NodePort was there: from a moment until a moment.
+/// For each NodePort, the times at which it existed: from a moment until a moment.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
-/// Makes and deletes Services. Returns for each NodePort when its Service was being made, and when it was there.
+/// Makes and deletes Services. Returns, for each NodePort, the times in which its Service was being made, and the times
+/// in which the Service existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
@@ -182,7 +187,7 @@ fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16]
     (before, times)
 }
 
-/// Connections that began on a NodePort while its Service was there.
+/// The number of connections that began on a NodePort while the NodePort's Service existed.
 fn hits(connections: &[(Instant, u16)], times: &Times) -> usize {
     let is_hit = |(at, port): &&(Instant, u16)| {
         times.get(port).is_some_and(|times| times.iter().any(|(from, until)| (from..=until).contains(&at)))
@@ -196,7 +201,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let cluster = ControlPlane::with(&[NODE_PORTS]);
     cluster.api().create(&objects::node("n1", &PRIMARY));
     sysctl("net.ipv4.ip_local_port_range", RANGE);
-    // Closed connections give their ports back at once.
+    // With this setting, closed connections release their ports at once.
     sysctl("net.ipv4.tcp_max_tw_buckets", "0");
 
     let stream = Stream::start();
@@ -221,7 +226,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
-    // Each of these was held for a moment only; the log names the one that is still there.
+    // Each of these ports was in use only for a moment. The log names the port that is still in use.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
     let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
     until("the connection from before the reservation", || {
@@ -230,7 +235,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     drop(earlier);
 }
 
-/// A connection with this source port.
+/// Opens a connection with this source port.
 fn connection(from: u16, to: SocketAddr) -> OwnedFd {
     let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     let own = SocketAddr::from(([127, 0, 0, 1], from));
@@ -239,7 +244,7 @@ fn connection(from: u16, to: SocketAddr) -> OwnedFd {
     client
 }
 
-/// The guard's process on the node.
+/// The pid of the guard on the node.
 pub(crate) fn guard_of(node: &WholeNode) -> Option<u32> {
     let mut processes = node.machine.processes().into_iter();
     processes
@@ -271,7 +276,7 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
     assert!(metrics.contains("portreeve_guard_"), "{metrics}");
 
-    // A pod that starts again takes its own ports over.
+    // A pod that starts again takes over the entries that it had reserved.
     node.machine.run(&["kill", "-KILL", &pid.to_string()]);
     until("another process", || guard_of(&node).filter(|new| *new != pid));
     assert!(reserved().contains(port), "a restart leaves no port free");

@@ -1,4 +1,4 @@
-//! A program that has the health port of the real kube-proxy.
+//! Another program has the health port of the real kube-proxy.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::{
 
 const RULE: &str = "health-check-unserved/proxy";
 
-/// The findings of a scan and its unknowns.
+/// The findings and the unknown results of a scan.
 #[track_caller]
 fn look(cluster: &ControlPlane) -> (Vec<Value>, Vec<Value>) {
     let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));
@@ -26,7 +26,7 @@ fn whoever_answers_in_kube_proxys_place_is_named_until_kube_proxy_has_its_port()
     let squatter = Server::on(SocketAddr::new([0; 4].into(), place.port()), Answer::Process);
     let proxy = Proxy::start(&cluster, "iptables", &json!({}));
 
-    // It serves, but the load balancer's health check reaches another program.
+    // kube-proxy serves the Service, but the load balancer's health check reaches another program.
     assert_eq!(wired.client.run(move || ask(place)), Answer::Process);
     let (found, unknown) = look(&cluster);
     let [finding] = &found[..] else { panic!("{found:#?} {unknown:#?}") };
@@ -48,7 +48,7 @@ fn a_kube_proxy_that_must_have_its_port_ends_where_somebody_else_has_it() {
     let _squatter = Server::on("0.0.0.0:10256".parse().expect("an address"), Answer::Process);
     let said = Proxy::end(&cluster, "iptables", &json!({"bindAddressHardFail": true}));
     assert!(said.contains("bind: address already in use"), "{said}");
-    // No program wants the port: its absence shows elsewhere.
+    // No program wants the port. Other outputs show that the health check does not answer.
     let (found, _) = look(&cluster);
     assert_eq!(found, [Value::Null; 0]);
 }

@@ -1,4 +1,4 @@
-//! One scan of a cluster by the binary, as this thread's child.
+//! One scan of a cluster by the binary. The binary runs as a child of this thread.
 
 use crate::parts::named::is_of;
 use std::{
@@ -17,13 +17,13 @@ pub fn snapshot(kubeconfig: &Path) -> Snapshot {
     serde_json::from_value(document(&run(&["snapshot"], kubeconfig))).expect("a snapshot")
 }
 
-/// The table of `check`.
+/// The table that `check` prints.
 #[track_caller]
 pub fn table(kubeconfig: &Path) -> String {
     words("check", kubeconfig)
 }
 
-/// The text of `map`.
+/// The text that `map` prints.
 #[track_caller]
 pub fn map(kubeconfig: &Path) -> String {
     words("map", kubeconfig)
@@ -51,19 +51,19 @@ pub struct Look {
 }
 
 impl Look {
-    /// `portreeve check` on node `n1`, without flags for facts that it should find.
+    /// Runs `portreeve check` on node `n1`. It has no flags for facts that it must find by itself.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
         Self::check_with(&[], kubeconfig)
     }
 
-    /// `portreeve check` on node `n1` with further arguments.
+    /// Runs `portreeve check` on node `n1` with further arguments.
     #[track_caller]
     pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
         Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))
     }
 
-    /// The findings of a rule in a file of manifests, before a cluster has the objects.
+    /// The findings of a rule in a file of manifests. No cluster has the objects yet.
     #[track_caller]
     pub fn before(rule: &str, manifests: &str) -> Self {
         let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];
@@ -80,12 +80,12 @@ impl Look {
         self.list("findings").filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The findings above info, for tests of silence.
+    /// The findings above info. In a test of a healthy node there must be none.
     pub fn alarms(&self) -> Vec<&Value> {
         self.list("findings").filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// Every unread input.
+    /// All unread inputs.
     pub fn unknown(&self) -> Vec<&Value> {
         self.list("unknown").collect()
     }
@@ -103,7 +103,7 @@ fn document(output: &Output) -> Value {
 
 fn run(words: &[&str], kubeconfig: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
-    // In a guest the server is slow too.
+    // In a guest, the API server is slow too.
     let timeout = format!("{}s", 10 * slowness());
     command.args(words).args(["--node", "n1", "--request-timeout", &timeout, "--kubeconfig"]).arg(kubeconfig);
     command.output().expect("portreeve runs")

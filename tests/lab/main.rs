@@ -1,4 +1,4 @@
-//! `portreeve check`, the binary, against the real thing: kube-apiserver, kube-proxy, and packets.
+//! The binary, for example `portreeve check`, against the real programs: kube-apiserver, kube-proxy, and packets.
 //!
 //! The tests need root and the programs that `make lab` and `make nightly` install. The tests fail without them.
 

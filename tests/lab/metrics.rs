@@ -1,4 +1,4 @@
-//! The metrics of `portreeve agent` on a node of a real cluster, where every family has values.
+//! The metrics of `portreeve agent` on a node of a real cluster. On this node, all families have values.
 
 use serde_json::json;
 

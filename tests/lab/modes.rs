@@ -1,5 +1,5 @@
-//! The agent beside the real kube-proxy in each mode: its reports and their times, and its silence when a proxy restarts or
-//! changes its mode. No setting names the mode.
+//! The agent together with the real kube-proxy in each mode: the reports of the agent, and their times. If a proxy
+//! restarts or changes its mode, it must report nothing. No setting names the mode.
 
 use crate::parts::named::is_of;
 use std::{
@@ -22,7 +22,7 @@ use crate::{
 /// The address at which the proxy reports its mode.
 const TOLD: &str = "127.0.0.1:10249/proxyMode";
 
-/// No finding.
+/// The list without a finding.
 pub const NONE: [&Value; 0] = [];
 
 /// The findings of a rule in a document.
@@ -37,17 +37,17 @@ pub fn alarms(document: &Value) -> Vec<&Value> {
     findings.iter().filter(|finding| finding["severity"] != "info").collect()
 }
 
-/// The sources that a rule could not read, with the reason.
+/// The sources that a rule could not read, each with the reason.
 pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     let word = |value: &'a Value| value.as_str().expect("a word");
     let unknown = document["unknown"].as_array().expect("unknown").iter();
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
-/// Runs a story, and returns every document of an agent during the story.
+/// Runs a closure. Returns all documents that the agent printed while the closure ran.
 pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     thread::scope(|scope| {
-        // Dropped at the end of the story, however it ends.
+        // The sender is dropped at the end of the closure, even after a panic.
         let (end, ended) = channel::<()>();
         let witness = scope.spawn(move || {
             let mut seen = Vec::new();
@@ -62,8 +62,8 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a reported finding that depends on this mode: a listener on loopback loses to a
-/// NodePort only in iptables mode.
+/// A node in iptables mode with a finding that is reported and that depends on this mode. Only in iptables mode does a
+/// listener on loopback lose to a NodePort.
 pub struct Hanging {
     pub wired: Wired,
     pub cluster: ControlPlane,
@@ -73,12 +73,12 @@ pub struct Hanging {
 }
 
 impl Hanging {
-    /// A node with an agent that is started in this way.
+    /// The node, with an agent that `start` starts.
     #[track_caller]
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
         let cluster = cluster();
-        // One holder of every NodePort could be a proxy, so one NodePort is free.
+        // If a process held all NodePorts, it could be a proxy. So one NodePort stays free.
         for (name, port) in [("web", 30080), ("free", 30081)] {
             serve(&cluster, name, Some(port));
         }
@@ -90,7 +90,7 @@ impl Hanging {
     }
 }
 
-/// Asserts that two scans without the mode hold the finding, and give the reason.
+/// Asserts that two scans that cannot read the mode keep the finding, and give the reason.
 #[track_caller]
 pub fn is_held(agent: &Agent, why: &str) {
     let document = agent.findings_after(2);
@@ -98,7 +98,7 @@ pub fn is_held(agent: &Agent, why: &str) {
     assert_eq!(unseen(&document, "listener-on-node-port/loses"), [("proxy-mode", why)], "{document:#}");
 }
 
-/// Asserts that after two scans the mode is known again, and that no finding changed.
+/// Asserts that the mode is known again after two scans, and that no finding changed.
 #[track_caller]
 pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
     let document = agent.findings_after(2);
@@ -114,7 +114,7 @@ pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
 fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent) {
     let wired = Wired::enter();
     let cluster = cluster();
-    // One holder of every NodePort could be a proxy, so one NodePort is free.
+    // If a process held all NodePorts, it could be a proxy. So one NodePort stays free.
     let services =
         [("web", 30080), ("api", 30081), ("free", 30082)].map(|(name, port)| serve(&cluster, name, Some(port)));
     let proxy = Proxy::start(&cluster, mode, &json!({}));
@@ -128,7 +128,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         let metrics = agent.metrics();
         let told = metrics
             .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
-        // One scan may have been running; the two scans after it have the same result.
+        // A scan may have been running. The two scans after it must have the same result.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
     });
@@ -172,7 +172,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
     drop(on_web);
 }
 
-/// The types of the Events about an object, oldest first.
+/// The types of the Events about an object, the oldest first.
 fn types_of<'a>(events: &'a [Value], object: &Value) -> Vec<&'a Value> {
     let about = events.iter().filter(|event| event["regarding"]["uid"] == object["metadata"]["uid"]);
     about.map(|event| &event["type"]).collect()
@@ -214,17 +214,17 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     let documents = meanwhile(&agent, || {
         let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["nodes"][0]["proxy"]["mode"], mode);
         is(&json!("iptables"));
-        // Killed, away, and back as it was.
+        // The proxy is killed, is absent for some time, and starts again as before.
         drop(proxy);
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
         is(&json!("iptables"));
-        // The proxy removes its rules, and another mode starts.
+        // The proxy removes its rules. Then a proxy in another mode starts.
         proxy.clean_up();
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "nftables", &json!({}));
         is(&json!("nftables"));
-        // No cleanup happens before the mode changes, to and fro.
+        // The mode changes without a cleanup, and then changes back.
         drop(proxy);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
         is(&json!("iptables"));
@@ -272,7 +272,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let cluster = cluster();
     let web = serve(&cluster, "web", Some(30080));
     drop(Proxy::start(&cluster, "nftables", &json!({})));
-    // This version does not know nftables.
+    // This version of kube-proxy does not know nftables.
     let mut proxy = Proxy::start_holding(&cluster, 1024);
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);
@@ -288,7 +288,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let sentence = "The proxy runs in iptables mode, but the kernel still has rules of nftables mode.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
-    // The Service has no endpoint any more, and the old rules do not have that change.
+    // The Service has no endpoint any more. The old rules still lead to the endpoint.
     for family in ["IPv4", "IPv6"] {
         cluster.api().delete(&objects::endpoint_slice(&web, None, family));
     }

@@ -1,5 +1,5 @@
-//! The last kube-proxy that holds every NodePort with a socket, with as many file descriptors as processes used to have:
-//! incident 1.
+//! The last kube-proxy that holds each NodePort with a socket. It has as many file descriptors as processes had by
+//! default in the past. This is incident 1.
 
 use std::{io::ErrorKind, net::TcpListener};
 
@@ -11,7 +11,7 @@ use crate::{
     parts::{Agent, Answer, Proxy, Wired, ask, cluster, events, objects, reasons, serve, until},
 };
 
-/// The limit of its file descriptors.
+/// The proxy's limit of file descriptors.
 const LIMIT: u64 = 1024;
 
 /// A Service of one family with this number of ports.
@@ -43,7 +43,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert_eq!((look.alarms(), look.code), (vec![], 0));
     assert!(!map(&observer).contains("listens"), "{}", map(&observer));
 
-    // In both families, so that the proxy has nothing there.
+    // The squatter has the port in both families, so the proxy holds the port in none.
     let _squatter = TcpListener::bind("[::]:30085").expect("the port is free");
     let service = serve(&cluster, "late", Some(30085));
     proxy.settle(&cluster);
@@ -57,7 +57,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     proxy.freeze();
     let document = agent.findings_after(3);
     assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
-    // An old kube-proxy takes ::1 too; the version of a frozen kube-proxy is unknown.
+    // An old kube-proxy also takes ::1. The version of a frozen kube-proxy is unknown.
     let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
     let told = events(&cluster);
     let notes: Vec<&str> = told.iter().filter_map(|event| event["note"].as_str()).collect();
@@ -84,7 +84,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     let open = || open_descriptors(&agent.metrics());
 
     let documents = meanwhile(&agent, || {
-        // Four fifths of its descriptors: the proxy works.
+        // With this Service, the proxy uses four fifths of its descriptors, and works.
         let most = cluster.api().create(&wide("most", 820));
         proxy.settle(&cluster);
         until("warning", || (severity()? == "warning").then_some(()));
@@ -93,7 +93,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         proxy.settle(&cluster);
         until("end of it", || severity().is_none().then_some(()));
 
-        // More descriptors than the limit: the proxy does not work, and seems idle.
+        // With this Service, the proxy needs more descriptors than its limit. It does not work, and seems idle.
         cluster.api().create(&wide("more", 1025));
         until("critical finding", || (severity()? == "critical").then_some(()));
         serve(&cluster, "late", Some(30081));

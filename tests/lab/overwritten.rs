@@ -1,4 +1,5 @@
-//! A list of reserved ports that another program overwrites, with a real API server: an Event on the Node.
+//! Another program overwrites the list of reserved ports. With a real API server, the guard writes an Event about the
+//! Node.
 
 use std::{
     fs,
@@ -13,7 +14,7 @@ use crate::parts::{ControlPlane, PRIMARY, enter_alone, objects, sysctl, until};
 
 const LIST: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// It ends with this value.
+/// The guard's process. When this value is dropped, the guard ends.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -64,7 +65,7 @@ fn an_overwritten_list_is_one_event_on_the_node_that_names_the_ports() {
         let wanted = "Another program removed reserved ports from net.ipv4.ip_local_reserved_ports: 30080. The guard";
         assert!(note.starts_with(wanted), "{note}");
     }
-    // The guard has written the list, and writes an Event at once, if at all.
+    // The guard has written the list. If it writes an Event, it does so at once.
     sleep(Duration::from_secs(2));
     assert_eq!(events(&cluster).len(), 1, "one an hour");
 }

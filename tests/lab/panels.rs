@@ -1,17 +1,18 @@
-//! The queries of the panels of the dashboards.
+//! The queries in the panels of the dashboards.
 
 use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// Panels that are empty without a failure, and show a text instead.
+/// The panels that are empty if nothing has failed. They show a text instead.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
-/// Panels that are empty for hours, and show a text instead.
+/// The panels that are empty in the first hours. They show a text instead.
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
 /// The panel that is empty in a small cluster.
 pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
-/// Values of the dashboards' variables. If the name of one begins with the name of another, the longer comes first.
+/// Values for the dashboards' variables. If the name of a variable begins with the name of another variable, the longer
+/// name comes first.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
@@ -29,15 +30,16 @@ pub struct Question {
     pub dashboard: &'static str,
     pub panel: String,
     pub title: String,
-    /// The panel's own name of the query.
+    /// The name that the panel gives to the query.
     pub target: String,
-    /// The query as Grafana sends it.
+    /// The query in the form in which Grafana sends it.
     pub query: String,
-    /// Whether the query is about now, and not about a time range.
+    /// Whether the query is about the present moment. Otherwise it is about a time range.
     pub is_instant: bool,
 }
 
-/// Every query of every panel, with this interval of rates and this shown time range. Queries about one node are about `n1`.
+/// All queries of all panels. `rate_interval` is the interval of rates, and `range` is the time range that is shown.
+/// Queries about one node are about `n1`.
 pub fn questions(rate_interval: &str, range: &str) -> Vec<Question> {
     let of = |(dashboard, node)| {
         let panels = panels(dashboard);

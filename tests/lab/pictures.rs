@@ -1,5 +1,5 @@
-//! Records the input of the pictures: the answers of a real Prometheus to every panel, and the agent's page. One problem after the
-//! other is made on two nodes. `make pictures` draws the recordings.
+//! Records the data for the pictures: the answers of a real Prometheus to all panels, and the agent's page. The test
+//! makes one problem after the other on two nodes. `make pictures` draws the recordings.
 
 mod many;
 
@@ -18,12 +18,12 @@ use crate::{
     parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, sysctl},
 };
 
-/// How long a problem is visible before the next one is made.
+/// For this time, a problem is visible before the next problem is made.
 const SCENE: Duration = Duration::from_secs(20);
 /// The nodes, and the addresses of their agents.
 const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
 
-/// A cluster of two nodes. Some NodePorts of its Services are from manifests, others from the server.
+/// A cluster with two nodes. Some NodePorts of its Services are written in manifests, others were chosen by the server.
 #[track_caller]
 fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::on(PRIMARY[0], &[]);
@@ -58,10 +58,10 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
     let mut cluster = cluster();
     let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
     let arguments = ["--request-timeout", "2s"];
-    // With the rights of the default profile of the chart: no capability.
+    // The agent has the rights of the chart's default profile: no capability.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
-    // No proxy answers on this node: the agent reports the rules that cannot judge.
+    // On this node, no proxy answers. The agent reports the rules that cannot judge.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();
@@ -95,7 +95,7 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
             .chain(&EMPTY_WHEN_NEW)
             .chain([&EMPTY_WHEN_SMALL])
             .any(|title| *title == it.title)
-            // By default no guard runs.
+            // By default, no guard runs, so its series do not exist.
             || it.query.contains("portreeve_guard_");
         assert!(may_be_empty || !series.is_empty(), "nothing for {} of {}: {}", it.title, it.dashboard, it.query);
         answers[it.dashboard][&it.panel][&it.target] = Value::Array(series);

@@ -1,4 +1,4 @@
-//! `kubectl portreeve` by the real kubectl, on two nodes that run pods, by a user with three rights.
+//! A user types `kubectl portreeve` with the real kubectl. Two nodes run pods, and the user has only three rights.
 
 use crate::parts::named::is_of;
 use std::{fs, os::unix::fs::PermissionsExt as _};
@@ -10,7 +10,7 @@ use crate::{
     parts::{Plugin, SecondNode, WholeNode, find, until},
 };
 
-/// The document that `kubectl portreeve check -o json` prints, once it has findings on both nodes.
+/// Waits until both nodes have findings. Returns the document that `kubectl portreeve check -o json` prints.
 pub fn two_findings(observer: &Plugin) -> Value {
     until("finding on each node", || {
         let (_, stdout, _) = observer.types("kubectl portreeve check -o json");
@@ -64,7 +64,7 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(silent.contains("took too long"), "{table}");
 }
 
-/// All other questions that the agents answer.
+/// The other commands that the agents answer.
 fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     let (code, owner, _) = observer.types(&format!("kubectl portreeve owner {port}/tcp --node n2"));
     assert_eq!(code, 0);
@@ -97,7 +97,7 @@ fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     assert_eq!(next, "n1\nn2\n:4\n");
 }
 
-/// An API server with the definitions of OpenReports takes the findings.
+/// An API server that has the definitions of OpenReports accepts the findings.
 fn open_report(node: &WholeNode, observer: &Plugin) {
     let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
     let definition = find("openreports.io_clusterreports.yaml");
@@ -118,7 +118,7 @@ fn open_report(node: &WholeNode, observer: &Plugin) {
     assert_eq!((&result["result"], &result["properties"]["nodes"]), (&json!("fail"), &json!("n1, n2")));
 }
 
-/// The user whose rights are used: the user of a login program, or another user.
+/// Runs the commands with the rights of other users: the user of a login program, and another user.
 fn other_credentials(node: &WholeNode, observer: &Plugin) {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",

@@ -1,5 +1,5 @@
-//! The admission policies of `deploy/policies`, on a real API server: the objects that each policy admits, warns about
-//! and denies.
+//! The admission policies of `deploy/policies` on a real API server. For each policy: the objects that it admits, warns
+//! about and denies.
 
 use std::{fs, path::Path};
 
@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::parts::{ControlPlane, Plugin, enter_alone, objects, until};
 
-/// Each policy by its name.
+/// The names of the policies.
 const POLICIES: [&str; 4] =
     ["portreeve-host-ports", "portreeve-external-ips", "portreeve-dynamic-band", "portreeve-fixed-node-ports"];
 
-/// An API server, a user with all rights, and the objects that are older than the policies.
+/// An API server, a user with all rights, and objects that were made before the policies.
 struct Stage {
     cluster: ControlPlane,
     admin: Plugin,
@@ -57,11 +57,11 @@ impl Stage {
         assert_eq!(code, 0, "{refusal}");
     }
 
-    /// Makes the policies, and waits until each is in force.
+    /// Makes the policies, and waits until each of them is in force.
     fn enforce(&self, action: &str) {
         self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
-            // If several policies deny an object, the server names one.
+            // If several policies deny an object, the server's message names only one of them.
             let tried = [
                 pod("probe", json!({"containers": [container(&json!([{"containerPort": 1, "hostPort": 30001}]))]})),
                 with_external_ip(service("probe", "default", &[(80, None)]), "192.0.2.1"),
@@ -73,7 +73,7 @@ impl Stage {
         });
     }
 
-    /// Waits until a port of the NodePort range is a violation no more.
+    /// Waits until a port of the NodePort range is no longer a violation.
     #[track_caller]
     fn waits_until_nothing_is_judged(&self) {
         until("no violation", || {
@@ -111,7 +111,7 @@ impl Stage {
     }
 }
 
-/// The policies as they are committed, with this action.
+/// The policies as they are in the repository, with this action.
 fn committed(action: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
     fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"))
@@ -138,7 +138,7 @@ fn pod(name: &str, mut spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 }
 
-/// The workloads that make pods of this spec.
+/// The workloads that make pods with this spec.
 fn workload(kind: &str, version: &str, mut pods: Value) -> Value {
     let labels = json!({"app": "one"});
     let mut spec = json!({});
@@ -164,7 +164,7 @@ const KINDS: [(&str, &str); 7] = [
     ("CronJob", "batch/v1"),
 ];
 
-/// A pod that has each kind of port of its node, this one.
+/// A pod with one kind of port of its node. The port has this number.
 fn with_port(kind: &str, number: u16) -> Value {
     match kind {
         "hostPort" => json!({"containers": [container(&json!([{"containerPort": 80, "hostPort": number}]))]}),
@@ -215,14 +215,14 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
 }
 
-/// A pod that a user made, or that claims so.
+/// A pod that names a workload as its owner. A user can write this, too.
 fn made_by(kind: &str, mut pod: Value) -> Value {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
     pod
 }
 
-/// The older objects, each a violation of one policy.
+/// The older objects. Each of them violates one policy.
 fn from_before() -> [Value; 3] {
     let old = with_external_ip(service("old", "default", &[(80, Some(31000))]), "192.0.2.1");
     [old, pod("old", with_port("hostPort", 30600)), workload("Deployment", "apps/v1", with_port("hostNetwork", 30700))]
@@ -233,15 +233,15 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let stage = Stage::with(&from_before());
     stage.enforce("Deny");
     stage.denies("create", &pod("new", with_port("hostPort", 30500)), POLICIES[0], "port 30500");
-    // A node fails, and an older workload makes its pods anew.
+    // If a node fails, an older workload makes its pods again.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        // This group gives them the right to create pods here.
+        // This group gives the users the right to create pods in this test.
         let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
     }
-    // Any user can write a workload as owner.
+    // Any user can write that a workload is the owner.
     for user in ["", " --as=system:serviceaccount:shop:ci --as-group=system:masters"] {
         stage.denies(&format!("create{user}"), &again("ReplicaSet"), POLICIES[0], "port 30500");
     }
@@ -274,7 +274,8 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let (taken, words) = patch("deployment one", &more);
     assert!(!taken && words.contains("port 30701"), "{words}");
 
-    // A policy without its parameters judges nothing. A policy with words in place of numbers judges nothing either.
+    // A policy without parameters judges nothing. If a parameter is a word instead of a number, the policy judges
+    // nothing either.
     for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
         let text = committed("Deny");
         let text: Vec<&str> =
@@ -286,7 +287,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     }
 }
 
-/// kube-apiserver loses ConfigMaps that are parameters once a policy has had no binding (kubernetes#141015).
+/// kube-apiserver loses ConfigMaps that are parameters, after a policy has once had no binding (kubernetes#141015).
 #[test]
 fn policies_that_are_made_anew_judge_as_before() {
     let stage = Stage::with(&[]);

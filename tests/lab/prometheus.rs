@@ -1,4 +1,4 @@
-//! The dashboards' queries and the alerts, in a real Prometheus that scrapes a real agent during an incident.
+//! The queries of the dashboards and the alerts in a real Prometheus. It scrapes a real agent during an incident.
 
 use std::net::TcpListener;
 
@@ -25,7 +25,7 @@ fn every_panel_has_something_to_show_and_the_alert_names_the_victim() {
         let data = || Some(prometheus.query(&it.query)).filter(|series| !series.is_empty());
         let is_empty =
             EMPTY_WHEN_WELL.iter().chain(&EMPTY_WHEN_NEW).chain([&EMPTY_WHEN_SMALL]).any(|title| *title == it.title);
-        // This node has no guard.
+        // This node has no guard, so these queries may return nothing.
         match is_empty || it.query.contains("portreeve_guard_") {
             true => drop(prometheus.query(&it.query)),
             false => drop(until(&format!("data for {}: {}", it.title, it.query), data)),

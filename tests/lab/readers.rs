@@ -1,5 +1,5 @@
-//! The users who can read an agent over the network, as the real API server decides: with which token, and through its
-//! proxy.
+//! Which users can read an agent over the network: with which token, and through the API server's proxy. The real API
+//! server decides.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +19,11 @@ use crate::parts::{
     objects, until,
 };
 
-/// The address at which the agent answers: the address of its pod.
+/// The address at which the agent answers. It is the address of the agent's pod.
 const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
-/// A cluster into which the manifest was applied, and an agent with the rights of its ServiceAccount.
+/// A cluster to which the manifest was applied, and an agent with the rights of the manifest's ServiceAccount.
 struct World {
     cluster: ControlPlane,
     agent: Agent,
@@ -60,7 +60,7 @@ impl World {
         http_status(PLACE, path, headers).unwrap_or_else(|| panic!("no answer to {path}"))
     }
 
-    /// Grants a user the rights of the rules, in the agents' namespace.
+    /// Grants a user these rights in the agents' namespace.
     #[track_caller]
     fn grant(&mut self, user: &str, rules: &Value) {
         let api = "rbac.authorization.k8s.io";
@@ -77,7 +77,8 @@ impl World {
     }
 }
 
-/// A token of a ServiceAccount in the agents' namespace, for this audience, or for the API server.
+/// A token of a ServiceAccount in the agents' namespace. It is for this audience. Without an audience, it is for the
+/// API server.
 #[track_caller]
 fn token(cluster: &ControlPlane, account: &str, audience: Option<&str>) -> String {
     let audience = audience.map(|audience| format!("--audience={audience}"));
@@ -127,7 +128,7 @@ fn only_a_token_for_agents_whose_user_may_read_opens_findings_and_snapshots() {
         assert_eq!(status(&reader), 200, "again");
         assert_eq!(status(&of_a_stranger), 403, "a user who may not read");
         assert_eq!(status(&of_the_api_server), 401, "meant for the API server");
-        // The agent runs a few reviews at a time.
+        // The agent begins only a few reviews at the same time.
         thread::sleep(Duration::from_secs(3));
         assert_eq!(status(&of_another_node), 401, "meant for the agent of another node");
         assert_eq!(status(&of_another_service), 401, "meant for somebody else");
@@ -165,7 +166,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
                 break;
             }
             let junk = format!("Portreeve-Token: {number:016}.eyJzdWIiOiJub2JvZHkifQ.c2lnbmF0dXJlLXNpZ25hdHVyZQ\r\n");
-            // One that is the oldest of many may find its connection ended.
+            // If the connection is the oldest of many, the agent may end it.
             let status = http_status_from([127, 0, 0, source], PLACE, "/findings", &junk).unwrap_or(429);
             *statuses.entry(status).or_default() += 1;
         }
@@ -174,7 +175,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     let (statuses, later) = thread::scope(|scope| {
         let floods = [2, 3, 4].map(|source| scope.spawn(move || flood(source)));
         thread::sleep(Duration::from_secs(5));
-        // A user whose token was allowed within the last minute.
+        // The token of this user was allowed within the last minute.
         let again = || {
             thread::sleep(Duration::from_secs(1));
             reader()
@@ -191,7 +192,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     assert_eq!(later, [200; 12], "a reader who was let in is let in again: {statuses:?}");
     let seconds = begun.elapsed().as_secs_f64();
     let asked = reviews() - before;
-    // A token is reviewed once or twice, a user once more.
+    // Each token is reviewed once or twice. The user's token is reviewed once more.
     assert!(asked >= 1.0 && asked <= 2.0 * (4.0 * seconds + 16.0), "{asked} reviews in {seconds} s: {statuses:?}");
     assert!(statuses[&429] > 300 && statuses.keys().all(|status| [401, 429].contains(status)), "{statuses:?}");
     assert!(memory() < 1.5 * resting, "{resting} bytes before, {} after", memory());
@@ -211,7 +212,8 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let (code, snapshot, stderr) = observer.types("kubectl portreeve snapshot n1");
     assert!(code == 0 && snapshot.contains("portreeve.snapshot/v1"), "{stderr}");
 
-    // A snapshot has the endpoints that rules need. A user with the right reads others.
+    // A snapshot has only the endpoints that rules need. A user with the right can read other endpoints from the API
+    // server.
     let service = world.cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     world.cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.6", "n1")), "IPv4"));
     let owner = "kubectl portreeve owner 30080/tcp";
@@ -231,7 +233,8 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);
     assert!(detail.contains("serviceaccounts/portreeve-reader/token") && detail.contains("forbidden"), "{detail}");
-    // A user of the proxy cannot show its own credentials to the agent: the API server keeps them.
+    // If a user sends a request through the API server's proxy, the agent does not get the user's token: the API server
+    // removes it.
     let proxied = "kubectl get --raw /api/v1/namespaces/portreeve/pods/portreeve-n1:29517/proxy/snapshot";
     let (code, stdout, stderr) = nobody.types(proxied);
     assert!(code != 0 && stdout.is_empty() && stderr.contains("a token is needed"), "{stdout}{stderr}");

@@ -1,4 +1,4 @@
-//! A stranger has the files of a release, the public keys and a cluster, and nothing else.
+//! A user with nothing but the files of a release, the public keys and a cluster.
 
 use std::{fs, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ use crate::{
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commands of docs/verify.md.
+/// The commands in docs/verify.md.
 const VERIFY: [&str; 4] = [
     "cosign verify-blob --key cosign.pub --insecure-ignore-tlog --bundle SHA256SUMS.sigstore.json SHA256SUMS",
     "sha256sum --check --ignore-missing SHA256SUMS",
@@ -22,7 +22,8 @@ const VERIFY: [&str; 4] = [
      --bundle SHA256SUMS.provenance.json SHA256SUMS",
 ];
 
-/// The files of a release of this commit, with this program for amd64, and the public keys, in a folder of their own.
+/// A new folder with the public keys and with the files of a release of this commit. The release has this program for
+/// amd64.
 fn released() -> TempDir {
     let maker = Maker::with_keys();
     let clone = maker.clone_with_keys("clone");
@@ -43,14 +44,14 @@ fn released() -> TempDir {
     folder
 }
 
-/// Imports the image on the node, under the name that the chart of the release has.
+/// Imports the image on the node, under the name that is in the release's chart.
 fn load(node: &WholeNode, archive: &Path) {
     let archive = archive.to_str().expect("UTF-8");
     let import = ["ctr", "--namespace=k8s.io", "images", "import", "--digests", "--base-name=registry.test/portreeve"];
     node.machine.run(&[&import[..], &[archive]].concat());
 }
 
-/// The programs of a package below a folder, before and after it is removed.
+/// The programs of a package below a folder: after the package is installed, and after it is removed.
 fn in_and_out(root: &Path, install: &[&str], remove: &[&str]) {
     let run = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output();
@@ -86,7 +87,7 @@ fn packages(folder: &Path) {
     }
 }
 
-/// krew's plugin, typed to the end: it reports the finding.
+/// Types all commands for the plugin of krew. At the end, the plugin reports the finding.
 fn plugin(person: &Person<'_>) {
     let archive = format!("kubectl-portreeve-{VERSION}-linux-amd64.tar.gz");
     person.types(&format!("krew install --manifest=portreeve.yaml --archive={archive}"));
@@ -163,7 +164,7 @@ fn helm_3_installs_upgrades_rolls_back_and_removes_what_helm_4_does() {
         assert_eq!(images(&types("helm get manifest portreeve -n portreeve")), 1, "{helm}");
         types(UNINSTALL);
         until("end of its objects", || (objects(&person) == before).then_some(()));
-        // They differ in empty lines.
+        // The manifests differ only in empty lines.
         let lines: Vec<String> = manifest.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect();
         made.push((lines, with_guard));
     }

@@ -1,4 +1,4 @@
-//! The commands of the runbooks, typed while their problem exists.
+//! The commands of each runbook. The test types them while the runbook's problem exists.
 
 use std::{fs, net::TcpStream, path::Path};
 
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A Service of `shop` whose pods are labelled `app: web`.
+/// A Service in the namespace `shop`. It selects pods with the label `app: web`.
 fn service(name: &str, more: &Value) -> Value {
     let mut spec = json!({"type": "NodePort", "selector": {"app": "web"}});
     for (key, value) in more.as_object().expect("fields") {
@@ -25,7 +25,7 @@ fn node_port(port: u16) -> Value {
     json!({"ports": [{"port": 80, "targetPort": 8080, "nodePort": port}]})
 }
 
-/// Waits until the agent has a finding.
+/// Waits until the agent has a finding with these words.
 #[track_caller]
 fn until_told(node: &WholeNode, words: &str) {
     until(words, || node.findings().filter(|text| text.contains(words)));
@@ -46,7 +46,7 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     person.types(INSTALL);
     roll_out(&person);
     drop(person);
-    // A kubelet needs a minute or two for the file, and the agent keeps the configuration before it.
+    // A kubelet needs a minute or two to update the file. The agent keeps its last valid configuration.
     let wrong = json!({"data": {"agent.yaml": "intervall: 30s\n"}});
     let map = "/api/v1/namespaces/portreeve/configmaps/portreeve";
     node.cluster.api().send("PATCH", map, "application/merge-patch+json", &wrong).expect("a patch");

@@ -1,4 +1,4 @@
-//! The facts that a real API server returns, by user, and their use.
+//! The facts that a real API server returns to each user, and what the program makes of them.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -12,10 +12,10 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Plugin, Role, enter_alone, objects},
 };
 
-/// 128 ports: the first 16 are the static band.
+/// 128 ports. The first 16 ports are the static band.
 const RANGE: PortRange = PortRange { first: 30000, last: 30127 };
 
-/// An API server with [`RANGE`] and the Node `n1`, which is the calling thread's namespace.
+/// An API server with [`RANGE`] and the Node `n1`. The calling thread's namespace is this node.
 #[track_caller]
 pub fn small_cluster() -> ControlPlane {
     enter_alone();
@@ -24,7 +24,7 @@ pub fn small_cluster() -> ControlPlane {
     cluster
 }
 
-/// The nodePorts of a Service on the server.
+/// The nodePorts that a Service has on the server.
 pub fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().expect("ports").iter();
     ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
@@ -113,7 +113,7 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
              metadata: {{name: {name}}}\nspec: {{type: NodePort, ports: [{port}]}}\n"
             ),
         );
-        // The API server would refuse the unknown fields of the file.
+        // Without this flag, the API server would refuse the unknown fields in the file.
         let words = format!("kubectl create --dry-run=server --validate=false -o json -f {file}");
         let (_, made, refusal) = admin.types(&words);
         let made: Value = serde_json::from_str(&made).unwrap_or_else(|_| panic!("{name}: {refusal}"));
@@ -123,7 +123,7 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
     }
 }
 
-/// The known facts of all Nodes: name, address, version.
+/// The known facts of all Nodes: the name, the addresses and the version of each.
 fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let access = Access {
         credentials: Credentials::Kubeconfig { paths: vec![cluster.kubeconfig("admin")], context: None },
@@ -173,7 +173,8 @@ fn other_nodes_in_brief_are_what_they_are_as_a_whole() {
         cluster.api().create(&node);
     }
     let n2 = ["n2 ExternalIp 203.0.113.2 v1.36.3", "n2 InternalIp 192.0.2.2 v1.36.3"];
-    // A row has one address of each kind: an agent on a node with both families reads complete Nodes.
+    // In a table row, a Node has only one address of each kind. An agent on a node with both families reads complete
+    // Nodes.
     let first = ["both InternalIp 192.0.2.3 v1.36.3", "n1 InternalIp 192.0.2.1 v1.36.3"];
     assert_eq!(watched(&cluster, "n1"), [&first[..], &n2].concat());
     let second = "both InternalIp 2001:db8::3 v1.36.3";

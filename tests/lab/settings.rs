@@ -1,4 +1,4 @@
-//! The answers of the real kube-proxy about itself on loopback.
+//! The settings that the real kube-proxy reports about itself on loopback.
 
 use std::{fs, net::SocketAddr};
 

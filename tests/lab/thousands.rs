@@ -1,5 +1,5 @@
-//! `kubectl portreeve` and five thousand agents behind the pod proxy of a real API server. The agents are one program that
-//! answers at five thousand addresses; everything between it and the plugin is real.
+//! `kubectl portreeve` and five thousand agents behind the pod proxy of a real API server. One program plays all
+//! agents, at five thousand addresses. Everything between this program and the plugin is real.
 
 use std::{
     collections::BTreeSet,
@@ -25,15 +25,15 @@ use serde_json::{Value, json};
 use crate::parts::{Api, ControlPlane, directory::Directory, enter_alone, ip, until_within};
 
 const AGENTS: u16 = 5_000;
-/// The number of agents with the same mistake.
+/// The number of agents that report the same mistake.
 const AFFECTED: u16 = 31;
 const PORT: u16 = 29517;
-/// The network of their addresses. The API server's proxy leads to no loopback address.
+/// The network of the agents' addresses. The proxy of the API server does not connect to loopback addresses.
 const NETWORK: [u8; 2] = [10, 77];
-/// How many requests make the pods, side by side.
+/// The number of requests that make pods at the same time.
 const AT_ONCE: u16 = 8;
 
-/// What agents were queried with: the tokens.
+/// The tokens that the agents received.
 type Tokens = Arc<Mutex<Vec<String>>>;
 
 fn address(number: u16) -> Ipv4Addr {
@@ -60,7 +60,7 @@ fn answer(number: u16) -> String {
     json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
-/// Answers for all agents, each at its address; those from `hung` on accept and say nothing.
+/// Answers for all agents, each at its own address. The agents from `hung` on accept connections and send nothing.
 fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();
@@ -95,7 +95,7 @@ fn reply(mut stream: &TcpStream, seen: &Tokens, hung: u16) {
     drop(stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()));
 }
 
-/// An API server in whose namespace `portreeve` all agents are listed, and `observer` may read them.
+/// An API server with all agents in the namespace `portreeve`. `observer` may read the agents.
 fn cluster() -> ControlPlane {
     enter_alone();
     ip(&[format!("route add local {}.{}.0.0/16 dev lo", NETWORK[0], NETWORK[1])]);
@@ -154,7 +154,7 @@ fn create_pod(api: &Api, number: u16) {
     api.send("PATCH", &path, "application/merge-patch+json", &status).unwrap_or_else(|refusal| panic!("{refusal}"));
 }
 
-/// `portreeve --agents check` by `observer`, with its output in files.
+/// A run of `portreeve --agents check` as `observer`. Files get its output.
 struct Asking {
     child: Child,
     directory: Directory,
@@ -177,7 +177,8 @@ impl Asking {
         Self { child, directory }
     }
 
-    /// Exit code, standard output and standard error, and the most memory that it had, in the kernel's words.
+    /// Waits for the end. Returns the exit code, the standard output, the standard error, and the greatest memory in
+    /// the kernel's words.
     fn end(mut self) -> (i32, String, String, String) {
         let status_file = format!("/proc/{}/status", self.child.id());
         let mut most = String::new();
@@ -186,7 +187,7 @@ impl Asking {
                 break status;
             }
             let status = fs::read_to_string(&status_file).unwrap_or_default();
-            // One that has just ended has no memory any more.
+            // If the process has just ended, it has no memory any more.
             most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map_or(most, |it| it.trim().to_owned());
             thread::sleep(Duration::from_millis(20));
         };
@@ -195,7 +196,7 @@ impl Asking {
     }
 }
 
-/// The memory of a build without optimization, from the kernel: some 50 MiB, however many agents answer.
+/// The memory of a build without optimization, as the kernel reports it. It is about 50 MiB for any number of agents.
 #[track_caller]
 fn assert_modest(memory: &str) {
     let digits: String = memory.chars().filter(char::is_ascii_digit).collect();
@@ -229,7 +230,7 @@ fn five_thousand_agents_are_asked_through_a_real_api_server_and_told_as_one_inci
     assert_eq!(document["findings"][0]["nodes"].as_array().map(Vec::len), Some(31));
     assert_eq!(document["nodes"].as_array().map(Vec::len), Some(5_000));
 
-    // The last fifty hang. A user who stops the query then has all other answers.
+    // The last fifty agents hang. If the user stops the command, the user gets the answers of all other agents.
     hung.store(AGENTS - 49, Ordering::SeqCst);
     tokens.lock().expect("no panic").clear();
     let asking = Asking::start(&cluster, &["--request-timeout", "60s"]);

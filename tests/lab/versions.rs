@@ -1,6 +1,7 @@
-//! The program of an earlier commit beside this one: one agent after the other, each plugin with each agent, and each other's snapshots.
+//! The program of an earlier commit together with this program. One agent runs after the other, each plugin reads each
+//! agent, and each program judges the snapshots of the other.
 //!
-//! `tests/lab/before` builds the earlier program, and `make nightly SHARD=skew` runs these tests.
+//! `tests/lab/before` builds the earlier program. `make nightly SHARD=skew` runs these tests.
 
 use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
 
@@ -19,12 +20,12 @@ use crate::{
 };
 
 const SCRIPT: &str = include_str!("before");
-/// The image of the earlier program, in the repository that the tests give to the chart.
+/// The image of the earlier program. The tests give its repository to the chart.
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
-/// The image that the old chart names by default.
+/// The image that the old chart uses by default.
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 
-/// This program, or the earlier one.
+/// This program or the earlier program.
 struct Program {
     path: PathBuf,
     version: String,
@@ -43,7 +44,7 @@ impl Program {
         Self::at(path)
     }
 
-    /// The earlier program, and this one.
+    /// The earlier program and this program.
     #[track_caller]
     fn both() -> [Self; 2] {
         let both = [Self::before(), Self::now()];
@@ -59,7 +60,7 @@ impl Program {
         Self { version, ..program }
     }
 
-    /// Its output, whatever its exit code: findings and unread inputs are no success.
+    /// The program's output, for any exit code: if it reports findings or unread inputs, the exit code is not 0.
     #[track_caller]
     fn prints(&self, arguments: &[&str]) -> String {
         let output = Command::new(&self.path).args(arguments).output().expect("the program runs");
@@ -68,7 +69,7 @@ impl Program {
         said
     }
 
-    /// The findings and unread inputs of a snapshot in a file, without sentences, in one order.
+    /// The findings and unread inputs of a snapshot in a file, sorted and without sentences.
     #[track_caller]
     fn verdicts(&self, file: &str) -> Vec<String> {
         let said = self.prints(&["check", "--snapshot", file, "-o", "json"]);
@@ -87,7 +88,7 @@ fn commit() -> &'static str {
     SCRIPT.lines().find_map(|line| line.strip_prefix("commit=")).expect("the script names a commit")
 }
 
-/// Both programs judge the snapshot in a file alike, and find the listener on a NodePort.
+/// Asserts that both programs judge the snapshot in a file equally, and find the listener on a NodePort.
 #[track_caller]
 fn judged_alike(programs: &[Program; 2], file: &str) {
     let [before, now] = programs.each_ref().map(|program| program.verdicts(file));
@@ -95,7 +96,7 @@ fn judged_alike(programs: &[Program; 2], file: &str) {
     assert!(now.iter().any(|it| it.starts_with(r#""listener-on-node-port" "loses""#)), "{now:#?}");
 }
 
-/// Imports the image of the earlier program on machines.
+/// Imports the image of the earlier program on the machines.
 #[track_caller]
 fn import(before: &Program, machines: &[&Machine]) {
     let folder = Directory::new();
@@ -106,7 +107,7 @@ fn import(before: &Program, machines: &[&Machine]) {
     }
 }
 
-/// The number of Events that an agent found written already.
+/// The number of Events that an agent did not write because they existed already.
 fn found(metrics: &str) -> Option<f64> {
     Agent::value(metrics, r#"portreeve_events_total{result="deduplicated"}"#)
 }
@@ -123,11 +124,11 @@ fn two_incidents_outlast(programs: [&Program; 3]) {
     };
     let mut running = None;
     for (number, program) in programs.into_iter().enumerate() {
-        // A node never has two.
+        // A node never has two agents.
         drop(running.take());
         let agent = running.insert(Agent::of_program(&program.path, &cluster, &Trouble::MODE));
         until("Events", || (sorted().into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
-        // The Events of the agent before.
+        // This agent finds the Events of the last agent.
         if number > 0 {
             until("two Events found written", || (found(&agent.metrics()) == Some(2.0)).then_some(()));
         }
@@ -174,7 +175,7 @@ fn each_plugin_shows_the_findings_of_each_agent_and_the_versions_of_all() {
     let [before, now] = &programs;
     import(before, &[&second.machine]);
     an_incident_on_each_node(&node);
-    // An update that is between two nodes.
+    // The update is half done: one node has the new agent, and the other node has the old agent.
     let container = json!({"name": "portreeve", "image": IMAGE_BEFORE});
     let patch = json!({"spec": {
         "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
@@ -232,7 +233,7 @@ fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_rollbacks_w
 
     let install = format!("{INSTALL_BEFORE} --set config.interval=2s --set resources.requests.cpu=20m");
     let upgrade = format!("{UPGRADE} --set image.repository=registry.example/portreeve");
-    // The chart of c2f01163 has no affinity by default.
+    // By default, the chart of c2f01163 has no affinity.
     for (line, program, is_old_chart) in [
         (&*install, before, true),
         (&format!("{upgrade} --set image.tag=before"), before, false),

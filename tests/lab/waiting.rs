@@ -1,4 +1,4 @@
-//! Pods that wait for a hostPort, as the real scheduler leaves them.
+//! Pods that wait for a hostPort. The real scheduler has decided.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::{
 
 const RULE: &str = "pod-waits-for-port/pod";
 
-/// Makes the Nodes `n1`, anew, and `n2`, both with space for pods and with their names as labels.
+/// Makes the Nodes `n1` (again) and `n2`. Both have space for pods and a label with their name.
 #[track_caller]
 pub fn make_room(cluster: &ControlPlane) {
     let old = objects::node("n1", &PRIMARY);
@@ -24,7 +24,7 @@ pub fn make_room(cluster: &ControlPlane) {
     }
 }
 
-/// What ServiceLB makes for a Service: a pod on each node with the port as hostPort.
+/// The DaemonSet that ServiceLB makes for a Service: a pod on each node, with the port as hostPort.
 fn service_lb(service: &str, port: u16) -> Value {
     let name = format!("svclb-{service}");
     let labels = json!({
@@ -84,7 +84,7 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
     assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);
 
-    // A Pod that may run on any node waits in the whole cluster: two agents report it once.
+    // If a waiting Pod may run on any node, it waits for the whole cluster. Two agents report it once.
     let mut late = objects::host_port_pod("late", "TCP", 80, None);
     late["metadata"]["labels"] = json!({"app": "svclb-late"});
     late["spec"]["nodeName"].take();

@@ -1,4 +1,5 @@
-//! A process takes a NodePort on every node at once. Then it is repaired: first on most nodes, then on the last few.
+//! On all nodes, a process takes a NodePort at the same moment. Then the problem is repaired: first on most nodes, then
+//! on the last nodes.
 
 use std::{collections::BTreeMap, net::TcpListener, thread, time::Duration};
 
@@ -10,12 +11,12 @@ use crate::{
     row::{Promise, Row},
 };
 
-/// Two scans of every agent, from any point between scans.
+/// The time in which each agent scans at least twice.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The greatest number of requests about Events in a second while an incident begins, and the most Events of it, of all
-/// agents together.
+/// The greatest number of requests about Events in one second at the beginning of an incident, and the greatest number
+/// of Events of an incident. Both are for all agents together.
 const BUSIEST: f64 = 250.0;
-/// Each of the five slots may change meanwhile.
+/// In each of the five slots, a new hour may begin.
 const EVENTS: f64 = 10.0;
 
 impl Fleet<'_> {
@@ -45,7 +46,7 @@ impl Fleet<'_> {
                 let [open, over] = fleet.told(before);
                 (over.len() >= open.len()).then_some(())
             });
-            // No agent has more to report.
+            // After this time, no agent has anything more to report.
             thread::sleep(LOOKS);
         });
         let [open, over] = self.told(before);
@@ -63,7 +64,8 @@ impl Fleet<'_> {
         self.audit.of(OBSERVER).len()
     }
 
-    /// The nodes that have reported since then: the Events that begin the incident, and the Events that end it.
+    /// The nodes that have reported since `before`: first the Events about the beginning of the incident, then the
+    /// Events about its end.
     fn told(&self, before: usize) -> [Vec<String>; 2] {
         let all = events(&self.cluster);
         ["Warning", "Normal"].map(|kind| {
@@ -76,8 +78,8 @@ impl Fleet<'_> {
         (0..self.size).any(|number| self.is_apart(number) && name(number) == node)
     }
 
-    /// The load of an incident on the server: the number of Events, the time between them, and the requests about
-    /// Events in the busiest second.
+    /// Adds rows about the load of an incident on the server: the number of Events, the time of each Event after the
+    /// first Event, and the requests about Events in the busiest second.
     fn tell_of_events(&mut self, before: usize, asked: usize) {
         let all = events(&self.cluster);
         let seconds = |event: &Value| -> f64 {
@@ -98,7 +100,7 @@ impl Fleet<'_> {
         self.rows.push(Row::alone("an Event after the first of all agents", "s", after, Promise::None));
     }
 
-    /// The greatest number of requests about Events in a second, after the first `before` requests.
+    /// The greatest number of requests about Events in one second. The first `asked` requests do not count.
     fn busiest(&self, asked: usize) -> f64 {
         let since = self.audit.of(OBSERVER).split_off(asked);
         let mut each_second: BTreeMap<u64, u32> = BTreeMap::new();

@@ -1,8 +1,8 @@
-//! Decides who reads the private documents over the network. The API server has to know the token, and its user needs the
-//! right to `get` the path.
+//! Decides which clients may read the private documents over the network. The API server must accept the client's
+//! token. The token's user needs the right to `get` the path of the document.
 //!
-//! A flood of tokens is no flood of requests to the API server. Text without the shape of a token is refused without a request.
-//! An answer is kept for a while. All clients together get a few reviews a second.
+//! A flood of tokens does not cause a flood of requests to the API server. A text that does not look like a token is
+//! refused without a request. Answers are kept for a while. All clients together cause only a few reviews a second.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -18,36 +18,36 @@ use tracing::warn;
 use super::{bucket::Bucket, refusal::Refusal};
 use portreeve_cluster::{Review, Reviewer, TOKEN_HEADER};
 
-/// The longest token that is reviewed, in bytes: tokens of ServiceAccounts have about 1,200.
+/// The longest token that is reviewed, in bytes. Tokens of ServiceAccounts have about 1,200 bytes.
 const LONGEST_TOKEN: usize = 4 << 10;
-/// Reviews that may be under way.
+/// The greatest number of reviews at the same time.
 const AT_ONCE: usize = 4;
-/// Reviews that may be begun at once.
+/// The greatest number of reviews that may begin at once.
 const BURST: u32 = 12;
 /// The time between two reviews, after the burst.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// What a client wants to read.
+/// The document that a client wants to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
-    /// The node whose agent this is.
+    /// The node on which this agent runs.
     pub(super) node: &'a str,
-    /// The path that its user needs the right to `get`.
+    /// The path. The client's user needs the right to `get` this path.
     pub(super) path: &'a str,
 }
 
-/// Decides by reviews of the API server.
+/// Decides with reviews of tokens, which it requests from the API server.
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// Whether the last review failed. A server that is down is logged once.
+    /// Whether the last review failed. So a failure that lasts is logged once.
     failing: Mutex<bool>,
 }
 
 impl Authorization {
-    /// Without a reviewer, every request is refused.
+    /// Without a reviewer, it refuses every request.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             reviewer,
@@ -99,14 +99,15 @@ impl Authorization {
     }
 }
 
-/// The token of a request. Our own header comes first, because a proxy on the way may use `Authorization` for itself.
+/// The token of a request. The header of Portreeve comes first, because a proxy on the way may use `Authorization` for
+/// itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
     let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
     own.or_else(usual).map(str::trim)
 }
 
-/// Whether the text has the shape of a ServiceAccount's token: three parts of base64url. The last part is a signature.
+/// Whether the text has the form of a ServiceAccount's token: three parts of base64url. The last part is a signature.
 fn is_shaped_like_a_token(token: &str) -> bool {
     let is_part = |part: &str| {
         part.len() >= 16 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
@@ -118,17 +119,18 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long a permission is kept. A right that was withdrawn ends after this time.
+/// For this time, a permission is kept. If a right is withdrawn, the client can still read until then.
 const ALLOWED: Duration = Duration::from_secs(60);
-/// How long a refusal is kept. A right that was just granted works after this time.
+/// For this time, a refusal is kept. If a right is granted, it works after this time at the latest.
 const REFUSED: Duration = Duration::from_secs(5);
-/// How many answers are kept.
+/// The greatest number of answers that are kept.
 const ENTRIES: usize = 128;
 
-/// The hashes of a token and a path under two secret keys. So no client can make two tokens with one hash.
+/// The hashes of a token and a path under two secret keys. So no client can make two tokens with the same hashes.
 type Key = (u64, u64);
 
-/// The latest answers of the API server about tokens, and until when each is valid. The tokens themselves are not kept.
+/// The latest answers of the API server about tokens, and the time until which each answer is valid. The cache does not
+/// keep the tokens.
 #[derive(Debug, Default)]
 struct ReviewCache {
     hashers: (RandomState, RandomState),

@@ -1,15 +1,15 @@
-//! A limit of repetitions: a burst at once, and then a rate.
+//! Limits how often something happens: first a burst, then a steady rate.
 
 use std::time::{Duration, Instant};
 
-/// The turns that are left. They come back with time.
+/// Counts the turns that are left. Used turns come back with time.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// The time between two turns, after the burst.
     every: Duration,
-    /// The turns of a burst.
+    /// The greatest number of turns, which is the size of a burst.
     most: u32,
-    /// When all turns are back. If all are there, this is in the past.
+    /// The time at which all turns will be back. If no turn is used, this time is in the past.
     full: Instant,
 }
 
@@ -29,7 +29,7 @@ impl Bucket {
         is_there
     }
 
-    /// Gives back the turn of the last [`Self::take`].
+    /// Gives back the turn that the last [`Self::take`] used.
     pub(super) fn give_back(&mut self) {
         self.full -= self.every;
     }

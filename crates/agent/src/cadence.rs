@@ -1,24 +1,27 @@
-//! Decides when to scan the node, and which scans read connections too. One rule for both: work is repeated when the time since
-//! its beginning pays for its cost, at the agent's share of a core.
+//! Decides when to scan the node, and which scans also read connections. The same rule is valid for scans and for
+//! connections: a piece of work may cost only the agent's share of a core, so it is repeated when enough time has
+//! passed since its beginning.
 //!
-//! Pure: the time is an argument. The loop gets the [`next`](Cadence::next) scan, runs it, and reports its
-//! [cost](Cadence::scanned).
+//! All functions here are pure: the time is an argument. The agent's loop gets the [`next`](Cadence::next) scan, runs
+//! it, and reports its [cost](Cadence::scanned).
 //!
-//! - A **tick** comes at every interval, or later if a scan costs more than the share of an interval.
-//! - A **change** of the cluster is judged within a second, unless the scan after the last change cost too much for that.
-//!   The next tick comes an interval later.
-//! - **Connections** are read by the first scan that is allowed to. The cost of reading grows with their number, and delays no
-//!   scan.
+//! - A **tick** comes after every interval. If a scan costs more than its share of an interval, the next tick comes
+//!   later.
+//! - A **change** of the cluster is judged within a second, unless the scan after the last change cost too much for
+//!   that. After this scan, the next tick comes an interval later.
+//! - **Connections** are read by the first scan that may read them. The cost of this reading grows with the number of
+//!   connections. It does not delay the next scan.
 
 use std::time::{Duration, Instant};
 
-/// How long the cluster has to be quiet before a change leads to a scan.
+/// If the cluster has not changed for this time, a change leads to a scan.
 const QUIET: Duration = Duration::from_millis(250);
-/// How long a cluster that is never quiet may delay a scan.
+/// If the cluster changes again and again, a scan waits for this time at most.
 const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
-/// The longest time from one scan to the next, however much a scan costs. A longer interval wins.
+/// The longest time from one scan to the next, even if a scan costs very much. If the interval is longer, the interval
+/// is used.
 const LONGEST_TICK: Duration = Duration::from_secs(120);
-/// The longest time until connections are read again, however much reading costs.
+/// The longest time until connections are read again, even if the reading costs very much.
 const LONGEST: Duration = Duration::from_secs(1200);
 
 /// The reason of a scan.
@@ -44,11 +47,11 @@ struct Pending {
     last: Instant,
 }
 
-/// Decides when to scan. One for each agent.
+/// Decides when to scan. Each agent has one.
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     interval: Duration,
-    /// The share of one core.
+    /// The share of one core for scans.
     share: f64,
     scan: Option<Done>,
     scan_after_change: Option<Done>,
@@ -57,8 +60,8 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// A cadence whose first scan is at once. `cpu_percent` is the share of one core for scans. Reading connections has the same
-    /// share again.
+    /// A cadence with the first scan at once. `cpu_percent` is the share of one core for scans. Reading connections may
+    /// take the same share in addition.
     pub(super) fn new(interval: Duration, cpu_percent: f64) -> Self {
         let mut cadence = Self::default();
         cadence.configure(interval, cpu_percent);
@@ -75,7 +78,7 @@ impl Cadence {
         self.pending.get_or_insert(Pending { first: now, last: now }).last = now;
     }
 
-    /// The reason of a scan that is due now, or the time until this has to be called again.
+    /// The reason of a scan that is due now. If no scan is due: the time until the caller must call this again.
     pub(super) fn next(&self, now: Instant) -> Result<Cause, Duration> {
         let pause = |scan: Done| self.interval.max(self.pause(scan, LONGEST_TICK));
         let until_tick = self.scan.map_or(Duration::ZERO, |scan| until(scan.began + pause(scan), now));
@@ -94,7 +97,8 @@ impl Cadence {
         self.connections.is_none_or(|read| until(read.began + self.pause(read, LONGEST), now).is_zero())
     }
 
-    /// Notes the costs of a scan that began at `began`. If the scan read connections, their cost is separate.
+    /// Notes the cost of a scan that began at `began`. If the scan read connections, the cost of this reading is
+    /// `connections`.
     pub(super) fn scanned(&mut self, began: Instant, cost: Duration, connections: Option<Duration>) {
         let scan = Done { began, cost };
         self.scan = Some(scan);
@@ -102,16 +106,16 @@ impl Cadence {
             self.scan_after_change = Some(scan);
         }
         self.connections = connections.map(|cost| Done { began, cost }).or(self.connections);
-        // Changes during the scan are not judged yet.
+        // Changes that came during the scan are not judged yet.
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
-    /// The longest time from one scan to the next, however much scans cost.
+    /// The longest time from one scan to the next, even if scans cost very much.
     pub(super) fn longest(&self) -> Duration {
         LONGEST_TICK.max(self.interval)
     }
 
-    /// The time from the beginning of a piece of work until it may be repeated; at most `longest`.
+    /// The time from the beginning of a piece of work until the work may be repeated, at most `longest`.
     fn pause(&self, done: Done, longest: Duration) -> Duration {
         let pause = Duration::try_from_secs_f64(done.cost.as_secs_f64() / self.share);
         pause.map_or(longest, |pause| pause.min(longest))

@@ -1,4 +1,4 @@
-//! The agent's log lines about findings: a bounded number of changes, and all findings on SIGUSR1.
+//! The agent's log lines about findings: a limited number of changes, and on SIGUSR1 all findings.
 
 use std::{
     mem,
@@ -19,23 +19,24 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// Changes that are logged at once. A process that opens and closes its port again and again must not fill a disk.
+/// The number of changes that may be logged at once. A process that opens and closes its port again and again must not
+/// fill the disk.
 const LINES: u32 = 100;
-/// The time between two later lines.
+/// After that number, the time between two lines.
 const LINE: Duration = Duration::from_secs(10);
-/// How long the name of this node has to be in doubt before the agent logs it. A kubelet registers its Node after its start, and Nodes
-/// are read every ten minutes.
+/// If the name of this node has been in doubt for this time, the agent logs the doubt. A kubelet registers its Node
+/// after its start, and the agent reads Nodes every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
-/// Logs changes, as long as there are not too many.
+/// Logs changes, unless there are too many.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
-    /// Changes that were not logged since the last line about them.
+    /// The number of changes that were not logged since the last line about such changes.
     left_out: usize,
-    /// Since when the name of this node is in doubt, and whether the log has it.
+    /// Since when the name of this node has been in doubt, and whether this was logged.
     doubted: Option<(Instant, bool)>,
-    /// Whether the log has that the node cannot be read.
+    /// Whether it was logged that the node cannot be read.
     is_unread: bool,
 }
 
@@ -67,7 +68,8 @@ impl ChangeLog {
         }
     }
 
-    /// Logs that the name of this node may be wrong, and when its sockets, addresses or settings cannot be read and can be again.
+    /// Logs that the name of this node may be wrong. Also logs when sockets, addresses or settings of the node cannot
+    /// be read, and when they can be read again.
     pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
         let Snapshot { cluster, kernel, .. } = snapshot;
         let doubt = no_own_node(cluster, &kernel.hostname).or_else(|| another_host(snapshot));

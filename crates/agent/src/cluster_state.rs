@@ -13,12 +13,12 @@ use crate::metrics::{ViewAge, word};
 use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
 use portreeve_facts::{ClusterFacts, Gap, Why};
 
-/// The latest facts about the cluster. Clones share the facts, and each clone gets its own notice of a change.
+/// The latest facts about the cluster. Clones share the facts. Each clone notices each change by itself.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
-    /// The state is from an API server that is watched. Facts are made on request.
+    /// The state is from watches on an API server. The facts are made when a caller requests them.
     Watched(ClusterView),
-    /// The state is from files that are read when they change, or from no source.
+    /// The state is from files that are read again when they change, or from no source.
     Read(Receiver<LastReading>),
 }
 
@@ -26,13 +26,13 @@ pub(super) enum ClusterState {
 #[derive(Clone, Debug)]
 pub(super) struct LastReading {
     pub(super) facts: Arc<ClusterFacts>,
-    /// When each kind of object was last read whole, and its failures by reason.
+    /// The time at which each kind of object was last read completely, and its failures by reason.
     pub(super) statuses: BTreeMap<Resource, ResourceStatus>,
 }
 
 impl ClusterState {
-    /// Waits for a change since the last call of this or of [`Self::facts`]. Many changes are treated as one. If no change can come, it
-    /// waits forever.
+    /// Waits for a change since the last call of this function or of [`Self::facts`]. Many changes count as one. If no
+    /// change can come any more, it waits forever.
     pub(super) async fn changed(&mut self) {
         let alive = match self {
             Self::Watched(view) => view.changed().await.is_ok(),
@@ -43,7 +43,7 @@ impl ClusterState {
         }
     }
 
-    /// The facts. If something has changed, the caller waits until they are made.
+    /// The facts. If something has changed, the caller waits until the new facts are made.
     pub(super) fn facts(&mut self) -> Arc<ClusterFacts> {
         match self {
             Self::Watched(view) => view.facts(),
@@ -56,7 +56,8 @@ impl ClusterState {
         drop(self.facts());
     }
 
-    /// Waits until the facts have the endpoints of the Services of these names, or the reason why not.
+    /// Waits until the facts contain the endpoints of the Services with these names, or the reason why they are
+    /// missing.
     pub(super) async fn endpoints_of(&mut self, names: &BTreeSet<String>) -> Arc<ClusterFacts> {
         while !self.holds_endpoints_of(names) {
             self.changed().await;
@@ -93,7 +94,7 @@ impl ClusterState {
         }
     }
 
-    /// Age and failures of each kind of object.
+    /// The age and the failures of each kind of object.
     pub(super) fn ages(&self, now: Instant) -> Vec<ViewAge> {
         let statuses = match self {
             Self::Watched(view) => view.statuses(),

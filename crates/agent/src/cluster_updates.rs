@@ -1,4 +1,5 @@
-//! The tasks that keep the state of the cluster up to date: watches, or files that are read again when they change.
+//! The tasks that keep the state of the cluster up to date: watches on the API server, or files that are read again
+//! when they change.
 
 use std::{collections::BTreeSet, mem, os::unix::fs::MetadataExt as _, sync::Arc, time::Duration};
 
@@ -15,13 +16,13 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
 use portreeve_facts::{ClusterFacts, Why};
 
-/// The pause between two checks of files for a change.
+/// The time from one check to the next whether a file has changed.
 const FILES: Duration = Duration::from_secs(1);
-/// How long to wait for endpoints that were requested.
+/// For this time, the loop waits for endpoints that it requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Requests endpoints for the loop. There is one for each agent, because a new request replaces the last one. The API server gets
-/// only requests for these endpoints. Files have all endpoints anyway.
+/// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent
+/// requests only these endpoints from the API server. Files contain all endpoints anyway.
 #[derive(Debug)]
 pub(super) struct EndpointsRequest {
     wanted: Sender<Arc<BTreeSet<String>>>,
@@ -29,8 +30,8 @@ pub(super) struct EndpointsRequest {
 }
 
 impl EndpointsRequest {
-    /// Puts the endpoints of the Services of these names into `facts`, if they become known in time. From then on only these
-    /// are watched. Returns whether the facts are now the latest.
+    /// Puts the endpoints of the Services with these names into `facts`, if they become known in time. From then on,
+    /// only these endpoints are watched. Returns whether `facts` are now the latest facts.
     pub(super) async fn fill_in(&self, names: BTreeSet<String>, facts: &mut ClusterFacts) -> bool {
         let mut state = self.state.clone();
         let updated = async {
@@ -50,7 +51,8 @@ impl EndpointsRequest {
     }
 }
 
-/// Starts reading in `tasks`; from an API server only these resources. Returns at once, with a state in which nothing has been read yet.
+/// Starts to read the cluster in `tasks`. From an API server it reads only these resources. It returns at once, with a
+/// state in which nothing has been read yet.
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
@@ -80,7 +82,7 @@ pub(super) async fn start(
     (state, endpoints)
 }
 
-/// Reads files as long as a receiver is left.
+/// Reads the files again when they change, until no receiver is left.
 async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<LastReading>) {
     let source = ClusterSource::Files(inputs.clone());
     let (mut known, mut is_broken) = (None, false);
@@ -88,14 +90,14 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
         let stamps = Some(stamps(&inputs));
         if stamps != known {
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
-            // A kind of object that is missing in a whole file is no error.
+            // If a complete file lacks a kind of object, that is no error.
             if let Some(gap) = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned() {
                 warn!(
                     detail = gap.detail,
                     "the files of the cluster cannot be read completely; findings do not change"
                 );
                 is_broken = true;
-                // A part is used only if no facts are known yet.
+                // Facts from a part of the files are used only if no facts are known yet.
                 if known.is_some() {
                     let name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                     let rest = cluster::unread(&facts.origin, name, gap.why, &gap.detail);
@@ -115,14 +117,14 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
     }
 }
 
-/// Inode, time of change in seconds and nanoseconds, length.
+/// The inode, the time of the last change in seconds and nanoseconds, and the length.
 type Stamp = (u64, i64, i64, u64);
 
-/// One stamp for each file. The stamps differ when a file has changed.
+/// One stamp for each file. If a file has changed, its stamp is different.
 fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
-        // A missing file may come later. Reading it reports the error.
+        // A missing file may be made later. The code that reads the file reports the error.
         Input::File(path) => std::fs::metadata(path).map(|it| (it.ino(), it.mtime(), it.mtime_nsec(), it.len())).ok(),
     };
     inputs.iter().map(stamp).collect()
@@ -160,7 +162,7 @@ mod tests {
             followed
         }
 
-        /// Writes the file, and returns whether that was a change.
+        /// Writes the file. Returns whether the state changed.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");
@@ -175,7 +177,8 @@ mod tests {
             Ok(services.iter().map(|service| service.name.clone()).collect())
         }
 
-        /// When the Services were last read whole, and how often they were malformed.
+        /// The time at which the Services were last read completely, and the number of readings with malformed
+        /// Services.
         fn of_services(&self) -> (Instant, u64) {
             let ResourceStatus { confirmed, errors, .. } = self.last.borrow().statuses[&Resource::Services].clone();
             (confirmed.expect("a good reading"), errors.get("malformed").copied().unwrap_or_default())

@@ -1,5 +1,5 @@
-//! Serves HTTP connections with a bounded number of file descriptors and bounded memory, even if clients misbehave.
-//! `axum::serve` limits neither the number of connections nor their time.
+//! Serves HTTP connections. It needs a limited number of file descriptors and limited memory, even if clients
+//! misbehave. `axum::serve` limits neither the number of connections nor their duration.
 
 use std::{collections::VecDeque, convert::Infallible, io, net::SocketAddr, time::Duration};
 
@@ -13,40 +13,41 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// The greatest number of connections at a time. One more ends the oldest.
+/// The greatest number of connections at the same time. If one more client connects, the oldest connection ends.
 const MAX_CONNECTIONS: usize = 32;
-/// The pause between two connections, so that a flood costs little. The oldest connection has a third of a second before it can
-/// be ended. An answer takes milliseconds.
+/// The pause between two connections, so that a flood costs little. Because of this pause, a new connection exists for
+/// at least a third of a second before it can be ended. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
 /// The pause between the first and the second attempt to bind the port.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The longest time of a connection: one request and the answer.
+/// The longest duration of a connection, which is one request and its answer.
 const LONGEST: Duration = Duration::from_secs(120);
-/// The longest head of a request, in bytes.
+/// The longest head of a request in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// The kernel's send and receive buffers of a connection, in bytes each. The kernel doubles the number.
+/// The sizes of the kernel's send and receive buffers of a connection, in bytes. The kernel doubles this number.
 const SOCKET_BUFFER: u32 = 64 << 10;
-/// How many connections may wait to be accepted.
+/// The greatest number of connections that wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// Listens at `address`, with small buffers in the kernel for each connection. Works with any runtime.
+/// Listens at `address`. The kernel gets small buffers for each connection. The listener works with any runtime.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// If it cannot listen at the address.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // The standard library uses the same number.
+    // The standard library sets this option, too.
     socket.set_reuseaddr(true)?;
-    // Connections inherit the sizes from their listener.
+    // Connections inherit the buffer sizes of their listener.
     socket.set_send_buffer_size(SOCKET_BUFFER)?;
     socket.set_recv_buffer_size(SOCKET_BUFFER)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// Answers at `address`, and tries again while the port cannot be bound. `attempt` is the first attempt, and `seen` gets each.
+/// Answers at `address`. While the port cannot be bound, it tries again. `attempt` is the first attempt. `seen` gets
+/// the result of each attempt.
 pub(super) async fn bind_and_serve(
     address: SocketAddr,
     mut attempt: io::Result<std::net::TcpListener>,
@@ -94,7 +95,7 @@ async fn serve_within(mut listener: impl Listener, router: Router, longest: Dura
         {
             oldest.abort();
         }
-        // A bad request, a closed connection and a slow client are no errors of the agent.
+        // If a request is bad, a client closes the connection, or a client is slow, that is no error of the agent.
         let connection = timeout(longest, server.serve_connection(TokioIo::new(stream), service.clone()));
         open.push_back(tokio::spawn(connection).abort_handle());
         sleep(PACE).await;
@@ -113,10 +114,10 @@ mod tests {
     use super::*;
 
     const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    /// More than the buffers of a connection hold.
+    /// More bytes than the buffers of a connection hold.
     const LONG: usize = 4 << 20;
 
-    /// A server with this longest time of a connection. It ends with the task.
+    /// Starts a server that limits each connection to this duration. The server ends with its task.
     fn server(longest: Duration) -> (SocketAddr, JoinHandle<Infallible>) {
         let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let address = listener.local_addr().expect("an address");
@@ -131,7 +132,7 @@ mod tests {
         stream
     }
 
-    /// The number of bytes that a client gets if it begins to read after a pause.
+    /// The number of bytes that a client receives if it pauses before it reads.
     async fn length(mut stream: TcpStream, pause: Duration) -> usize {
         sleep(pause).await;
         let (mut bytes, mut read) = (vec![0; 64 << 10], 0);

@@ -47,23 +47,23 @@ use portreeve_rules::{
     ledger::{Ledger, RoundTime},
 };
 
-/// How often the configuration file is read.
+/// The time from one reading of the configuration file to the next.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the first scan waits for the cluster.
+/// For this time, the first scan waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// After this number of readings of connections, one reading has all client sockets, even if it needs long. The other readings skip the
-/// sockets whose port a program must have bound on purpose.
+/// While the agent finds no outgoing connection, only one in so many readings of connections reads all client sockets,
+/// which may take long. The other readings skip a socket if a program must have bound the socket's port on purpose.
 const EVERY_CLIENT: u64 = 20;
-/// How long unfinished work may delay the end of the process.
+/// For this time, unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the last writes to the cluster may delay the end of the process.
+/// For this time, the last writes to the cluster may delay the end of the process.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Runs the agent until SIGTERM or SIGINT. SIGHUP loads the configuration again, which the loop also does every few
-/// seconds. SIGUSR1 logs the state.
+/// Runs the agent until SIGTERM or SIGINT. On SIGHUP it loads the configuration again. The loop also loads it every few
+/// seconds. On SIGUSR1 it logs the state.
 ///
 /// # Errors
-/// When it cannot start: without configuration, runtime, thread or signals.
+/// If the agent cannot start, because it has no configuration, runtime, thread or signal handler.
 pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
     let load: Box<Load> = Box::new(move || {
         let config = load()?;
@@ -73,7 +73,7 @@ pub fn run(load: Box<Load>, log: Arc<Log>) -> anyhow::Result<()> {
     let config = load().map_err(anyhow::Error::msg)?;
     let runtime = threads::runtime().context("starting the runtime")?;
     let ended = runtime.block_on(async { Agent::start(config, load).await?.run_until_stopped().await });
-    // A request that hangs must not keep the process alive.
+    // A request that gets no answer must not keep the process alive.
     runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
     ended
 }
@@ -103,7 +103,7 @@ struct Agent {
     readings: u64,
     /// The parts of the cluster that were never read.
     never_read: BTreeSet<Source>,
-    /// The parts whose panic was logged: names of rules, and `reader`.
+    /// The parts whose panic was logged: the names of rules, and `reader`.
     panicked: BTreeSet<&'static str>,
 }
 
@@ -198,10 +198,11 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without this task the agent would continue to report that nothing is wrong.
+            // Without this task, the agent would continue to report that no problem exists.
             ended = tasks.ended() => bail!("{ended}"),
         }
-        // The agent still writes the last Events and its condition, if the API server answers in time. Neither waits for the other.
+        // The agent writes the last Events and its condition, if the API server answers in time. The two writes run at
+        // the same time.
         let condition = async {
             if let Some(condition) = &self.condition {
                 condition.stop(now()).await;
@@ -218,7 +219,8 @@ impl Agent {
     }
 
     async fn run_forever(&mut self, hangup: &mut Signal, state: &mut Signal) {
-        // If the cluster answers at once, the first scan has its facts. A cluster that is down delays little.
+        // If the API server answers at once, the first scan has the facts about the cluster. If it does not answer, the
+        // first scan waits only for a short time.
         drop(timeout(FIRST_STATE_TIMEOUT, self.cluster.answered()).await);
         self.cluster.mark_unchanged();
         let mut reload = interval(RELOAD_INTERVAL);
@@ -240,9 +242,9 @@ impl Agent {
         }
     }
 
-    /// Scans once. The scan reads connections if the cadence allows that, or if a part of the cluster was read for the first
-    /// time: its facts are compared with all connections once. Otherwise the last connections stay, and rules about connections
-    /// wait.
+    /// Scans once. The scan reads connections if the cadence allows it. It also reads them if a part of the cluster was
+    /// read for the first time: these facts must be compared with all connections once. Otherwise the connections of
+    /// the last reading stay, and rules about connections wait.
     async fn scan(&mut self, cause: Cause) {
         let began = Instant::now();
         let (at, facts, mut query) = self.inputs(began);
@@ -250,7 +252,7 @@ impl Agent {
         let known = self.never_read.len();
         self.never_read.retain(|source| lacks.contains(source));
         let reads = self.never_read.len() < known || self.cadence.reads_connections(began);
-        // Before the first scan there are no connections that could stay.
+        // Before the first scan, no connections exist that could stay.
         let before = self.before.clone().filter(|_| !reads);
         if before.is_some() {
             query.skipped = connections().collect();
@@ -291,7 +293,7 @@ impl Agent {
     /// The facts of the cluster now, and the query to the node that follows from them.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
-        // Before the facts: so the Pods are at least as new as this time.
+        // This age is read before the facts, so the Pods in the facts are at least as new as this age says.
         let age = self.cluster.age_of_pods(Instant::now()).and_then(|age| SignedDuration::try_from(age).ok());
         self.pods_at = age.and_then(|age| at.at.checked_sub(age).ok());
         let mut facts = (*self.cluster.facts()).clone();
@@ -299,7 +301,8 @@ impl Agent {
             facts.node_port_range = Reading::Seen(range.clone());
         }
         let mut query = rules::node_query(&facts, false);
-        // The port that this agent tried. A new port in the configuration is used from the next start.
+        // The port that this agent tried to bind. If the configuration has a new port, the agent uses it from its next
+        // start.
         if let Some(own) = self.own_port.borrow().known(Unread::Chooses).filter(|own| own.taken) {
             query.owner_ports = query.owner_ports.union(&[own.address.port()].into_iter().collect());
         }
@@ -307,7 +310,8 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// Reads the node, and measures the cost of all readers together and the time of each. No facts if a reader panics.
+    /// Reads the node. Measures the cost of all readers together, and the time of each reader. If a reader panics,
+    /// there are no facts.
     async fn read_node(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
@@ -320,8 +324,8 @@ impl Agent {
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Runs these rules on the facts, and gets the endpoints that the rules need. `connections_at` is the time of the connections, if
-    /// they are of an earlier scan. Returns the processor time.
+    /// Runs these rules on the facts, and reads the endpoints that the rules need. If the connections are from an
+    /// earlier scan, `connections_at` is the time of that scan. Returns the processor time.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
@@ -336,7 +340,7 @@ impl Agent {
             Snapshot { schema, version, at: time.at, connections_at, pods_at, overrides, kernel, cluster, own_port };
         let needed = rules::endpoints_needed(&snapshot);
         if self.endpoints.fill_in(needed, &mut snapshot.cluster).await {
-            // The endpoints are in this scan already, so they need no scan of their own.
+            // This scan already has the endpoints, so they must not cause another scan.
             self.cluster.mark_unchanged();
         }
         let spent = thread_cpu_time();
@@ -344,8 +348,8 @@ impl Agent {
         thread_cpu_time().saturating_sub(spent)
     }
 
-    /// Whether this scan reads all client sockets, at any cost. True for one in [`EVERY_CLIENT`] readings, and unless the
-    /// last reading found no outgoing connection.
+    /// Whether this scan reads all client sockets, at any cost. If the last reading found no outgoing connection, only
+    /// one in [`EVERY_CLIENT`] readings does so. Otherwise each reading does so.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
@@ -357,9 +361,10 @@ impl Agent {
         self.record(time, &now, rules::run_rules(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
-    /// Remembers, logs and publishes the rules' opinions about a snapshot.
+    /// Stores, logs and publishes the rules' opinions about a snapshot.
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // Changes of the cluster can lead to rounds so close together that a roll-out is not finished in between.
+        // After changes of the cluster, rounds can follow each other within a second. A roll-out may not be finished
+        // between two such rounds.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
@@ -403,12 +408,12 @@ fn connections() -> impl Iterator<Item = Source> {
 /// Listens for a signal.
 ///
 /// # Errors
-/// When the operating system does not allow it.
+/// If the operating system does not allow it.
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("listening for signals")
 }
 
-/// Waits for a signal. If none can come any more, it waits forever.
+/// Waits for a signal. If no signal can come any more, it waits forever.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;
@@ -432,8 +437,8 @@ impl Reloader {
         Self { load, last_error: None, last: Configuration { is_valid: true, adopted: Some(now()) } }
     }
 
-    /// Loads the configuration again. An invalid configuration changes nothing. Its error is logged once, and again after each signal
-    /// from a person.
+    /// Loads the configuration again. If the configuration is not valid, nothing changes. The error is logged once, and
+    /// again after each signal from a person.
     fn reload(&mut self, config: &mut Config, requested: bool) {
         let loaded = (self.load)();
         self.last.is_valid = loaded.is_ok();

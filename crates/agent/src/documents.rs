@@ -1,5 +1,5 @@
-//! Writes long documents outside the event loop and sends them chunk by chunk. A document needs a few chunks of memory, even if
-//! it is long or its reader is slow.
+//! Writes long documents outside of the event loop, and sends them in chunks. A document needs memory for only a few
+//! chunks, even if the document is long or its reader is slow.
 
 use std::{
     io::{self, Write},
@@ -24,14 +24,15 @@ use tokio::{
 
 use super::refusal::Refusal;
 
-/// The number of documents that are written at a time. Each keeps its snapshot until its end.
+/// The greatest number of documents that are written at the same time. Each document keeps its snapshot in memory until
+/// it is written.
 const AT_ONCE: usize = 2;
-/// The length of a chunk, in bytes.
+/// The length of a chunk in bytes.
 const CHUNK: usize = 64 << 10;
-/// The number of chunks that may wait for the reader.
+/// The greatest number of chunks that wait for the reader.
 const WAITING: usize = 2;
 
-/// Writes documents, a few at a time.
+/// Writes documents, only a few at the same time.
 pub(super) struct Documents(Arc<Semaphore>);
 
 impl Documents {
@@ -39,7 +40,8 @@ impl Documents {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// Sends the document that `write` writes, with this content type. Refuses at once if too many documents are being written.
+    /// Sends the document that `write` writes, with the content type `kind`. If too many documents are being written,
+    /// it refuses at once.
     pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -63,7 +65,7 @@ impl Documents {
 struct Chunks {
     sender: Sender<io::Result<Bytes>>,
     chunk: Vec<u8>,
-    /// Why the document is not whole. None at its end.
+    /// The reason why the document is not complete. `None` when it is complete.
     unfinished: Option<io::Error>,
     _permit: OwnedSemaphorePermit,
 }
@@ -71,8 +73,8 @@ struct Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         if let Some(error) = self.unfinished.take() {
-            // The connection ends without the last chunk. So no reader mistakes a part for the whole document. If the reader has closed the
-            // connection, this does nothing.
+            // The connection ends without the last chunk, so no reader mistakes a part for the whole document. If the
+            // reader has closed the connection, this call does nothing.
             drop(self.sender.blocking_send(Err(error)));
         }
     }
@@ -97,7 +99,7 @@ impl Write for Chunks {
     }
 }
 
-/// The chunks as a body.
+/// The chunks as the body of an answer.
 struct ChunkedBody(Receiver<io::Result<Bytes>>);
 
 impl hyper::body::Body for ChunkedBody {
@@ -125,7 +127,7 @@ mod tests {
     #[tokio::test]
     async fn a_document_comes_whole_whatever_its_length() {
         for wanted in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 10 * CHUNK + 7] {
-            // A writer that has written everything may end after the reader.
+            // After the writer has written everything, it may end later than the reader.
             let documents = Documents::new();
             let write = move |out: &mut dyn Write| out.write_all(&vec![b'x'; wanted]);
             let response = documents.send("text/plain", write).expect("a document");
@@ -158,7 +160,7 @@ mod tests {
             "the writers wait for a reader"
         );
         assert!(written.len() <= AT_ONCE * (WAITING + 1), "{}", written.len());
-        // A closed connection frees its place.
+        // When a connection is closed, another document can be written.
         drop(silent);
         while documents.0.available_permits() < AT_ONCE {
             tokio::task::yield_now().await;

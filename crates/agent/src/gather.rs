@@ -1,4 +1,4 @@
-//! Gathers one snapshot: reads the cluster, makes the query to the node, and reads the node.
+//! Makes one snapshot: reads the cluster, makes the query to the node, and reads the node.
 
 use std::{collections::BTreeSet, fmt, io};
 
@@ -20,13 +20,13 @@ pub struct SnapshotSources {
     pub cluster: ClusterSource,
     /// This node's name in the cluster, if a person or the downward API set it.
     pub node: Option<String>,
-    /// The node.
+    /// The node that is read.
     pub host: Host,
     /// Facts about the node that a person configured.
     pub overrides: Overrides,
     /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// Ports whose owners are read, besides the ports that rules need.
+    /// Ports whose owners are read, in addition to the ports that rules need.
     pub owner_ports: PortSet,
     /// A pod `namespace/name`. The owners of these ports are also read in the pod's own network.
     pub pod: Option<String>,
@@ -58,7 +58,7 @@ impl fmt::Display for Step {
 }
 
 impl SnapshotSources {
-    /// Gathers everything once, on the calling thread, and announces each step. `at` is the time of the snapshot.
+    /// Makes a snapshot once, on the calling thread, and announces each step. `at` is the time of the snapshot.
     ///
     /// # Errors
     /// As [`cluster::read_now`].
@@ -66,10 +66,11 @@ impl SnapshotSources {
         let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, pod, skipped, command_lines } =
             self;
         announce(Step::Cluster);
-        // Without a configured name, this node is the Node with this hostname.
+        // If no name is configured, this node is the Node with this hostname.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
-        // Listed as unusable input: without its Node, this node's own addresses and Pods are unknown.
+        // If the Node of this node was not found, this is listed as unusable input: the addresses and the Pods of this
+        // node are unknown.
         cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
@@ -82,7 +83,7 @@ impl SnapshotSources {
         if let Some(pod) = pod {
             rules::limit_to_pod(&mut query, &cluster, pod, owner_ports);
         }
-        // One snapshot has to show everything that an agent finds in several scans.
+        // A single snapshot must show everything that an agent finds in several scans.
         query.bound_on_purpose = true;
         query.skipped.clone_from(skipped);
         let kernel = host.read(&query);
@@ -90,12 +91,12 @@ impl SnapshotSources {
         let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // The Pods are newer than this time.
+        // The Pods were read after this time.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =
             Snapshot { schema, version, at, connections_at: None, pods_at, overrides, kernel, cluster, own_port };
-        // With a wrong name, the Pods and addresses of another node would be treated as this node's own.
+        // If the configured name is wrong, the Pods and addresses of another node would count as this node's own.
         let doubt = another_host(&snapshot).filter(|_| node.is_some());
         snapshot.cluster.rejected.extend(doubt);
         Ok(snapshot)

@@ -1,5 +1,5 @@
-//! The HTTP server. It binds its port as soon as it can, and answers from the published state of the loop. Over the network,
-//! everything beyond the metrics needs a token.
+//! The HTTP server. It binds its port as soon as it can. It answers from the state that the loop has published. Over
+//! the network, findings and snapshots need a token.
 
 use std::{
     fs,
@@ -49,9 +49,9 @@ use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
 use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
-/// The path that a reader of findings needs the right to `get`.
+/// The path of findings. A reader of findings needs the right to `get` this path.
 const FINDINGS: &str = "/portreeve/findings";
-/// The path that a reader of snapshots needs the right to `get`.
+/// The path of snapshots. A reader of snapshots needs the right to `get` this path.
 const SNAPSHOT: &str = "/portreeve/snapshot";
 
 /// A snapshot and its judged findings.
@@ -60,17 +60,17 @@ pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
 /// The state that the loop publishes for HTTP answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
-    /// The last snapshot and its findings. None before the first.
+    /// The last snapshot and its findings. `None` before the first scan.
     pub(super) last: Option<Judged>,
     /// The agent's own work.
     pub(super) work: Work,
     /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,
-    /// The longest time from one scan to the next, however much scans cost.
+    /// The longest time from one scan to the next, even if scans cost very much.
     pub(super) longest: Duration,
 }
 
-/// The state of the server. Every answer is made from it.
+/// The state of the server. All answers are made from it.
 #[derive(Clone)]
 pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
@@ -97,7 +97,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// Without a reviewer, no client can read documents over the network.
+    /// Without a reviewer, no client can read private documents over the network.
     pub(super) fn new(reviewer: Option<Reviewer>) -> Self {
         Self {
             authorization: Authorization::new(reviewer),
@@ -119,10 +119,10 @@ enum Way {
     Socket,
 }
 
-/// Answers at a socket in the file tree. The file is removed with the returned value.
+/// Answers at a socket in the file tree. When the returned value is dropped, the file is removed.
 ///
 /// # Errors
-/// When it cannot listen there.
+/// If it cannot listen at this path.
 pub(super) fn start_at_socket(
     state: ServerState,
     path: &std::path::Path,
@@ -139,10 +139,11 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// Binds the port. If the port is in use, a thread retries until it can bind the port. The receiver has the state of the port.
+/// Binds the port. If the port is in use, a thread tries again until it can bind the port. The receiver gets the state
+/// of the port.
 ///
 /// # Errors
-/// When the system has no thread left.
+/// If the system has no thread left.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,
@@ -159,7 +160,8 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Logs that the port was free at once. The caller logs this after the start. The server's own thread could log it earlier.
+/// Logs that the port was free at once. The caller logs this after the start of the agent, because the server's own
+/// thread could log it too early.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
@@ -194,13 +196,13 @@ impl ServerState {
         self.published.borrow().last.clone()
     }
 
-    /// The age of the last scan. None before the first.
+    /// The age of the last scan. `None` before the first scan.
     fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
         published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))
     }
 
-    /// Returns the findings if the request has the right to read `path`.
+    /// Returns the findings, if the client has the right to read `path`.
     async fn admit(&self, way: Way, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
         let last = self.last().ok_or(Refusal::NoScanYet)?;
         if way == Way::Network {
@@ -228,7 +230,7 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
     }
 }
 
-/// The page of a rule. It has no fact about the node, so any client may read it.
+/// The page of a rule. It contains no fact about the node, so any client may read it.
 async fn rule_page(Path(name): Path<String>) -> Response {
     let Some(id) = IDS.iter().find(|id| id.name.0 == name) else {
         return (StatusCode::NOT_FOUND, "no rule has this name\n").into_response();
@@ -240,7 +242,7 @@ async fn rule_page(Path(name): Path<String>) -> Response {
     }
 }
 
-/// A page that runs no script and loads nothing.
+/// A page that runs no script and loads no other file.
 fn as_html(html: impl IntoResponse) -> Response {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
@@ -300,7 +302,8 @@ async fn findings(
     state.shared.documents.send("application/json", write)
 }
 
-/// The snapshot has only the endpoints that rules need on this node. No request makes the agent read more.
+/// Sends the snapshot. It has only the endpoints that rules need on this node. A request never makes the agent read
+/// more.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
@@ -317,7 +320,7 @@ fn failed(error: &dyn std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-/// Reads the resources of this process, which began at `started`.
+/// Reads the resource use of this process. The process began at `started`.
 fn process_usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |field: &str| {
@@ -352,7 +355,7 @@ mod tests {
     use super::{super::cluster_updates, *};
     use portreeve_cluster::ClusterSource;
 
-    /// The status and the text of `/readyz`, of an agent that scans at least every 15 seconds and did so this long ago.
+    /// The status and the text of `/readyz`. The agent scans at least every 15 seconds, and its last scan was `ago`.
     async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
         let (cluster, _requests) =

@@ -1,4 +1,4 @@
-//! From a snapshot to findings: runs the rules, and puts their opinions into the ledger.
+//! Makes findings from a snapshot: runs the rules, and puts their opinions into the ledger.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,12 +11,12 @@ use portreeve_rules::{
     ledger::{Board, Change, Ledger, RoundTime, Turn},
 };
 
-/// Judges one snapshot alone, without patience: reports every problem in it.
+/// Judges one snapshot. It reports each problem at once, because there is no later snapshot to wait for.
 pub fn judge(snapshot: &Snapshot, limits: &Limits) -> Board {
     judge_by(RULES, snapshot, limits)
 }
 
-/// Judges one snapshot with some of the rules.
+/// As [`judge()`], with some of the rules.
 pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -> Board {
     let mut ledger = Ledger::default();
     let round = limits.round(snapshot, None);
@@ -25,8 +25,8 @@ pub fn judge_by(rules: &[&'static Rule], snapshot: &Snapshot, limits: &Limits) -
     ledger.into_board()
 }
 
-/// Judges two snapshots of one node, without patience. Returns the board of each, and the findings of the other snapshot that it could
-/// not judge.
+/// Judges two snapshots of one node, and reports each problem at once. For each snapshot, it returns the board. It also
+/// returns the findings of the other snapshot that this snapshot could not judge.
 pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &Limits) -> [(Board, BTreeSet<Key>); 2] {
     let opinions =
         snapshots.map(|snapshot| rules::run_rules(rules, &limits.round(snapshot, None), limits).collect::<Vec<_>>());
@@ -40,7 +40,7 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
     };
     [0, 1].map(|snapshot| {
         let board = after(&[snapshot]);
-        // The ledger keeps a finding that a round could not judge.
+        // The ledger keeps a finding if a later round could not judge it.
         let held = after(&[1 - snapshot, snapshot]).findings.into_iter().map(|finding| finding.key);
         let held = held.filter(|key| board.findings.iter().all(|finding| finding.key != *key)).collect();
         (board, held)
@@ -50,9 +50,9 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
 /// When a finding is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
-    /// A finding is reported at once, for a single snapshot.
+    /// At once: the caller has only one snapshot.
     AtOnce,
-    /// After the time that each rule needs. A finding that needs two snapshots must have lasted for this duration.
+    /// After the time that each rule needs. If a finding needs two snapshots, it must have lasted for this duration.
     WithPatience(Duration),
 }
 
@@ -63,7 +63,7 @@ pub(super) struct RoundResult {
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// Puts the rules' opinions about a snapshot of this time into the ledger.
+/// Puts the rules' opinions about a snapshot into the ledger. The time is the time of the snapshot.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
     snapshot: &Snapshot,
@@ -85,7 +85,7 @@ fn of_service((namespace, name): &(String, String)) -> Subject {
     Subject { kind: SubjectKind::Service, namespace: Some(namespace.clone()), name: name.clone(), uid: None }
 }
 
-/// The opinion of a rule that panicked is unknown.
+/// If a rule panicked, its opinion is unknown.
 fn ledger_turn(Opinion { rule, judgements }: Opinion, reporting: Reporting) -> Turn {
     debug!(rule = %rule.rows(), panicked = judgements.is_none(), "judged");
     let judgements = judgements.unwrap_or_else(|| {

@@ -1,4 +1,5 @@
-//! A text that needs no token. It is made at most once a second and after each scan, so that a flood of requests costs little.
+//! Keeps a text that needs no token. The text is made at most once a second and after each scan, so that a flood of
+//! requests costs little.
 
 use std::{
     io,
@@ -9,26 +10,26 @@ use std::{
 use axum::body::Bytes;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-/// The greatest age of a text.
+/// If the text is older than this, it is made again.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// The last text. Only one is made at a time.
+/// The last text. At any time, only one text is made.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 
 struct Last {
     made: Instant,
-    /// When the scan was judged that the text reports.
+    /// The time at which the scan in the text was judged.
     scan: Option<Instant>,
     text: Bytes,
 }
 
 impl Kept {
-    /// The text about the scan that was judged at this time. Either `make` makes it, on a thread that may block, or the text of
-    /// the last second is still good.
+    /// The text about the scan that was judged at the time `scan`. If the last text is about this scan and not older
+    /// than a second, it is returned. Otherwise `make` makes a new text, on a thread that may block.
     ///
     /// # Errors
-    /// When the text cannot be made.
+    /// If the text cannot be made.
     pub(super) async fn text(
         &self,
         scan: Option<Instant>,
@@ -40,7 +41,7 @@ impl Kept {
         }
         let made = spawn_blocking(move || {
             let text = Bytes::from(make()?);
-            // Kept even if the client has gone.
+            // The text is kept even if the client has closed the connection.
             *last = Some(Last { made: Instant::now(), scan, text: text.clone() });
             Ok(text)
         });
@@ -58,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often a text was made. Each text is its number.
+    /// Counts how often a text was made. The content of each text is its number.
     #[derive(Default)]
     struct Counted {
         kept: Kept,
@@ -91,7 +92,7 @@ mod tests {
         assert_eq!([counted.text_of(scan).await, counted.text_of(scan).await], ["2", "2"], "a scan came in between");
     }
 
-    /// hyper drops the answer of a client that hangs up.
+    /// If a client closes the connection, hyper drops the answer to this client.
     #[tokio::test]
     async fn a_text_whose_client_has_gone_is_kept_and_no_second_one_is_made() {
         let counted = Counted::default();

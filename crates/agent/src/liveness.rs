@@ -1,4 +1,5 @@
-//! Liveness: the event loop runs, and the scanner is not stuck. An API server that does not answer changes nothing.
+//! The liveness check: the event loop must run, and the scanner must not be stuck. If the API server does not answer,
+//! the agent is still alive.
 //!
 //! Another process may have the agent's port. So the probe uses the agent's socket in the file tree.
 
@@ -13,17 +14,18 @@ use tokio::{runtime::Handle, time::timeout};
 
 use super::{scanner::Busy, socket};
 
-/// How long one reading of the node may take.
+/// If one reading of the node takes longer than this, the scanner is stuck.
 const STUCK: Duration = Duration::from_secs(60);
-/// How long the event loop may need for its current work. The longest is one run of all rules.
+/// If the event loop needs longer than this for its current work, it is stuck. The longest work is one run of all
+/// rules.
 const LOOP_STUCK: Duration = Duration::from_secs(10);
-/// How long the probe waits, for a place in the queue and for the answer together. Longer than [`LOOP_STUCK`], so that an
-/// agent with a stuck loop can still report the loop.
+/// The probe waits for this time, for a place in the queue and for the answer together. The time is longer than
+/// [`LOOP_STUCK`], so that an agent with a stuck loop can still report that.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest answer that is read, in bytes.
+/// The longest answer that the probe reads, in bytes.
 const LONGEST: usize = 4096;
 
-/// Why a probe fails.
+/// The reason why a probe fails.
 #[derive(Debug, thiserror::Error)]
 pub enum NotAlive {
     /// No agent answers at the socket.
@@ -31,7 +33,7 @@ pub enum NotAlive {
     Silent {
         /// The socket's file.
         path: PathBuf,
-        /// The error of the system.
+        /// The error that the system reported.
         error: io::Error,
     },
     /// The agent reports that it is not alive.
@@ -44,10 +46,10 @@ pub enum NotAlive {
     },
 }
 
-/// Succeeds when an agent listens at the socket `path` and reports that it is alive.
+/// Succeeds if an agent listens at the socket `path` and reports that it is alive.
 ///
 /// # Errors
-/// When the answer is another, when no answer comes in time, or when the socket belongs to another user.
+/// If the agent gives another answer, if no answer comes in time, or if the socket belongs to another user.
 pub fn probe(path: &Path) -> Result<(), NotAlive> {
     probe_within(path, PATIENCE)
 }
@@ -65,7 +67,7 @@ fn probe_within(path: &Path, patience: Duration) -> Result<(), NotAlive> {
 
 fn request(path: &Path, patience: Duration) -> io::Result<String> {
     let until = Instant::now() + patience;
-    // The socket of another user may give any answer.
+    // A socket of another user could give any answer.
     socket::own(path)?;
     let mut stream = socket::connect(path, patience)?;
     stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n")?;
@@ -105,7 +107,7 @@ pub(super) async fn check(event_loop: &Handle, busy: &Busy) -> Result<(), &'stat
     if runs(event_loop, LOOP_STUCK).await { Ok(()) } else { Err("the event loop is stuck\n") }
 }
 
-/// Whether the loop runs a new task within this time.
+/// Whether the event loop runs a new task within `patience`.
 async fn runs(event_loop: &Handle, patience: Duration) -> bool {
     timeout(patience, event_loop.spawn(async {})).await.is_ok_and(|done| done.is_ok())
 }
@@ -118,7 +120,7 @@ mod tests {
 
     use super::*;
 
-    /// The result of a probe that gets this answer.
+    /// The result of a probe if the agent gives this answer.
     fn probed(answer: &'static str) -> Result<(), NotAlive> {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");
@@ -188,7 +190,7 @@ mod tests {
     async fn a_stuck_scanner_and_a_stuck_loop_are_not_alive() {
         let (busy, event_loop) = (Busy::default(), Handle::current());
         check(&event_loop, &busy).await.expect("it is alive");
-        // No thread runs it.
+        // No thread runs this event loop.
         let stuck = Builder::new_current_thread().build().expect("a runtime");
         assert!(!runs(stuck.handle(), Duration::from_millis(100)).await);
         stuck.shutdown_background();

@@ -38,7 +38,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// The mildest log lines to write.
+/// The mildest log lines that are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
@@ -63,7 +63,7 @@ pub struct LogStyle {
 
 type Lines = Box<dyn Layer<Registry> + Send + Sync>;
 
-/// The agent's log. A thread writes the lines.
+/// The agent's log. A separate thread writes the lines.
 pub struct Log {
     queue: LogQueue,
     lines: reload::Handle<Lines, Registry>,
@@ -81,7 +81,7 @@ impl Log {
     /// Starts logging to standard error.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// If the system has no thread left.
     pub fn start(style: LogStyle, colour: bool) -> io::Result<Self> {
         let (log, lines) = Self::to(LogQueue::start()?, style, colour);
         tracing_subscriber::registry().with(lines).init();
@@ -94,17 +94,17 @@ impl Log {
         (Self { queue, lines, style: Mutex::new(style), colour }, layer)
     }
 
-    /// Changes form and level of the next lines.
+    /// Changes the form and the level of later lines.
     pub fn restyle(&self, style: LogStyle) {
         let mut before = self.style.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != style {
             *before = style;
-            // This fails only after the end of the log.
+            // This can fail only after the log has ended.
             self.lines.reload(style.lines(&self.queue, self.colour)).unwrap_or_default();
         }
     }
 
-    /// Waits a moment until all lines are written.
+    /// Waits until all lines are written, for a moment at most.
     pub fn flush(&self) {
         self.queue.flush();
     }
@@ -112,7 +112,7 @@ impl Log {
 
 impl LogStyle {
     fn lines(self, queue: &LogQueue, colour: bool) -> Lines {
-        // The agent itself logs a failed request, and once.
+        // The agent itself logs a failed request, and only once.
         let quiet = |others| Targets::new().with_default(others).with_target("kube_client", LevelFilter::OFF);
         let filter = match self.level {
             LogLevel::Error => quiet(LevelFilter::ERROR),
@@ -131,7 +131,7 @@ impl LogStyle {
     }
 }
 
-/// Logs a panic as one line. A panic that repeats with every scan is logged once.
+/// Logs a panic as one line. If a panic repeats with every scan, it is logged once.
 fn log_panics() {
     let logged = Mutex::new(BTreeSet::new());
     panic::set_hook(Box::new(move |panic| {
@@ -142,15 +142,15 @@ fn log_panics() {
     }));
 }
 
-/// The greatest number of lines that wait.
+/// The greatest number of lines that wait to be written.
 const WAITING: usize = 1024;
 /// The longest line, in bytes.
 const LONGEST: usize = 64 << 10;
-/// How long the end of the program waits for unwritten lines.
+/// For this time, the end of the program waits for lines that are not written yet.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// The queue of lines for standard error. It never makes the agent wait. If no process reads standard error, lines are dropped and
-/// counted.
+/// The queue of lines for standard error. The agent never waits for it. If no process reads standard error, lines are
+/// dropped and counted.
 #[derive(Clone, Debug)]
 pub struct LogQueue {
     lines: SyncSender<Item>,
@@ -160,15 +160,15 @@ pub struct LogQueue {
 #[derive(Debug)]
 enum Item {
     Line(Vec<u8>),
-    /// A mark: the writer reports that it has written all earlier lines.
+    /// A mark in the queue. At the mark, the writer reports that it has written all earlier lines.
     Written(SyncSender<()>),
 }
 
 impl LogQueue {
-    /// Writes to standard error.
+    /// A queue that writes to standard error.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// If the system has no thread left.
     pub fn start() -> io::Result<Self> {
         Self::to(stderr())
     }
@@ -187,11 +187,11 @@ impl LogQueue {
         }
     }
 
-    /// Waits a moment until all lines are written.
+    /// Waits until all lines are written, for a moment at most.
     pub fn flush(&self) {
         let (written, done) = sync_channel(1);
         if self.lines.try_send(Item::Written(written)).is_ok() {
-            // Lines that no process reads in this time are lost.
+            // If no process reads the lines in this time, they are lost.
             done.recv_timeout(PATIENCE).unwrap_or_default();
         }
     }
@@ -200,7 +200,7 @@ impl LogQueue {
 fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write) {
     for item in items {
         let lost = dropped.swap(0, Ordering::Relaxed);
-        // If standard error is closed, no place is left for an error.
+        // If standard error is closed, the error cannot be reported anywhere.
         if lost > 0 {
             drop(writeln!(out, "{lost} lines of the log were dropped, because no process read them"));
         }
@@ -211,7 +211,7 @@ fn write_lines(items: &Receiver<Item>, dropped: &AtomicU64, mut out: impl Write)
     }
 }
 
-/// One unfinished line.
+/// One line that is not complete yet.
 #[derive(Debug)]
 pub struct Line<'a> {
     queue: &'a LogQueue,
@@ -233,7 +233,7 @@ impl Write for Line<'_> {
 impl Drop for Line<'_> {
     fn drop(&mut self) {
         if let Some(last) = self.text.last_mut() {
-            // A line that was cut ends with a newline, too.
+            // A line that was cut also ends with a newline.
             *last = b'\n';
             self.queue.put(std::mem::take(&mut self.text));
         }
@@ -292,7 +292,7 @@ mod tests {
         let (mut reader, writer): (_, PipeWriter) = pipe().expect("a pipe");
         let queue = LogQueue::to(writer).expect("a thread");
         let line = format!("{}\n", "x".repeat(999));
-        // More than the pipe and the queue hold together. A logger that waits would never end.
+        // More lines than the pipe and the queue hold together. A logger that waits for space would never end.
         for _ in 0..5000 {
             log(&queue, &line);
         }
@@ -300,14 +300,14 @@ mod tests {
             let mut text = String::new();
             reader.read_to_string(&mut text).map(|_| text)
         });
-        // The queue becomes empty now or later. The next line has the count.
+        // The queue becomes empty now or later. The next line has the count of dropped lines.
         queue.flush();
         log(&queue, "the last\n");
         queue.flush();
         drop(queue);
         let text = read.join().expect("it ends").expect("text");
         let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
-        // Each line with a count covers the lines dropped since the last one.
+        // Each line with a count counts the lines that were dropped since the last such line.
         let counts =
             text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
         let dropped: u64 = counts.sum();

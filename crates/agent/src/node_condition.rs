@@ -1,7 +1,9 @@
-//! The Node condition `PortConflict`: the result of the last scan, for programs that read conditions. It is off by default.
+//! The Node condition `PortConflict`: the result of the last scan, for programs that read conditions. By default, the
+//! agent does not write it.
 //!
-//! A task writes it with a strategic merge patch of the own Node's status, so the conditions of other programs stay. After a start, and
-//! after a failure, the task sends an empty patch first. Its answer has the condition as it is, so the agent needs no right to read it.
+//! A task writes the condition with a strategic merge patch of its own Node's status, so the conditions of other
+//! programs stay. After a start and after a failure, the task first sends an empty patch. The answer to this patch has
+//! the present condition. So the agent needs no right to read the Node.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,39 +31,40 @@ use portreeve_rules::{findings::Severity, ledger::Board};
 
 const TYPE: &str = "PortConflict";
 const TRUE: &str = "True";
-/// The longest answer that is read, in bytes. etcd stores no object larger than 1.5 MB.
+/// The longest answer that the task reads, in bytes. etcd stores no object that is larger than 1.5 MB.
 const NODE: usize = 8 << 20;
-/// The longest failure in a log line, in bytes.
+/// The longest text of a failure in a log line, in bytes.
 const FAILURE: usize = 256;
 
-/// When the condition is written. With many nodes, a new state waits for this node's turn, too. The last write, at the stop, waits for
-/// nothing.
+/// The times at which the condition is written. In a cluster with many nodes, a new state also waits for this node's
+/// turn. The last write, when the agent stops, does not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTiming {
-    /// The shortest time between two writes. The wait after a failure begins with this time, and doubles with each failure.
+    /// The shortest time between two writes. After a failure, the wait begins with this time. It doubles with each
+    /// further failure.
     pub least: Duration,
-    /// The time between two writes of the same state. The wait after a failure doubles up to this time, and is by chance up to twice as
-    /// long.
+    /// The time between two writes of the same state. After failures, the wait doubles up to this time. By chance, it
+    /// is up to twice as long.
     pub heartbeat: Duration,
 }
 
 impl ConditionTiming {
-    /// The timing of an agent.
+    /// The times that an agent uses.
     pub const USUAL: Self = Self { least: Duration::from_secs(10), heartbeat: Duration::from_secs(300) };
 }
 
-/// The results of writes since the start.
+/// The results of writes since the agent's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Writes {
     /// Writes that the API server accepted.
     pub written: u64,
     /// Writes that failed.
     pub failed: u64,
-    /// Whether the agent tried to write that it stopped.
+    /// Whether the agent tried to write that it stops.
     tried_last: bool,
 }
 
-/// The condition as it should be, for the task that writes it.
+/// The wanted state of the condition. The task that writes the condition reads it.
 #[derive(Debug)]
 pub struct NodeCondition {
     wanted: watch::Sender<Option<Wanted>>,
@@ -69,7 +72,7 @@ pub struct NodeCondition {
 }
 
 impl NodeCondition {
-    /// The condition, and the task that writes it through `client`, with the time limit `limit` for each write.
+    /// The condition, and the task that writes it through `client`. `limit` is the time limit of each write.
     pub fn new(
         client: Client,
         limit: Duration,
@@ -82,12 +85,12 @@ impl NodeCondition {
         (Self { wanted, writes }, writer.work(receiver))
     }
 
-    /// Takes the result of a scan. Never waits for the API server. A rule may report a problem only in its second scan. So until the
-    /// agent is `settled`, only `True` is a result.
+    /// Notes the result of a scan. It never waits for the API server. Some rules report a problem only in their second
+    /// scan. So until the agent is `settled`, only the status `True` counts as a result.
     pub fn scanned(&self, snapshot: &Snapshot, board: &Board, settled: bool) {
         let state = State::of(&Report { min_severity: Some(Severity::Warning), ..Report::of(snapshot, board) });
         let Some(node) = snapshot.cluster.node_name.clone().filter(|_| settled || state.status == TRUE) else { return };
-        // All nodes may have the same change.
+        // All nodes may have the same change at the same time.
         let nodes = snapshot.cluster.nodes.known(Unread::Doubted).map(Vec::len);
         let spread = Spread::default().over(nodes).wait(&node, TYPE).unsigned_abs();
         self.wanted.send_modify(|wanted| {
@@ -97,7 +100,7 @@ impl NodeCondition {
         });
     }
 
-    /// Replaces a result by `AgentStopped`, and waits for one attempt to write this.
+    /// Replaces the result by `AgentStopped`, and waits until the task has tried once to write this.
     pub async fn stop(&self, at: Timestamp) {
         let has_result = self.wanted.send_if_modified(|wanted| {
             let Some(wanted) = wanted else { return false };
@@ -106,12 +109,12 @@ impl NodeCondition {
             true
         });
         if has_result {
-            // Without the task, nothing is written any more.
+            // If the task has ended, nothing is written any more.
             self.writes.clone().wait_for(|writes| writes.tried_last).await.ok();
         }
     }
 
-    /// The results of writes since the start.
+    /// The results of writes since the agent's start.
     pub fn writes(&self) -> Writes {
         *self.writes.borrow()
     }
@@ -123,13 +126,13 @@ struct Wanted {
     state: State,
     /// The time of the scan.
     at: Timestamp,
-    /// The state is not written earlier.
+    /// The state is not written before this time.
     from: Instant,
-    /// Whether the agent stops.
+    /// Whether the agent stops, so that this is the last write.
     is_last: bool,
 }
 
-/// The part of the condition that two scans may have in common.
+/// The part of the condition that may be equal in two scans.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     status: &'static str,
@@ -142,7 +145,7 @@ impl State {
         Self { status, reason, message: clean(message, NOTE) }
     }
 
-    /// The result of a scan. Its message has no text from outside of the program.
+    /// The state after a scan. Its message contains no text from outside of the program.
     fn of(report: &Report<'_>) -> Self {
         match report.result() {
             CheckResult::Findings => {
@@ -165,9 +168,9 @@ impl State {
 #[derive(Debug)]
 struct Pace {
     timing: ConditionTiming,
-    /// The state of the last write, if that succeeded.
+    /// The state of the last write, if the write succeeded.
     written: Option<State>,
-    /// The end of the last write, and the wait before another state.
+    /// The end of the last write, and the wait until a new state may be written.
     last: Instant,
     wait: Duration,
     /// The number of failures in a row.
@@ -187,8 +190,8 @@ impl Pace {
         *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
     }
 
-    /// The wait doubles with each failure, and is not shorter than the server wants. It is by chance up to twice as long, so that agents
-    /// that failed together come back at different times.
+    /// Notes a failure. The wait doubles with each failure, and is not shorter than the wait that the server requests.
+    /// By chance, the wait is up to twice as long, so that agents that failed together try again at different times.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;
         let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);
@@ -202,14 +205,14 @@ struct Writer {
     client: Client,
     limit: Duration,
     pace: Pace,
-    /// The condition of the Node, if it is known. If the Node has no such condition, all its fields are empty.
+    /// The present condition of the Node, if it is known. If the Node has no such condition, all fields are empty.
     before: Option<Condition>,
-    /// The last logged failure. A failure that lasts is logged once.
+    /// The last failure that was logged. So a failure that lasts is logged once.
     failure: Option<String>,
     writes: watch::Sender<Writes>,
 }
 
-/// The part of a Node that is read.
+/// The part of a Node that the task reads.
 #[derive(Deserialize)]
 struct Node {
     #[serde(default)]
@@ -270,7 +273,7 @@ impl Writer {
 
     async fn patch(&mut self, wanted: &Wanted) -> Result<(), Failed> {
         let Wanted { node, state, at, .. } = wanted;
-        // A failure leaves none, because the server may have written the condition.
+        // After a failure, the present condition is unknown, because the server may have written the new condition.
         let before = match self.before.take() {
             Some(before) => before,
             None => self.send(node, &json!({})).await?,
@@ -288,7 +291,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends a patch, and returns the condition after it.
+    /// Sends a patch. Returns the condition that the Node has after the patch.
     async fn send(&self, node: &str, patch: &Value) -> Result<Condition, Failed> {
         let request = Request::patch(format!("/api/v1/nodes/{node}/status?fieldManager=portreeve"))
             .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json")

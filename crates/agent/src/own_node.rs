@@ -1,13 +1,14 @@
-//! Checks the name of this node in the cluster. With a wrong `--node`, the Pods and addresses of another node are treated as this
-//! node's own.
+//! Checks the name of this node in the cluster. If `--node` is wrong, the Pods and addresses of another node count as
+//! this node's own.
 
 use std::net::IpAddr;
 
 use portreeve_facts::{ClusterFacts, Gap, NodeAddressKind, Snapshot, Source, Unread, Why};
 use portreeve_report::first_names;
 
-/// Why this node is unknown in the cluster: the Nodes of the cluster were read, and none of them is this one. Without its Node, its
-/// addresses in the cluster and its Pods are unknown. `hostname` was used if no name was configured.
+/// The reason why this node is unknown in the cluster: the Nodes were read, and this node is not among them. Without
+/// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
+/// used to find the Node.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
     /// The greatest number of Nodes that a text names.
     const NAMED: usize = 5;
@@ -26,8 +27,8 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
     Some(Gap::new(Source::Nodes, Why::Ambiguous, detail))
 }
 
-/// Why this node's Node may be another node: this host has none of its addresses. None if the host has one, or if the facts cannot
-/// show it.
+/// The reason why the Node of this name may be another node: this host has none of the Node's internal addresses.
+/// `None` if the host has one of them, or if the facts do not show this.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
     let node = snapshot.own_node()?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;

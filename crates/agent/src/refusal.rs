@@ -1,4 +1,4 @@
-//! Refusals: an HTTP status, and one line with the reason and what to do.
+//! Refusals of requests: an HTTP status, and one line with the reason and the remedy.
 
 use axum::{
     http::{StatusCode, header},
@@ -6,7 +6,7 @@ use axum::{
 };
 use serde_json::json;
 
-/// Why a request is refused.
+/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The agent has no API server that could review a token.
@@ -45,7 +45,7 @@ impl Refusal {
         }
     }
 
-    /// The line for the client. The client has shown no right to read, so the line has no fact about this node.
+    /// The line for the client. The client may have no right to read, so the line contains no fact about this node.
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {
@@ -70,7 +70,7 @@ impl Refusal {
 }
 
 impl IntoResponse for Refusal {
-    /// In the form of an API server's refusal, so that clients show the message.
+    /// The answer has the form of an API server's refusal, so that clients like kubectl show the message.
     fn into_response(self) -> Response {
         let status = self.status();
         let body = json!({

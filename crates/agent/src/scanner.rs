@@ -1,4 +1,4 @@
-//! The one thread that reads the node.
+//! The only thread that reads the node.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -16,17 +16,17 @@ use tokio::sync::oneshot;
 use portreeve_facts::{KernelFacts, NodeQuery, text};
 use portreeve_kernel::{Took, thread_cpu_time};
 
-/// Sends orders to the thread, and records since when the thread has been busy.
+/// Sends orders to the thread. It also records the time since which the thread has been busy.
 #[derive(Debug)]
 pub(super) struct Scanner {
     orders: Sender<Order>,
     busy: Busy,
 }
 
-/// Since when an order has waited for its answer. None if no order waits.
+/// The time since which an order has waited for its answer. `None` if no order waits.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
-/// Reads the node: its facts, and the time of each reader.
+/// Reads the node. Returns the facts, and the time that each reader took.
 pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
 
 impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
@@ -34,9 +34,9 @@ impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for 
 /// The result of one reading.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts and the time of each reader, or the message of a reader's panic.
+    /// The facts, and the time that each reader took. If a reader panicked: the message of the panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
-    /// The processor time of the reading.
+    /// The processor time that the reading took.
     pub(super) cost: Duration,
 }
 
@@ -46,7 +46,7 @@ struct Order {
 }
 
 impl Scanner {
-    /// Starts the thread. It only calls `read`.
+    /// Starts the thread. The thread only calls `read`.
     pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
@@ -62,12 +62,13 @@ impl Scanner {
     /// Reads the node once.
     pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
-        // Set before the order: a thread that never begins is stuck, too.
+        // The time is set before the order is sent, because a thread that never begins is also stuck.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-        // The thread ends only with its channel. It catches each panic of a reader.
+        // The thread ends only if this sender is dropped. It catches each panic of a reader.
         self.orders.send(Order { wanted, reply }).expect("the scanner waits for orders");
         let scanned = replied.await.expect("the scanner answers every order");
-        // Cleared after the answer: a thread that stops before that would seem idle forever.
+        // The time is cleared only after the answer. Otherwise, a thread that stops before its answer would seem idle
+        // forever.
         *self.busy.lock().unwrap_or_else(PoisonError::into_inner) = None;
         scanned
     }
@@ -78,7 +79,7 @@ fn work(read: &mut impl ReadNode, orders: &Receiver<Order>) {
         let spent = thread_cpu_time();
         let seen = catch_unwind(AssertUnwindSafe(|| read(&wanted))).map_err(|panic| panic_message(panic.as_ref()));
         let scanned = Scanned { seen, cost: thread_cpu_time().saturating_sub(spent) };
-        // A stopping agent does not wait for the answer.
+        // An agent that stops does not wait for the answer.
         drop(reply.send(scanned));
     }
 }

@@ -1,4 +1,5 @@
-//! The agent's settings from flags, the environment and a file, and the order in which these win.
+//! The agent's settings from flags, the environment and a file. If two sources have the same setting, the order of the
+//! sources decides.
 
 use std::{
     fmt::Display,
@@ -21,15 +22,16 @@ use portreeve_cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, 
 use portreeve_facts::{Learned, Mode, NodePortRange, Overrides, PortRange, text};
 use portreeve_rules::Limits;
 
-/// The agent's port: outside the NodePort range, the ephemeral range and the ports of well-known daemons.
+/// The agent's port. It is outside of the NodePort range, of the ephemeral port range and of the ports of well-known
+/// daemons.
 const PORT: u16 = 29517;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The share of one core for scans, per cent. Reading connections has the same share again.
+/// The share of one core for scans, in per cent. Reading connections may take the same share in addition.
 const CPU_PERCENT: f64 = 0.2;
-/// The longest file that is read, in bytes: as long as a ConfigMap can be.
+/// The longest settings file that is read, in bytes. A ConfigMap cannot be longer.
 const LONGEST: u64 = 1024 * 1024;
 
-// A setting that is not given is None.
+// If a setting is not given, it is `None`.
 #[allow(missing_docs, reason = "it would be the text of a command's help")]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
@@ -129,14 +131,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Fills in values of the downward API that are not set otherwise.
+    /// Fills in values from the downward API, if no other source sets them.
     pub fn within(self, host_ip: Option<IpAddr>, node_name: Option<String>) -> Self {
         let host = host_ip.unwrap_or(Ipv4Addr::LOCALHOST.into());
         let given = Self { listen: Some(SocketAddr::new(host, PORT)), node: node_name, ..Self::default() };
         self.over(given)
     }
 
-    /// These settings. A setting that is missing comes from `under`.
+    /// Returns these settings. If a setting is missing, it comes from `under`.
     pub fn over(self, under: Self) -> Self {
         Self {
             services: if self.services.is_empty() { under.services } else { self.services },
@@ -159,17 +161,17 @@ impl Settings {
         }
     }
 
-    /// Form and level of the log.
+    /// The form and the level of the log.
     pub fn log(&self) -> LogStyle {
         LogStyle { format: self.log_format.unwrap_or(LogFormat::Text), level: self.log_level.unwrap_or(LogLevel::Info) }
     }
 
-    /// The socket at which the agent answers, if that is set.
+    /// The socket at which the agent answers, if it is set.
     pub fn socket(&self) -> Option<&Path> {
         self.socket.as_deref()
     }
 
-    /// The configuration of the agent, with defaults for missing settings.
+    /// The configuration of the agent. Missing settings get their defaults.
     pub fn into_config(self, environment: &Environment) -> Config {
         let log = self.log();
         let choice = SourceOptions {
@@ -198,7 +200,7 @@ impl Settings {
     }
 }
 
-/// Reads a file of settings. The error is one line: the file, the line number and the problem.
+/// Reads a file of settings. An error is one line with the file, the line number and the problem.
 pub fn read(path: &Path) -> Result<Settings, String> {
     let input = Input::File(path.to_owned());
     let place = input.to_string();
@@ -208,7 +210,8 @@ pub fn read(path: &Path) -> Result<Settings, String> {
     parse(&yaml).map_err(|(line, what)| text::clean(&format!("{place}:{line}: {what}"), 1024))
 }
 
-/// The settings of a document, or a line number and the problem. An empty document sets nothing.
+/// The settings of a YAML document. If the document is not valid: the line number and the problem. An empty document
+/// sets nothing.
 pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     if yaml.lines().all(|line| line.trim().is_empty() || line.trim().starts_with('#')) {
         return Ok(Settings::default());
@@ -235,10 +238,10 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
     }
 }
 
-/// The shortest and the longest duration of a flag. No clock overflows within an hour.
+/// The shortest and the longest duration that a flag accepts. Within an hour, no clock overflows.
 const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
 
-/// `10s`, `1m30s`, `500ms`: no other form of jiff, because the chart's schema has to know each.
+/// Parses `10s`, `1m30s` or `500ms`. It accepts no other form of jiff, because the chart's schema must know each form.
 pub fn duration(text: &str) -> Result<Duration, String> {
     let is_plain = text.chars().all(|it| it.is_ascii_digit() || "hms".contains(it));
     let duration: Option<SignedDuration> = text.parse().ok().filter(|_| is_plain);
@@ -261,7 +264,8 @@ fn address_in_words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option
     address(&String::deserialize(deserializer)?).map(Some).map_err(de::Error::custom)
 }
 
-/// An address and a port. An IPv6 address needs no brackets, because a manifest cannot know whether its variable holds one.
+/// Parses an address and a port. An IPv6 address needs no brackets, because a manifest does not know whether its
+/// variable contains an IPv6 address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let bare = || {
         let (ip, port) = text.rsplit_once(':')?;
@@ -274,10 +278,10 @@ fn share_of_a_core<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
     share(&f64::deserialize(deserializer)?.to_string()).map(Some).map_err(de::Error::custom)
 }
 
-/// The least share of a core, in per cent: one scan in several hours.
+/// The smallest share of a core, in per cent. With this share, the agent scans once in several hours.
 const LEAST_SHARE: f64 = 0.001;
 
-/// A share of at most one core.
+/// Parses a share of one core, at most 100 per cent.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (LEAST_SHARE..=100.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is not a share of {LEAST_SHARE} to 100 per cent"))

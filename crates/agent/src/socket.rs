@@ -1,4 +1,4 @@
-//! The agent's socket in the file tree of the node. Its owner reads everything there without a token.
+//! The agent's socket in the file tree of the node. The owner of the socket can read everything there without a token.
 
 use std::{
     fs, io,
@@ -23,35 +23,36 @@ use nix::{
 };
 use tokio::net::{UnixListener, UnixSocket};
 
-/// How many connections may wait to be accepted.
+/// The greatest number of connections that wait to be accepted.
 const BACKLOG: u32 = 16;
-/// How long a new agent waits for the queue of a socket that is there. An agent listens there, whether it answers or not.
+/// If a socket already exists, a new agent waits for this time for a place in the socket's queue. If an agent listens
+/// there, even one that does not answer, the new agent does not start.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
-/// Only the owner has access.
+/// The mode of the socket's file: only the owner has access.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
-/// The file of a listening socket. Dropping this value removes the file, unless another file has taken its name.
+/// The file of a listening socket. When this value is dropped, the file is removed, unless another file has its name.
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// The device and the inode.
     identity: (u64, u64),
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // A file that cannot be removed does no harm: the next agent replaces it.
+            // If the file cannot be removed, that does no harm: the next agent replaces the file.
             drop(fs::remove_file(&self.path));
         }
     }
 }
 
-/// Listens at `path`, for its owner only. Replaces the socket of an ended agent of the same user. Every other file stays, and
-/// no link is followed.
+/// Listens at `path`, for the file's owner only. It replaces the socket of an agent of the same user that has ended. It
+/// replaces no other file, and follows no link.
 ///
 /// # Errors
-/// When another file or a listening socket is there, or the directory cannot be written to.
+/// If another file or a listening socket has this path, or if the directory cannot be written to.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let listener = match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -65,16 +66,17 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 
 fn bind(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
-    // Linux gives the file the mode of the socket. So other users cannot open it at any moment.
+    // Linux gives the file the mode of the socket. So at no moment can other users open it.
     fchmod(socket.as_fd(), MODE)?;
     socket.bind(path)?;
     socket.listen(BACKLOG)
 }
 
-/// Checks that a socket of this user is at `path`.
+/// Checks that the file at `path` is a socket of this user.
 ///
 /// # Errors
-/// If there is no file, a file that is not a socket, or a socket of another user. The error names the case.
+/// If there is no file, if the file is not a socket, or if the socket belongs to another user. The error names the
+/// case.
 pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
@@ -90,20 +92,20 @@ fn in_the_way(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, format!("there is {what}"))
 }
 
-// On macOS, on which only the plugin runs, there is no such flag.
+// macOS has no such flag. On macOS, only the plugin runs.
 #[cfg(target_os = "linux")]
 const CLOSE_ON_EXEC: SockFlag = SockFlag::SOCK_CLOEXEC;
 #[cfg(not(target_os = "linux"))]
 const CLOSE_ON_EXEC: SockFlag = SockFlag::empty();
 
-/// Connects to the socket `path`. A plain `connect` waits forever if the listener's queue is full, as the queue of a stopped
-/// agent can be.
+/// Connects to the socket `path`. If the listener's queue is full, a plain `connect` waits forever. The queue of a
+/// stopped agent can be full.
 ///
 /// # Errors
-/// As `connect`; [`io::ErrorKind::TimedOut`] if the queue stays full for this time.
+/// As `connect`. The error is [`io::ErrorKind::TimedOut`] if the queue is full for the time `patience`.
 pub(super) fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket::socket(AddressFamily::Unix, SockType::Stream, CLOSE_ON_EXEC, None)?;
-    // The kernel applies this time to the wait for the queue, too. A time of nothing would be no limit.
+    // The kernel limits the wait for the queue by this time, too. The time zero would mean no limit.
     let microseconds = i64::try_from(patience.as_micros()).unwrap_or(i64::MAX).max(1);
     socket::setsockopt(&socket, SendTimeout, &TimeVal::microseconds(microseconds))?;
     match socket::connect(socket.as_raw_fd(), &UnixAddr::new(path)?) {
@@ -132,7 +134,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|it| (it.dev(), it.ino()))
 }
 
-/// The socket of a stopped agent: no process accepts, and the queue is full.
+/// The socket of a stopped agent: no process accepts connections, and the queue is full.
 #[cfg(test)]
 pub(super) fn stopped(path: &Path) -> (std::os::fd::OwnedFd, Vec<UnixStream>) {
     let listener = socket::socket(AddressFamily::Unix, SockType::Stream, SockFlag::empty(), None).expect("a socket");
@@ -168,7 +170,7 @@ mod tests {
         let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
-        // Killed: nothing removes its file.
+        // As after a kill, nothing removes the file.
         std::mem::forget(file);
         drop(listen(&path).expect("it was left over"));
         fs::write(&path, "precious").expect("a file");

@@ -1,11 +1,11 @@
-//! The tasks that the agent needs to read and to report. They run as long as the agent. If one ends, by a panic or otherwise, the
-//! agent ends, and kubelet starts it anew.
+//! The tasks that the agent needs for its work. They run as long as the agent. If a task ends, by a panic or for
+//! another reason, the agent ends, and the kubelet starts it again.
 
 use std::collections::HashMap;
 
 use tokio::task::{Id, JoinHandle, JoinSet};
 
-/// Named tasks. They end when this is dropped.
+/// Tasks with names. When this value is dropped, the tasks end.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     running: JoinSet<String>,
@@ -13,7 +13,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that should run forever. Needs a tokio runtime.
+    /// Starts a task that should run forever. The function needs a tokio runtime.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let with_reason = async {
             task.await;
@@ -32,19 +32,19 @@ impl Tasks {
         self.names.insert(started.id(), name);
     }
 
-    /// Adds a task that was started elsewhere.
+    /// Adds a task that other code started.
     pub(super) fn watch_over(&mut self, name: &'static str, task: JoinHandle<()>) {
         self.spawn_with_reason(name, async {
             task.await.map_or_else(|panicked| panicked.to_string(), |()| "it returned".to_owned())
         });
     }
 
-    /// Waits until a task ends. Returns its name and the reason.
+    /// Waits until a task ends. Returns the name of the task and the reason of its end.
     pub(super) async fn ended(&mut self) -> String {
         let (id, how) = match self.running.join_next_with_id().await {
             Some(Ok((id, how))) => (id, how),
             Some(Err(panicked)) => (panicked.id(), panicked.to_string()),
-            // If there are no tasks, no task ends.
+            // If there are no tasks, no task can end.
             None => std::future::pending().await,
         };
         format!("{} ended: {how}", self.names.get(&id).copied().unwrap_or("a task"))

@@ -1,4 +1,5 @@
-//! Runtimes of one thread each, and the threads that answer requests. So no scrape waits for a scan, and no scan for a scrape.
+//! Runtimes with one thread each, and the threads that answer requests. So a scrape never waits for a scan, and a scan
+//! never waits for a scrape.
 
 use std::{io, thread, time::Duration};
 
@@ -10,29 +11,30 @@ use tokio::{
 
 use super::tasks::Tasks;
 
-/// How long an idle thread stays: longer than any shortage of threads. By default a thread ends after ten idle seconds. If the system
-/// then has no thread left, the next piece of work panics.
+/// An idle thread stays for this time, which is longer than any shortage of threads. By default, a thread ends after
+/// ten idle seconds. If the system then has no thread left, the next piece of work panics.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. More work waits.
+/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. If more
+/// work comes, it waits.
 const MOST: usize = 16;
 
-/// A runtime of one thread, and of one thread for blocking work that starts at once and stays.
+/// A runtime with one thread. A second thread, for blocking work, starts at once and stays.
 ///
 /// # Errors
-/// When the system has no thread left.
+/// If the system has no thread left.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;
-    // The runtime panics if it cannot start a thread, so this tries one first.
+    // The runtime panics if it cannot start a thread. So this function tries to start a thread first.
     drop(thread::Builder::new().spawn(|| ())?.join());
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
 }
 
-/// Runs `serve` on a thread and a runtime of its own. Its end is the end of a task in `tasks`.
+/// Runs `serve` on a thread with a runtime of its own. If the thread ends, a task in `tasks` ends.
 ///
 /// # Errors
-/// When the system has no thread or no runtime left.
+/// If the system cannot start a thread or a runtime.
 pub(super) fn start<F: Future<Output = ()>>(
     name: &'static str,
     tasks: &mut Tasks,
@@ -41,7 +43,7 @@ pub(super) fn start<F: Future<Output = ()>>(
     let runtime = runtime().context("starting a runtime")?;
     let (alive, ended) = oneshot::channel::<()>();
     let answering = move || {
-        // Dropped when the thread ends, also by a panic.
+        // When the thread ends, even by a panic, this value is dropped.
         let _alive = alive;
         runtime.block_on(serve());
     };

@@ -1,4 +1,4 @@
-//! The program in the kernel, its maps and its records. hook.c has the same layouts.
+//! The program in the kernel, its maps and its records. hook.c declares the same layouts of keys and records.
 
 #![allow(
     clippy::disallowed_methods,
@@ -33,7 +33,7 @@ use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, 
 /// The compiled program.
 pub(crate) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
 
-// The places of values in `STATE`.
+// The indexes of the values in the map `STATE`.
 const NAMESPACE: u32 = 0;
 const NONCE: u32 = 1;
 const FRESH_UNTIL: u32 = 2;
@@ -41,10 +41,10 @@ const REFUSES: u32 = 3;
 const GENERATION: u32 = 4;
 const LOST: u32 = 5;
 
-/// This bit of a claim's number means that its binds are never refused.
+/// If this bit is set in a claim's number, the hook never refuses binds of the claim.
 const NEVER_REFUSED: u32 = 1 << 31;
 
-/// Two programs, and the error with which they refuse.
+/// The error with which the hook refuses a bind, and the names of the programs for IPv4 and IPv6.
 pub(crate) type Variant = (Refusal, [&'static str; 2]);
 /// The best variant comes first.
 const VARIANTS: [Variant; 3] = [
@@ -53,23 +53,23 @@ const VARIANTS: [Variant; 3] = [
     (Refusal::NotPermitted, ["bind4", "bind6"]),
 ];
 
-/// Generation, port, protocol, whether a wildcard meets the claim, address.
+/// The generation, the port, the protocol, whether the key matches a bind of the wildcard address, and the address.
 type ClaimKey = [u8; 24];
-/// Id, kind, claim.
+/// The id of the process or group, the kind of the id, and the claim.
 type ExemptKey = [u8; 16];
 
-/// A hook in force. The hook ends when the value is dropped, and when its process ends for any reason: nothing of it is
-/// pinned.
+/// An attached hook. The hook ends when the value is dropped. It also ends when its process ends for any reason,
+/// because nothing of the hook is pinned in the file system.
 pub struct Hook {
     refusal: Option<Refusal>,
     state: Array<MapData, u64>,
     claims: Map<MapData, ClaimKey, u32>,
     exempt: Map<MapData, ExemptKey, u32>,
     binds: RingBuf<MapData>,
-    /// The claims in force, without their generation.
+    /// The claims in the kernel, without their generation.
     known: BTreeMap<[u8; 20], u32>,
     generation: u32,
-    /// The links end with it.
+    /// When this value is dropped, the links of the programs end.
     _programs: Ebpf,
 }
 
@@ -84,13 +84,13 @@ impl fmt::Debug for Hook {
 }
 
 impl Hook {
-    /// Attaches the hook to a control group of version 2, for the network namespace of this thread. This process has to be below
-    /// the group. Nothing is claimed yet.
+    /// Attaches the hook to a control group of version 2, for the network namespace of this thread. This process must
+    /// be in the group or below it. At first, the hook has no claims.
     pub fn attach(cgroup: &Path, mode: Mode) -> Result<Self, NotAttached> {
         Self::attach_with(cgroup, mode, &VARIANTS)
     }
 
-    /// Attaches the first of these variants that the kernel takes.
+    /// Attaches the first of these variants that the kernel accepts.
     pub(crate) fn attach_with(cgroup: &Path, mode: Mode, variants: &[Variant]) -> Result<Self, NotAttached> {
         let unreadable = |error| NotAttached::Unreadable { path: cgroup.to_owned(), error };
         let group = File::open(cgroup).map_err(unreadable)?;
@@ -102,7 +102,7 @@ impl Hook {
         let mut refusal = Err(NotAttached::NotPermitted);
         for (with, names) in variants {
             refusal = attach_variant(&mut programs, &group, names).map(|()| *with);
-            // A kernel that takes this variant later needs no worse one.
+            // If the kernel may accept this variant later, a worse variant is not tried.
             if refusal.as_ref().err().is_none_or(NotAttached::can_pass) {
                 break;
             }
@@ -127,8 +127,8 @@ impl Hook {
         Ok(hook)
     }
 
-    /// Shows the program the network namespace of this thread, by a `bind` that no other process can foretell. The address is
-    /// reserved, so that the `bind` fails after the program has seen it.
+    /// Shows the program in the kernel the network namespace of this thread. For this, it calls `bind` with an address
+    /// that no other process can guess. The address is reserved, so the `bind` fails after the program has seen it.
     fn show_namespace(&mut self) -> Result<(), MapFailed> {
         let random = RandomState::new().hash_one(());
         let [a, b, c, d, e, f, ..] = random.to_be_bytes();
@@ -139,13 +139,13 @@ impl Hook {
         self.set(NONCE, 0)
     }
 
-    /// The error of a refused `bind`, if the mode is [`Mode::Refuse`].
+    /// The error that a refused `bind` returns, if the mode is [`Mode::Refuse`].
     pub fn refusal(&self) -> Option<Refusal> {
         self.refusal
     }
 
-    /// Replaces all claims. Each `bind` meets those before or these, and never a part of them. Of two claims of one address,
-    /// the first is used.
+    /// Replaces all claims at once. Each `bind` meets either all old claims or all new claims. If two claims have the
+    /// same address, the first claim is used.
     pub(crate) fn claims(&mut self, claims: &[Claim]) -> Result<(), MapFailed> {
         let mut wanted = BTreeMap::new();
         for claim in claims {
@@ -160,7 +160,7 @@ impl Hook {
                 IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             };
             wanted.entry(claim_key(claim, false, claim.at.ip())).or_insert(id);
-            // What a socket of every address meets.
+            // A `bind` of the wildcard address meets this key.
             wanted.entry(claim_key(claim, true, wildcard)).or_insert(id);
         }
         if wanted == self.known {
@@ -175,7 +175,7 @@ impl Hook {
         };
         for (key, id) in &wanted {
             if let Err(error) = self.claims.insert(with(next, key), id, 0) {
-                // The claims before stay in force, as a whole.
+                // The old claims stay in force, all of them.
                 for key in wanted.keys() {
                     self.claims.remove(&with(next, key)).ok();
                 }
@@ -188,8 +188,8 @@ impl Hook {
         before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
     }
 
-    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims that they are about are replaced, and also if
-    /// that fails.
+    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims are replaced. If that fails,
+    /// the old exemptions stay.
     pub fn replace(&mut self, exempt: &[Exempt], claims: &[Claim]) -> Result<(), MapFailed> {
         let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
         wanted.iter().try_for_each(|key| self.exempt.insert(key, 1, 0)).map_err(failed("exemptions"))?;
@@ -199,15 +199,15 @@ impl Hook {
         gone.into_iter().try_for_each(|key| self.exempt.remove(key)).map_err(failed("exemptions"))
     }
 
-    /// States that the claims are true now. After this time without another call nothing is refused any more, also if this process
-    /// hangs. Until the first call nothing is refused.
+    /// States that the claims are true now. After `time` without another call, the hook refuses nothing, even if this
+    /// process hangs. Before the first call, the hook refuses nothing.
     pub fn fresh_for(&mut self, time: Duration) -> Result<(), MapFailed> {
         let clock = |error: Errno| MapFailed { map: "state", error: error.to_string() };
         let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(clock)?);
         self.set(FRESH_UNTIL, u64::try_from((now + time).as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The next `bind` of a claimed port, if there is one. To wait for one, poll the descriptor.
+    /// The next `bind` of a claimed port, if the hook has reported one. A caller that waits polls the descriptor.
     #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
     pub fn next(&mut self) -> Option<Bind> {
         loop {
@@ -218,7 +218,7 @@ impl Hook {
         }
     }
 
-    /// How often a `bind` was not reported, as too many were not taken yet.
+    /// The number of `bind` calls that the hook could not report, because the reader had not taken the earlier reports.
     pub fn lost(&self) -> Result<u64, MapFailed> {
         self.state(LOST)
     }
@@ -242,7 +242,8 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
     move |error| MapFailed { map, error: error.to_string() }
 }
 
-/// Why the kernel has no maps for the program. Each kernel with BPF has the other kinds of maps.
+/// The reason why the kernel made no maps for the program. If a kernel has BPF, only the ring buffer can be missing,
+/// which needs Linux 5.8.
 pub(crate) fn not_loaded(error: &EbpfError) -> NotAttached {
     let errno = if let EbpfError::MapError(map) = error { errno_of_map(map) } else { None };
     let is_bpf_there = matches!(error, EbpfError::MapError(_)) && errno != Some(Errno::ENOSYS as i32);
@@ -259,7 +260,8 @@ pub(crate) fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::
     }
 }
 
-/// Why a loaded program was not attached. Loading has shown that this process has the rights (kernel/bpf/cgroup.c).
+/// Why a program could not be attached after it was loaded. The process has the rights to attach programs: otherwise
+/// the kernel would have refused to load them (kernel/bpf/cgroup.c).
 pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     let why = match errno.map(Errno::from_raw) {
         Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
@@ -269,7 +271,7 @@ pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAtt
     NotAttached::NotNow { why, error: in_one_line(errno, error) }
 }
 
-/// The verifier's log has one line for each instruction, then the cause, and then its numbers.
+/// Finds the cause in the verifier's log. The log has one line for each instruction, then the cause, and then figures.
 fn in_one_line(errno: Option<i32>, error: &dyn fmt::Display) -> String {
     let error = error.to_string();
     let (what, log) = error.split_once(" Verifier output: ").unwrap_or((&error, ""));
@@ -295,14 +297,14 @@ fn map_of<M: TryFrom<aya::maps::Map, Error = MapError>>(programs: &mut Ebpf, nam
     M::try_from(map).map_err(|error| lacking("no map of this kind", errno_of_map(&error), &error))
 }
 
-/// Loads both programs of a variant before it attaches one.
+/// Loads both programs of a variant, and then attaches them.
 fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) -> Result<(), NotAttached> {
     for is_loaded in [false, true] {
         for name in names {
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
-            // A link stands beside all others in any mode, and the kernel takes no flag for it.
+            // In any mode, the kernel keeps a link beside all other links. It accepts no flag for a link.
             let done = match is_loaded {
                 false => program.load(),
                 true => program.attach(group, CgroupAttachMode::Single).map(drop),
@@ -348,7 +350,7 @@ fn exempt_key(exempt: &Exempt) -> ExemptKey {
     key
 }
 
-/// A record. `None` is a protocol that nothing claims.
+/// Parses a record. `None` if no claim has this protocol.
 fn bind(record: &[u8]) -> Option<Bind> {
     let u32_at = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let port = u16::from_ne_bytes(record.get(20..22)?.try_into().ok()?);

@@ -1,18 +1,20 @@
-//! Reports each `bind` of a claimed port when it happens, and can refuse it. A program in the kernel compares each `bind` of a control
-//! group with a map of claimed ports.
+//! Reports each `bind` of a claimed port when the `bind` happens, and can refuse it. A program in the kernel compares
+//! each `bind` of a control group with a map of claimed ports.
 //!
-//! Never: knows Kubernetes, decides what is claimed, or leaves anything in the kernel when its process ends.
+//! This crate knows nothing about Kubernetes, and does not decide which ports are claimed. When its process ends, it
+//! leaves nothing in the kernel.
 //!
 //! The hook does not see:
 //!
-//! - a `bind` before the hook was attached, and one with port 0, whose port the kernel chooses;
+//! - a `bind` before the hook was attached, and a `bind` with port 0, for which the kernel chooses the port;
 //! - a `connect` or a `listen` without `bind`;
-//! - SCTP, whose sockets have a `bind` of their own in the kernel.
+//! - SCTP, because the kernel has a separate `bind` for SCTP sockets.
 //!
-//! A hook cannot read `IPV6_V6ONLY`. A `bind` of `::` to a port that only IPv4 claims is reported as [`Answer::FamilyUnknown`], and is
-//! never refused.
+//! The hook cannot read `IPV6_V6ONLY`. If only IPv4 claims a port, a `bind` of `::` to this port is reported as
+//! [`Answer::FamilyUnknown`], and is never refused.
 //!
-//! The program comes with the feature `program`, which needs clang. Without it [`Hook::attach`] returns [`NotAttached::NotBuilt`].
+//! The feature `program` includes the program, and needs clang. Without the feature, [`Hook::attach`] returns
+//! [`NotAttached::NotBuilt`].
 
 #[cfg(feature = "program")]
 mod attached;
@@ -31,21 +33,21 @@ pub use self::attached::Hook;
 #[cfg(not(feature = "program"))]
 pub use self::not_built::Hook;
 
-/// What happens to a `bind` of a claimed port.
+/// What the hook does with a `bind` of a claimed port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The bind is reported and succeeds.
+    /// The hook reports the bind, and the bind succeeds.
     Report,
-    /// The bind is reported, and fails while the claims are fresh: [`Hook::fresh_for`].
+    /// The hook reports the bind. The bind fails while the claims are fresh: [`Hook::fresh_for`].
     Refuse,
 }
 
 /// The error that a refused `bind` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `EADDRINUSE`, which programs explain to their users. Needs Linux 5.18.
+    /// `EADDRINUSE`, an error that programs explain to their users. It needs Linux 5.18.
     AddressInUse,
-    /// `EPERM`, the only error of a hook before Linux 5.18.
+    /// `EPERM`, the only error that a hook can cause before Linux 5.18.
     NotPermitted,
 }
 
@@ -58,37 +60,37 @@ pub enum Protocol {
     Udp,
 }
 
-/// The caller's number of a claim. A record of a `bind` has it.
+/// The number that the caller gives to a claim. The record of a `bind` has this number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClaimId(pub u32);
 
-/// A claimed port of an address. `0.0.0.0` stands for every IPv4 address, `::` for every IPv6 address.
+/// A claimed port on an address. `0.0.0.0` stands for every IPv4 address, and `::` for every IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
-    /// Its protocol.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Its address and port.
+    /// The address and the port.
     pub at: SocketAddr,
-    /// The caller's number of it: 1 to 2,147,483,647.
+    /// The number that the caller gives to the claim: 1 to 2,147,483,647.
     pub id: ClaimId,
-    /// Whether [`Mode::Refuse`] refuses its binds.
+    /// Whether [`Mode::Refuse`] refuses binds of this claim.
     pub is_refused: bool,
 }
 
-/// A process, or all processes of a group, whose `bind` is neither reported nor refused.
+/// A process, or all processes of a control group. The hook neither reports nor refuses their binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exempt {
-    /// The process or the group.
+    /// The process or the control group.
     pub who: Who,
-    /// The claim for which it is exempt. `None` stands for every claim.
+    /// The claim from which it is exempt. `None` stands for every claim.
     pub claim: Option<ClaimId>,
 }
 
 /// A process or a control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Who {
-    /// The id of a control group of version 2, with the groups below it. It is the inode number of the folder. The hook compares the
-    /// root and 15 levels below it: a container is at the fourth or fifth.
+    /// The id of a control group of version 2: the inode number of its folder. The groups below it are included. The
+    /// hook compares the root group and the 15 levels below it. A container is usually at the fourth or fifth level.
     Cgroup(u64),
     /// A process id of the initial pid namespace.
     Process(u32),
@@ -101,16 +103,17 @@ pub struct Bind {
     pub pid: u32,
     /// The user id, in the initial user namespace.
     pub uid: u32,
-    /// The name of the thread, at most 15 bytes. Its process chose the name: clean the name before it is printed. Empty
-    /// if the kernel hides the name: Linux 6.18 wants the capability PERFMON.
+    /// The name of the thread, at most 15 bytes. Its process chose the name, so clean the name before you print it. The
+    /// name is empty if the kernel hides it: Linux 6.18 shows it only with the capability PERFMON.
     pub name: String,
-    /// The control group of version 2.
+    /// The id of the process's control group of version 2.
     pub cgroup: u64,
     /// The protocol.
     pub protocol: Protocol,
-    /// The address and the port of the `bind`. An address of IPv4 that was bound through an IPv6 socket is here an IPv4 address.
+    /// The address and the port of the `bind`. If an IPv6 socket was bound to a mapped IPv4 address, this is the IPv4
+    /// address.
     pub at: SocketAddr,
-    /// The claim that the `bind` meets.
+    /// The claim of this address and port.
     pub claim: ClaimId,
     /// The hook's answer.
     pub answer: Answer,
@@ -119,14 +122,14 @@ pub struct Bind {
 /// What the hook did with a `bind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The `bind` passed, because the mode is [`Mode::Report`], or because binds of this claim are never refused.
+    /// The `bind` passed, because the mode is [`Mode::Report`], or because the hook never refuses binds of this claim.
     Allowed,
     /// The `bind` failed.
     Refused,
     /// The `bind` passed, because the claims were too old.
     TooOld,
-    /// The `bind` passed: a socket of `::` takes the claimed port of IPv4 only without `IPV6_V6ONLY`, and the hook
-    /// cannot read this option.
+    /// The `bind` passed, because only IPv4 claims the port, and the socket was bound to `::`. Without `IPV6_V6ONLY`,
+    /// the socket takes the claimed port. The hook cannot read this option.
     FamilyUnknown,
 }
 
@@ -136,7 +139,7 @@ pub enum NotAttached {
     /// The feature `program` is off.
     #[error("this build has no bind hook: build portreeve with --features bind-hook, which needs clang")]
     NotBuilt,
-    /// The folder cannot be opened.
+    /// The folder of the control group cannot be opened.
     #[error("{}: cannot open the control group: {error}", path.display())]
     Unreadable {
         /// The folder.
@@ -144,21 +147,21 @@ pub enum NotAttached {
         /// The error.
         error: std::io::Error,
     },
-    /// The folder is of no control group of version 2.
+    /// The folder is not a control group of version 2.
     #[error("{}: is no control group of version 2: wanted one below a mount of type cgroup2", .0.display())]
     NoCgroup(PathBuf),
-    /// The kernel permits no program.
+    /// The kernel does not permit this process to load programs.
     #[error(
         "the kernel does not permit the bind hook: it needs the capabilities BPF and NET_ADMIN, a seccomp profile that permits bpf, and \
          before Linux 5.11 enough locked memory (RLIMIT_MEMLOCK)"
     )]
     NotPermitted,
-    /// The kernel lacks something.
+    /// The kernel lacks a function that the hook needs.
     #[error(
         "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: {lacks}: {error}"
     )]
     Unsupported {
-        /// The missing function of the kernel.
+        /// The function that the kernel lacks.
         lacks: &'static str,
         /// The error.
         error: String,
@@ -171,13 +174,13 @@ pub enum NotAttached {
         /// The error.
         error: String,
     },
-    /// The network namespace is unknown.
+    /// The process is not below the control group, so the hook cannot learn its network namespace.
     #[error("{}: this process is not below the control group, so its network namespace is unknown to the bind hook", .0.display())]
     Elsewhere(PathBuf),
 }
 
 impl NotAttached {
-    /// Whether a later attempt can succeed.
+    /// Whether a later attempt to attach the hook can succeed.
     pub fn can_pass(&self) -> bool {
         match self {
             Self::Unreadable { error, .. } => error.kind() == std::io::ErrorKind::NotFound,
@@ -189,17 +192,17 @@ impl NotAttached {
     }
 }
 
-/// Why a map of the hook could not be changed or read.
+/// The reason why a map of the hook could not be changed or read.
 #[derive(Debug, thiserror::Error)]
 #[error("the bind hook's map of {map}: {error}")]
 pub struct MapFailed {
-    /// The map.
+    /// The name of the map.
     pub map: &'static str,
     /// The error.
     pub error: String,
 }
 
-/// An address as in the maps: of IPv4 those that are mapped into IPv6.
+/// The form of an address in the maps. An IPv4 address is mapped into IPv6.
 #[cfg_attr(not(feature = "program"), allow(dead_code, reason = "only the program's maps use this function"))]
 fn mapped(address: IpAddr) -> [u8; 16] {
     match address {

@@ -1,41 +1,41 @@
-//! A build without the program: the same hook, which is never attached.
+//! A build without the feature `program`. It has the same functions, and the hook can never be attached.
 
 use std::{convert::Infallible, path::Path, time::Duration};
 
 use crate::{Bind, Claim, Exempt, MapFailed, Mode, NotAttached, Refusal};
 
-/// A hook. A build without the feature cannot make this value.
+/// A hook. In a build without the feature, no code can make this value.
 #[derive(Debug)]
 pub struct Hook(Infallible);
 
 impl Hook {
-    /// Never attaches one.
+    /// Always returns [`NotAttached::NotBuilt`].
     pub fn attach(_cgroup: &Path, _mode: Mode) -> Result<Self, NotAttached> {
         Err(NotAttached::NotBuilt)
     }
 
-    /// See the feature `program`.
+    /// See the build with the feature `program`.
     pub fn refusal(&self) -> Option<Refusal> {
         match self.0 {}
     }
 
-    /// See the feature `program`.
+    /// See the build with the feature `program`.
     pub fn replace(&mut self, _exempt: &[Exempt], _claims: &[Claim]) -> Result<(), MapFailed> {
         match self.0 {}
     }
 
-    /// See the feature `program`.
+    /// See the build with the feature `program`.
     pub fn fresh_for(&mut self, _time: Duration) -> Result<(), MapFailed> {
         match self.0 {}
     }
 
-    /// See the feature `program`.
+    /// See the build with the feature `program`.
     #[expect(clippy::should_implement_trait, reason = "there may be a next one later")]
     pub fn next(&mut self) -> Option<Bind> {
         match self.0 {}
     }
 
-    /// See the feature `program`.
+    /// See the build with the feature `program`.
     pub fn lost(&self) -> Result<u64, MapFailed> {
         match self.0 {}
     }

@@ -1,4 +1,4 @@
-//! Sockets of a control group and a network namespace of the test's own, in this kernel.
+//! Tests of the hook in this kernel. Each test has its own control group and network namespace.
 
 #![allow(clippy::disallowed_methods, reason = "makes groups, starts programs, binds sockets and waits")]
 
@@ -33,17 +33,17 @@ use super::{
 
 const PORT: u16 = 30080;
 const LONG: Duration = Duration::from_secs(3600);
-/// The variable with the group to which a copy of this program attaches.
+/// The environment variable with the control group to which a copy of this program attaches the hook.
 const GROUP: &str = "PORTREEVE_HOOK_GROUP";
 
-/// A control group with this process in it. It goes when the test ends.
+/// A control group with this process in it. When the test ends, the group is removed.
 struct Group {
     path: PathBuf,
     before: PathBuf,
 }
 
 impl Group {
-    /// A group that this process is not in.
+    /// A control group without this process.
     fn empty() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
         let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -70,7 +70,7 @@ impl Group {
         Hook::attach(&self.path, mode).expect("a kernel with the hook")
     }
 
-    /// A hook that refuses by these claims.
+    /// Attaches a hook that refuses binds of these claims.
     fn refuse(&self, claims: &[Claim]) -> Hook {
         let mut hook = self.attach(Mode::Refuse);
         hook.claims(claims).expect("claims");
@@ -78,7 +78,7 @@ impl Group {
         hook
     }
 
-    /// A copy of this program that runs only the test `name`, which others ignore.
+    /// Starts a copy of this program that runs only the test `name`. Other runs ignore this test.
     fn copy(&self, program: &[&str], name: &str) -> Child {
         let own = env::current_exe().expect("this program");
         let own = own.to_str().expect("a path");
@@ -92,7 +92,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         enter(&self.before);
-        // A process that was killed is in its group for a moment.
+        // A process that was killed stays in its control group for a moment.
         while let Err(error) = fs::remove_dir(&self.path) {
             assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
             thread::sleep(Duration::from_millis(10));
@@ -113,10 +113,10 @@ fn claim(protocol: Protocol, address: &str, port: u16, id: u32) -> Claim {
     }
 }
 
-/// A claimed address, and what happens to a bind of others.
+/// A claimed address, and the hook's answers to binds of other addresses.
 type Row = (&'static str, &'static [(&'static str, Option<Answer>)]);
 
-/// Every IPv4 address of the port.
+/// A claim of every IPv4 address with the port.
 fn claimed() -> Claim {
     claim(Protocol::Tcp, "0.0.0.0", PORT, 7)
 }
@@ -139,7 +139,7 @@ fn answer(hook: &mut Hook) -> Option<Answer> {
     answer
 }
 
-/// Perl, which binds the claimed port for 50 ms.
+/// A Perl program that binds the claimed port for 50 ms.
 const SQUATTER: &str = r#"
     use Socket;
     $0 = "squatter";
@@ -182,7 +182,7 @@ fn a_refused_bind_fails_with_the_error_that_the_kernel_lets_a_hook_choose() {
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
 }
 
-// Before Linux 5.18 the kernel does not take the better programs: here they are missing.
+// Before Linux 5.18, the kernel does not accept the programs that choose the error. So this test attaches without them.
 #[test]
 fn where_no_error_can_be_chosen_a_refused_bind_is_not_permitted() {
     let group = Group::new();
@@ -205,7 +205,7 @@ fn nothing_is_refused_by_claims_that_are_old() {
     hook.fresh_for(LONG).expect("fresh");
     bind_claimed().expect_err("claims are fresh");
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
-    // Nothing but time ends it.
+    // The refusals end only by time.
     hook.fresh_for(Duration::from_millis(50)).expect("fresh");
     while bind_claimed().is_err() {
         thread::sleep(Duration::from_millis(5));
@@ -297,7 +297,7 @@ fn a_bind_meets_a_claim_if_both_would_have_the_same_address() {
     }
 }
 
-// The kernel lets no hook read this option.
+// The kernel does not show this option to any hook.
 #[test]
 fn a_socket_of_ipv6_only_is_not_told_from_one_of_both_families_and_passes() {
     let group = Group::new();
@@ -327,7 +327,7 @@ fn whoever_is_exempt_is_neither_refused_nor_reported() {
         bind_claimed().expect_err("exempt of another claim only");
         assert_eq!(answer(&mut hook), Some(Answer::Refused));
     }
-    // A container's group is below its pod's.
+    // The control group of a container is below the control group of its pod.
     let container = group.path.join("container");
     fs::create_dir(&container).expect("a group");
     enter(&container);
@@ -351,7 +351,7 @@ fn a_group_is_exempt_with_those_below_it_down_to_the_fifteenth_level_of_the_tree
     let group = Group::new();
     let mount = fs::metadata(group.path.parent().expect("a mount")).expect("a mount");
     assert_eq!(mount.st_ino(), 1, "the group of this test is at the first level of the tree");
-    // The groups of the levels 1 to 17.
+    // The control groups of the levels 1 to 17.
     let below = std::iter::successors(Some(group.path.clone()), |above| Some(above.join("below")));
     let groups: Vec<PathBuf> = below.take(17).collect();
     groups[1..].iter().for_each(|path| fs::create_dir(path).expect("a group"));
@@ -458,12 +458,12 @@ fn a_hook_ends_with_its_process_however_that_ends() {
     let group = Group::new();
     let mut guard = group.copy(&[], "tests::a_guard_that_refuses_until_it_is_killed");
     let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
-    // On one processor the name of the test is in the same line.
+    // With one processor, the name of the test is in the same line.
     assert!(lines.any(|line| line.expect("a line").ends_with("refuses")));
     bind_claimed().expect_err("refused");
     guard.kill().expect("killed");
     assert_eq!(guard.wait().expect("ended").signal(), Some(9));
-    // Links go when the kernel has closed the descriptors of the process, which is after its end.
+    // The kernel closes the descriptors of a process after the end of the process. Only then do the links end.
     while bind_claimed().is_err() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -518,7 +518,7 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     let mut programs = Ebpf::load(OBJECT).expect("a kernel with the hook");
     let program: &mut CgroupSockAddr = programs.program_mut("bind4").expect("it").try_into().expect("its kind");
     program.load().expect("loaded");
-    // BPF_CGROUP_MAX_PROGS
+    // The kernel's limit `BPF_CGROUP_MAX_PROGS`.
     for _ in 0..64 {
         program.attach(fs::File::open(&group.path).expect("a group"), CgroupAttachMode::Single).expect("attached");
     }
@@ -531,7 +531,7 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     group.attach(Mode::Refuse);
 }
 
-// From the kernel's source: these kernels were not run.
+// These errors come from the kernel's source. The test did not run on these kernels.
 #[test]
 fn what_a_kernel_lacks_is_named_by_its_error() {
     let map = |errno: Errno| {
@@ -540,11 +540,11 @@ fn what_a_kernel_lacks_is_named_by_its_error() {
     };
     let kernel = "this kernel takes no bind hook, which needs Linux 5.8 with BPF and control groups of version 2: ";
     for (error, expected) in [
-        // find_and_alloc_map in kernel/bpf/syscall.c, before Linux 5.8.
+        // `find_and_alloc_map` in kernel/bpf/syscall.c, before Linux 5.8.
         (map(Errno::EINVAL), "no ring buffer: "),
-        // No CONFIG_BPF_SYSCALL.
+        // A kernel without CONFIG_BPF_SYSCALL.
         (map(Errno::ENOSYS), "no BPF: "),
-        // find_prog_type in kernel/bpf/syscall.c, without CONFIG_CGROUP_BPF.
+        // `find_prog_type` in kernel/bpf/syscall.c, without CONFIG_CGROUP_BPF.
         (
             lacking("the program was refused", Some(Errno::EINVAL as i32), &"failed").to_string(),
             "the program was refused: failed: EINVAL",
@@ -580,7 +580,7 @@ fn a_guard_without_a_capability() {
     println!("{}", Hook::attach(Path::new(&group), Mode::Report).expect_err("no capability"));
 }
 
-// The chart's guard has no other.
+// The guard of the chart has no other capabilities.
 #[test]
 fn two_capabilities_are_enough_for_a_hook() {
     let group = Group::new();

@@ -63,7 +63,7 @@ impl<T> Reading<T> {
         }
     }
 
-    /// The reading of a value that `derive` makes of the fact.
+    /// Applies `derive` to the fact that was read. A fact that was not read stays unread, for the same reason.
     pub fn map<U>(self, derive: impl FnOnce(T) -> U) -> Reading<U> {
         match self {
             Self::Seen(fact) => Reading::Seen(derive(fact)),

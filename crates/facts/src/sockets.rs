@@ -222,9 +222,9 @@ pub struct DestinationUse {
 /// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// An upper bound of the ports that any destination can use. With a walk over the sockets, it is the count of the
-    /// walk. Without a walk, it is `inuse + tw` of sockstat and sockstat6; for a pod with few sockets, the number of
-    /// all its sockets.
+    /// At most this many ports are in use to any one destination. After a walk over the sockets: the number that the
+    /// walk counted. Without a walk: `inuse + tw` of sockstat and sockstat6, or, for a pod with few sockets, the number
+    /// of all its sockets.
     pub at_most: u32,
     /// The busiest destinations, at most 16, the worst first. Empty if the walk found none. Also empty if `at_most` was
     /// so low for the range of that time that no walk was needed.

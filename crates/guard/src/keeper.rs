@@ -1,4 +1,4 @@
-//! Keeps the wanted ports in the kernel's list, one run after the other.
+//! Keeps the wanted ports in the kernel's list. The guard calls [`Keeper::keep`] again and again.
 
 use std::{
     collections::BTreeMap,
@@ -12,43 +12,44 @@ use super::{
 };
 use portreeve_facts::PortSet;
 
-/// The shortest time from one put-back to the next: the guard does not fight with another program.
+/// If another program removed ports, the guard adds them again at most once in this time, so that it does not fight
+/// with that program.
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next. A removal replaces the whole list.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
-/// The shortest time from one removal to the next if a needed port takes the place of the removed port.
+/// The shortest time from one removal to the next, if the removal makes space for a needed port.
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
-/// How long a port stays reserved that is no longer needed: a pod or a Service may come back.
+/// A port that is no longer needed stays reserved for this time, because its pod or Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
-/// The shortest time from one note of a successful run to the next. The guard runs at least every 30 seconds.
+/// The shortest time from one note of a successful run to the next note. The guard runs at least every 30 seconds.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
-/// How often the guard tries to add, if another program writes in the same moment.
+/// So often the guard tries to add ports, if another program writes the list at the same moment.
 const ATTEMPTS: usize = 3;
 
-/// Keeps the reservation. One process has it, by the lock of its store.
+/// Keeps the reservation. The store's lock allows only one process to have a keeper.
 #[derive(Debug)]
 pub struct Keeper<L, S> {
     list: L,
     store: S,
     place: Place,
-    /// How long a port stays that is no longer wanted.
+    /// A port that is no longer wanted stays reserved for this time.
     grace: Duration,
-    /// The record as it is in the store; nothing before the first run.
+    /// The record that the store has. `None` before the first run.
     record: Option<Record>,
-    /// The last class of each port of the guard that was wanted.
+    /// The last known class of each wanted port, and of each port of the guard.
     classes: BTreeMap<u16, Class>,
-    /// Since when ports of the guard are not wanted.
+    /// The ports of the guard that are not wanted, and since when.
     unwanted_since: BTreeMap<u16, Instant>,
-    /// Ports of daemons. A daemon that does not listen now may start again, so that these ports stay.
+    /// The ports of daemons. These ports stay wanted, because a daemon that does not listen now may start again.
     daemons: BTreeMap<u16, Reason>,
-    /// Wanted ports that another program took out, and that wait until they are put back.
+    /// Wanted ports that another program removed, and that the guard will add again later.
     held: PortSet,
-    /// When ports were put back.
+    /// When the guard last added ports again that another program had removed.
     put_back: Option<Instant>,
-    /// When ports were removed.
+    /// When the guard last removed ports.
     removed: Option<Instant>,
-    /// When a successful run was noted.
+    /// When the guard last noted a successful run.
     renewed: Option<Instant>,
 }
 
@@ -57,7 +58,7 @@ pub struct Keeper<L, S> {
 pub struct Kept {
     /// The list after the run.
     pub list: PortSet,
-    /// Our part of it.
+    /// The entries of the list that the guard added.
     pub ours: PortSet,
     /// The wanted ports that are in the list now, with their reasons.
     pub reserved: BTreeMap<u16, Reason>,
@@ -65,20 +66,23 @@ pub struct Kept {
     pub added: PortSet,
     /// Ports that this run removed.
     pub removed: PortSet,
-    /// Wanted ports that do not fit.
+    /// Wanted ports for which the bound leaves no space.
     pub left_out: BTreeMap<u16, Reason>,
-    /// Wanted ports that another program took out of the list since the last run.
+    /// Wanted ports that another program removed from the list since the last run.
     pub lost: PortSet,
-    /// Wanted ports that are not in the list now: another program took them out again and again, or just now.
+    /// Wanted ports that are not in the list now. Another program removed them just now, or too short a time after the
+    /// guard had added them again.
     pub missing: PortSet,
-    /// Entries of the guard that are treated as entries of another program from now on, because another program wrote the list.
+    /// Entries of the guard that count as entries of another program from now on, because another program wrote the
+    /// list.
     pub given_up: PortSet,
-    /// Why the record could not be used. All present entries then are treated as entries of other programs.
+    /// The reason why the record could not be used. If there is a reason, all present entries count as entries of other
+    /// programs.
     pub bad_record: Option<String>,
 }
 
 impl Kept {
-    /// The report of two runs, one after the other.
+    /// One report of two runs, this run and the later run.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         Self {
@@ -92,7 +96,7 @@ impl Kept {
     }
 }
 
-/// The state that the list and the record show together.
+/// The state that follows from the list and the record.
 struct Seen {
     state: State,
     /// The list after the last run of this boot.
@@ -101,7 +105,7 @@ struct Seen {
     bad_record: Option<String>,
 }
 
-/// A list, and our part of it.
+/// A list, and the entries that the guard added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     list: PortSet,
@@ -123,7 +127,8 @@ fn is_over(since: Option<Instant>, pause: Duration, now: Instant) -> bool {
 }
 
 impl<L: List, S: Store> Keeper<L, S> {
-    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace of the list.
+    /// A keeper of `list`, with its record in `store`. `place` is the boot and the network namespace to which the list
+    /// belongs.
     pub fn new(list: L, store: S, place: Place) -> Self {
         Self {
             list,
@@ -141,16 +146,17 @@ impl<L: List, S: Store> Keeper<L, S> {
         }
     }
 
-    /// For a process of one run: a port that is not wanted goes at once, except a port of a daemon.
+    /// A keeper for a process that runs once: an unwanted port is removed at once, except a port of a daemon.
     #[must_use]
     pub fn once(self) -> Self {
         Self { grace: Duration::ZERO, ..self }
     }
 
-    /// Adds missing ports, and removes unwanted ports when a removal is due.
+    /// Adds missing ports. Removes unwanted ports, if a removal is due.
     ///
     /// # Errors
-    /// If a file cannot be read or written. The record and the list then have the state before or after one of the changes.
+    /// If a file cannot be read or written. The record and the list then have the state before or after one of the
+    /// changes.
     pub fn keep(&mut self, wanted: &Wanted, bound: Bound, now: Instant) -> Result<Kept, GuardError> {
         let Seen { mut state, last, given_up, bad_record } = self.see()?;
         let mut kept = Kept { given_up, bad_record, ..Kept::default() };
@@ -166,7 +172,7 @@ impl<L: List, S: Store> Keeper<L, S> {
                 (state, self.removed) = (after, Some(now));
                 kept.removed = remove;
             } else {
-                // Another program wrote just now: nothing is removed, and its list is the new state.
+                // Another program wrote the list just now. So nothing is removed, and the new list is the state.
                 state = self.settle(state, &mut kept)?;
             }
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
@@ -181,7 +187,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.announce(&more, &state)?;
             let is_added = self.list.add(&state.list, &add)?;
             state = self.settle(if is_added { more } else { state }, &mut kept)?;
-            // Another program may have written: its entries take room.
+            // Another program may have written entries, which take space within the bound.
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
             if is_added {
                 kept.added = add.intersection(&state.list);
@@ -205,7 +211,8 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(kept)
     }
 
-    /// The wanted ports, with the ports of daemons of earlier runs. The function notes since when other ports of the guard are not wanted.
+    /// The wanted ports, and the ports of daemons of earlier runs. The function also notes since when the other ports
+    /// of the guard are not wanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
         let recorded = self.record.as_ref().map(|record| record.daemons.clone()).unwrap_or_default();
         for number in recorded.iter() {
@@ -226,9 +233,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         wanted
     }
 
-    /// The ports that are removed now: the ports whose time is over, and as few others as make room for a needed port.
+    /// The ports that are removed now: unwanted ports whose time is over. If a needed port has no space, also as few
+    /// other ports as make space for it.
     fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
-        // Input that was not read may have the port.
+        // An input that was not read may want the port.
         let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
         let mut remove = PortSet::default();
         if is_over(self.removed, REMOVAL_PAUSE, now) {
@@ -243,7 +251,8 @@ impl<L: List, S: Store> Keeper<L, S> {
                 let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
                 let excess = after.saturating_sub(bound.most()) as usize;
                 let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
-                // First the ports that are unwanted for the longest time; last, wanted ports that give way to more important ports.
+                // First the ports that are unwanted for the longest time. Last, wanted ports that are replaced by more
+                // important ports.
                 let since = |number: &u16| self.unwanted_since.get(number).copied();
                 early.sort_by_key(|number| (since(number).is_none(), since(number), *number));
                 remove = remove.union(&early.into_iter().take(excess).collect());
@@ -252,10 +261,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         remove
     }
 
-    /// Removes our entries, and the record.
+    /// Removes the guard's entries from the list, and removes the record.
     ///
     /// # Errors
-    /// If a file cannot be read or written, as [`Self::keep`].
+    /// If a file cannot be read or written, as in [`Self::keep`].
     pub fn release(&mut self) -> Result<Kept, GuardError> {
         let Seen { mut state, given_up, bad_record, .. } = self.see()?;
         let mut kept = Kept { given_up, bad_record, ..Kept::default() };
@@ -302,18 +311,19 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(Seen { state, last, given_up, bad_record })
     }
 
-    /// Adds the entries that an unfinished write took out.
+    /// Adds the entries again that an unfinished write removed.
     fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
         let Unfinished { missing, ours } = unfinished;
         let whole = list.union(&missing);
         if missing.is_empty() || (self.list.add(list, &missing)? && self.list.read()? == whole) {
             return Ok(State { ours: ours.intersection(&whole), list: whole });
         }
-        // Another program wrote just now.
+        // Another program wrote the list just now.
         Ok(State { list: self.list.read()?, ours: PortSet::default() })
     }
 
-    /// Replaces the list, if it still is the list of `state`. Returns the state after that.
+    /// Replaces the list, if it still equals the list of `state`. Returns the state after the write, or `None` if the
+    /// list had changed.
     fn replace(&mut self, state: &State, new: State, kept: &mut Kept) -> Result<Option<State>, GuardError> {
         self.list.require_writable()?;
         self.announce(&new, state)?;
@@ -323,12 +333,13 @@ impl<L: List, S: Store> Keeper<L, S> {
         }
     }
 
-    /// Records the result of the next write, before the write.
+    /// Before a write, records the state before and after the write.
     fn announce(&mut self, after: &State, before: &State) -> Result<(), GuardError> {
         self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
 
-    /// Reads the list again, and records its state. If it is not the expected list, another program wrote it.
+    /// Reads the list again, and records the state. If the list is not as expected, another program wrote it, and no
+    /// entry counts as the guard's entry.
     fn settle(&mut self, expected: State, kept: &mut Kept) -> Result<State, GuardError> {
         let list = self.list.read()?;
         let state = if list == expected.list {
@@ -362,21 +373,22 @@ mod tests {
     use crate::plan::tests::{ports, wanted};
     use proptest::prelude::*;
 
-    /// A node: its list, the stored record, and the writes of other programs at given calls of the guard.
+    /// A fake node: the list, the stored record, and the events that happen at given calls of the guard.
     #[derive(Debug, Default)]
     struct Node {
         list: PortSet,
         stored: Option<Record>,
         /// The entries of other programs.
         others: PortSet,
-        /// Calls of the guard until each event.
+        /// The events, and after how many calls of the guard each event happens.
         events: Vec<(usize, Event)>,
         calls: usize,
-        /// Entries beyond the bound at most: another program wrote in the middle of a write of the guard.
+        /// The largest possible number of entries beyond the bound: another program wrote in the middle of a write of
+        /// the guard.
         beyond: u32,
-        /// Another guard had the lock since the last run.
+        /// Whether another guard had the lock since the last run.
         was_lost: bool,
-        /// The noted successful runs.
+        /// How many successful runs were noted.
         renewals: u32,
     }
 
@@ -391,7 +403,8 @@ mod tests {
     }
 
     impl Node {
-        /// A call of the guard: events that are due come first. An error is the end of the guard.
+        /// A call of the guard. Events that are due happen before the call. If the result is an error, the guard was
+        /// killed.
         fn call(&mut self) -> Result<(), GuardError> {
             self.calls += 1;
             let (due, later): (Vec<_>, Vec<_>) =
@@ -409,15 +422,16 @@ mod tests {
             if killed { Err(end()) } else { Ok(()) }
         }
 
-        /// Each entry that a program writes may be one that it wants. Nothing shows a write after which the list is one
-        /// that the record expects.
+        /// Each entry that a program writes may be an entry that the program wants. If the list after a write is a list
+        /// that the record expects, the guard cannot notice the write.
         fn another_writes(&mut self, list: &PortSet) {
             let is_expected = self
                 .stored
                 .as_ref()
                 .is_some_and(|it| it.list == *list || it.unfinished(list).is_some_and(|it| !it.ours.is_empty()));
             if self.list != *list && !is_expected {
-                // A guard that is killed now takes the list before its write for its own.
+                // If the guard is killed now, the next run sees the list from before the write. It assumes that the
+                // guard's entries in this list are still its own.
                 let before = self.stored.as_ref().and_then(|it| it.before.as_ref()).filter(|it| it.list == *list);
                 let ours = before.map(|it| it.ours.clone()).unwrap_or_default();
                 (self.list, self.others) = (list.clone(), list.minus(&ours));
@@ -427,11 +441,11 @@ mod tests {
             }
         }
 
-        /// Writes a list in parts, as the kernel's list is written. Events come between the parts.
+        /// Writes a list in parts, as the guard writes the kernel's list. Events can happen between the parts.
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // From the first write of another program on, no later part is expected.
+            // After the first write of another program, the record expects no later part.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -513,7 +527,8 @@ mod tests {
             let mut node = self.0.borrow_mut();
             node.call()?;
             let stored = node.stored.clone();
-            // Another program wrote the same list as a killed guard would have written: nothing shows this.
+            // Another program wrote exactly the list that a killed guard would have written. The list does not show
+            // this.
             if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
                 node.others = node.others.minus(&unfinished.ours);
                 node.beyond += unfinished.missing.len();
@@ -544,7 +559,7 @@ mod tests {
         Keeper::new(FakeList(node.clone()), FakeStore(node.clone()), Place { boot_id: "boot".to_owned(), netns: 7 })
     }
 
-    /// Four ports of twelve may be reserved.
+    /// At most four of the twelve ports may be reserved.
     const TIGHT: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1011 }, leave: 8 };
     const BOUND: Bound = Bound { range: portreeve_facts::PortRange { first: 1000, last: 1099 }, leave: 10 };
 
@@ -728,8 +743,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Other programs write, and the guard is killed, at any call of the guard. Between a read and the write
-        /// that follows at once, no program writes: the kernel has no compare-and-swap.
+        /// At any call of the guard, another program may write, or the guard may be killed. Only between a read and the
+        /// write that follows at once, no program writes: the kernel has no compare-and-swap for the list.
         #[test]
         fn no_interleaving_loses_an_entry_of_another_program_and_the_wanted_ports_are_reserved_in_the_end(
             at_first in some_ports(),
@@ -777,7 +792,7 @@ mod tests {
             }
             node.borrow_mut().events.clear();
             now += PUT_BACK_PAUSE + REMOVAL_PAUSE;
-            // The first run may repair, and treat entries of the guard as entries of other programs.
+            // The first run may repair the list, and may count entries of the guard as entries of other programs.
             if guard.keep(&wanted(&last.to_string(), ""), TIGHT, now).is_err() {
                 guard = keeper(&node);
             }
@@ -793,7 +808,8 @@ mod tests {
             check("release")?;
         }
 
-        /// If no other program ever writes, a release leaves the list as it was, whenever the guard was killed.
+        /// If no other program ever writes, a release leaves the list as it was before the guard. The guard may be
+        /// killed at any moment.
         #[test]
         fn a_release_leaves_the_list_as_it_was(
             at_first in some_ports(),

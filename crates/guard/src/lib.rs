@@ -1,51 +1,57 @@
-//! Reserves the ports that this node needs in `net.ipv4.ip_local_reserved_ports`, and keeps the entries of other programs.
+//! Reserves the ports that this node needs in `net.ipv4.ip_local_reserved_ports`, and keeps the entries of other
+//! programs.
 //!
-//! The kernel's list is a set of ports without owners. The guard keeps a record of the ports that it added ("ours") and of
-//! the whole list as the guard last saw it. Every other entry belongs to another program, and the guard never removes it.
-//! **In doubt an entry belongs to another program**: the guard then leaves it until the next boot. The price is a port that
-//! outgoing connections cannot use. The other mistake would open another program's port without a word.
+//! The kernel's list is a set of ports without owners. The guard keeps a record of two things: the ports that it added
+//! ("ours"), and the whole list as the guard last saw it. All other entries belong to other programs, and the guard
+//! never removes them. **In doubt an entry belongs to another program**: the guard then leaves the entry until the next
+//! boot. The cost is a port that outgoing connections cannot use. The opposite mistake would free a port of another
+//! program, and nothing would report it.
 //!
 //! Two properties of the kernel (kernel/sysctl.c, `proc_do_large_bitmap`; measured on Linux 6.18):
 //!
-//! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So an addition keeps the entries of
-//!   other programs. `O_APPEND` does not do this: procfs ignores it, and the write replaces the list.
-//! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a replacing write. And
-//!   `bitmap_or` reads and writes each word: of two additions at the same moment, on two processors, one can get lost. Beside a process
-//!   that added without a pause, 14 of 32,140 additions did.
+//! - A write at offset 0 replaces the list. A write at another offset adds to the list (`bitmap_or`). So an addition
+//!   keeps the entries of other programs. `O_APPEND` does not add: procfs ignores this flag, and the write replaces the
+//!   list.
+//! - The kernel has no lock and no compare-and-swap for the list. So a removal is a read, a comparison and a write that
+//!   replaces the list. And `bitmap_or` reads and writes each word: if two processors add at the same moment, one of
+//!   the two additions can get lost. While another process added without a pause, 14 of 32,140 additions got lost.
 //!
-//! inotify reports that a process wrote the list (`IN_MODIFY`), and not the entries that it wrote. The guard does not use this.
+//! inotify reports that a process wrote the list (`IN_MODIFY`), but not the entries that the process wrote. The guard
+//! does not use inotify.
 //!
-//! Other programs, a kill and a boot can come in between:
+//! Between two steps of the guard, another program can write, the guard can be killed, or the node can boot:
 //!
 //! | event | result |
 //! |---|---|
-//! | Another program adds an entry while the guard adds. | Both entries stay: the guard's write only adds. If both writes run within a microsecond, one of the entries can get lost. The guard adds its own entry again. |
-//! | Another program adds the same port between the guard's read and its write, some microseconds later. | The list does not show this: the port is treated as an entry of the guard. |
-//! | Another program adds a port that the guard has. | The list does not show this: the port leaves with the ports of the guard. |
-//! | Another program adds an entry between any two runs. | The list differs from the record: all present entries now belong to other programs. |
-//! | Another program writes a list that has a port of the guard. | All present entries now belong to other programs: the port stays when the guard no longer needs it. |
-//! | Another program copies the list and adds to it. | All present entries now belong to other programs: a copied entry looks like a wanted entry. |
-//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show this: the guard's entries stay the guard's. |
-//! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time in a process, then at most once a minute. It reports this. |
-//! | Another program writes between the two calls of a removal. | Its new entries get lost: some microseconds, in which the list was read and not yet written. Removals are therefore at most one a minute, or one in ten seconds if a needed port does not fit otherwise. |
-//! | The guard ends in a long write, which has more than one part. | The record has both states. Entries of both states are added again; the guard's entries stay the guard's. |
-//! | The guard ends in a long write, and another program writes before the next run. | Entries of other programs that the guard took out are added again. All entries then belong to other programs. A list with only the entries of the record shows nothing. |
-//! | The guard ends between the record and the write. | The record has the state before and after. The list shows which one is true; another list is a list of other programs. |
-//! | The guard ends after the write. | The list shows that the state after is true. |
-//! | The guard ends between the record and the write, and another program adds the same ports in that moment. | The list does not show this: the ports are treated as entries of the guard. |
-//! | The guard is killed while it writes the record. | The record is a new file that takes the place of the old file: one complete file is always present. |
-//! | The node boots. | The list is empty or has what the boot wrote. The record is from an earlier boot, and is ignored. |
-//! | A second guard starts with the same record. | The first one holds a lock; the second one ends with an error. |
-//! | A second guard starts with another record. | Each guard treats the entries of the other one as entries of another program. |
-//! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first one writes only after the end of the second one. |
+//! | Another program adds an entry while the guard adds an entry. | Both entries stay, because the guard's write only adds. If both writes run within a microsecond, one of the entries can get lost. The guard adds its own entry again. |
+//! | Another program adds the same port between the guard's read and its write, some microseconds later. | The list does not show this. The port counts as an entry of the guard. |
+//! | Another program adds a port that the guard has. | The list does not show this. The port is removed together with the ports of the guard. |
+//! | Another program adds an entry between any two runs. | The list differs from the record. All present entries now belong to other programs. |
+//! | Another program writes a list that has a port of the guard. | All present entries now belong to other programs. The port stays reserved when the guard no longer needs it. |
+//! | Another program copies the list and adds to it. | All present entries now belong to other programs, because a copied entry looks like a wanted entry. |
+//! | Another program writes a list that the record expects: the same list again, or the list before or after an unfinished write. | The list does not show this. The guard's entries stay the guard's entries. |
+//! | Another program writes a list without the guard's entries. | The guard adds its entries again: at once the first time in a process, then at most once a minute. The guard reports this. |
+//! | Another program writes between the two calls of a removal. | The new entries of that program get lost. The time between the two calls is some microseconds. Therefore the guard removes ports at most once a minute, or once in ten seconds if a needed port does not fit otherwise. |
+//! | The guard ends in a long write, which has more than one part. | The record has the states before and after the write. The guard adds entries again that are in both states. The guard's entries stay the guard's entries. |
+//! | The guard ends in a long write, and another program writes before the next run. | The guard had removed entries of other programs: it adds them again. All entries then belong to other programs. If the list has only entries of the record, the guard cannot notice that another program wrote. |
+//! | The guard ends after it wrote the record, and before it wrote the list. | The record has the states before and after the write. The list shows which state is true. If the list fits neither state, another program wrote it. |
+//! | The guard ends after the write. | The list shows that the state after the write is true. |
+//! | The guard ends after it wrote the record, and before it wrote the list. At that moment another program adds the same ports. | The list does not show this. The ports count as entries of the guard. |
+//! | The guard is killed while it writes the record. | The record is a new file that replaces the old file. One complete file always exists. |
+//! | The node boots. | The list is empty or has the entries that a program wrote at the boot. The record is from an earlier boot, and the guard ignores it. |
+//! | A second guard starts with the same record. | The first guard holds a lock. The second guard ends with an error. |
+//! | A second guard starts with another record. | Each guard treats the entries of the other guard as entries of another program. |
+//! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first guard writes only after the second guard has ended. |
 //! | The record cannot be parsed. | All present entries belong to other programs. The record is kept as `.malformed`. |
-//! | The record cannot be read, or another user can write it. | The guard ends with an error: *not read* is not *empty*. |
-//! | The record is of another network namespace of this boot. | The guard ends with an error: each namespace has its own list. |
+//! | The record cannot be read, or another user can write it. | The guard ends with an error, because *not read* is not *empty*. |
+//! | The record is of another network namespace of this boot. | The guard ends with an error, because each namespace has its own list. |
 //!
-//! A port that is no longer needed stays for five minutes more ([`GRACE`]). A port of a daemon stays until the next boot: a daemon
-//! needs its port when it starts again. Input that was not read removes no port that may be in it.
+//! A port that is no longer needed stays reserved for five more minutes ([`GRACE`]). A port of a daemon stays reserved
+//! until the next boot, because a daemon needs its port when it starts again. If an input was not read, the guard
+//! removes no port that this input may want.
 //!
-//! Never: reads a cluster. Needs are from `portreeve-dataplane`; `Wanted` takes those that lose to an outgoing connection.
+//! This crate never reads a cluster. The crate `portreeve-dataplane` finds the needed ports. `Wanted` takes the ports
+//! that an outgoing connection could take.
 
 #![allow(clippy::disallowed_methods, reason = "reads and writes the kernel's list and the record")]
 
@@ -63,7 +69,7 @@ pub use wanted::{Class, Reason, Wanted, hides_ports};
 
 use std::{io, path::PathBuf};
 
-/// Why the guard could not keep the reservation. Each is one line for people.
+/// The reason why the guard could not keep the reservation. Each text is one line for people.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say it")]
 pub enum GuardError {

@@ -10,9 +10,9 @@ use std::{
 use super::GuardError;
 use portreeve_facts::{PortSet, text};
 
-/// More than the longest list that the kernel prints: 32,768 ports that do not touch, 6 bytes each.
+/// In bytes, more than the longest list that the kernel prints: 32,768 ports that are not adjacent, with 6 bytes each.
 const LONGEST: usize = 256 * 1024;
-/// The longest part of a list in one write. The kernel takes a memory page at most (kernel/sysctl.c,
+/// The longest part of a list in one write. The kernel accepts at most a memory page in one write (kernel/sysctl.c,
 /// `proc_do_large_bitmap`).
 const LONGEST_WRITE: usize = 4000;
 
@@ -30,21 +30,22 @@ pub trait List {
     /// If it cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds entries if the list is `expected`, and returns whether it was. No entry gets lost, also if another program
-    /// writes at the same time.
+    /// Adds entries if the list equals `expected`, and returns whether it did. No entry gets lost, even if another
+    /// program writes at the same time, except for two additions within a microsecond.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError>;
 
-    /// Replaces the list by two sets together if it is `expected`, and returns whether it was. A long list is written in
-    /// parts, with the parts of `first` first.
+    /// If the list equals `expected`, replaces it by `first` and `then` together. Returns whether the list was equal. A
+    /// long list is written in parts. The parts of `first` are written first.
     ///
     /// # Errors
     /// If the list cannot be read or written.
     fn replace(&mut self, expected: &PortSet, first: &PortSet, then: &PortSet) -> Result<bool, GuardError>;
 
-    /// Whether one write takes these ports: then no list is between the lists before and after the write.
+    /// Whether one write is enough for these ports. If it is, no other process sees a state between the old and the new
+    /// list.
     fn is_written_at_once(&self, ports: &PortSet) -> bool;
 }
 
@@ -53,7 +54,7 @@ pub trait List {
 pub struct KernelList(PathBuf);
 
 impl KernelList {
-    /// Below a directory like `/proc/sys/net`.
+    /// The list below a directory like `/proc/sys/net`.
     pub fn below(directory: &Path) -> Self {
         Self(directory.join("ipv4/ip_local_reserved_ports"))
     }
@@ -69,7 +70,7 @@ impl KernelList {
         GuardError::Write { path: self.0.clone(), error }
     }
 
-    /// Reads, compares, and writes at once.
+    /// Reads the list and compares it. If it is equal, writes at once.
     fn write_over(&mut self, expected: &PortSet, parts: &[String], offset: u64) -> Result<bool, GuardError> {
         let file = self.open()?;
         if self.read()? != *expected {
@@ -78,7 +79,7 @@ impl KernelList {
         self.write(&file, parts, offset).map(|()| true)
     }
 
-    /// Writes at an offset. The parts after the first one are added to the list.
+    /// Writes the first part at `offset`. The other parts are added to the list.
     fn write(&self, file: &File, parts: &[String], offset: u64) -> Result<(), GuardError> {
         for (index, part) in parts.iter().enumerate() {
             let offset = if index == 0 { offset } else { ADDS };
@@ -98,7 +99,7 @@ const REPLACES: u64 = 0;
 /// A write at any other offset adds to the list.
 const ADDS: u64 = 1;
 
-/// The list in parts that fit into one write each, with at least one part.
+/// The list in parts. Each part fits into one write. The result has at least one part.
 fn parts(ports: &PortSet) -> Vec<String> {
     let mut parts = vec![String::new()];
     for range in ports.ranges() {
@@ -120,7 +121,7 @@ fn parts(ports: &PortSet) -> Vec<String> {
 impl List for KernelList {
     fn read(&mut self) -> Result<PortSet, GuardError> {
         let read = |mut file: File| {
-            // The kernel prints the whole list into the first read, and nothing into a second one.
+            // The kernel prints the whole list at the first read, and nothing at the second read.
             let mut bytes = vec![0; LONGEST];
             let length = file.read(&mut bytes)?;
             bytes.truncate(length);

@@ -1,21 +1,21 @@
-//! Which entries to add and to remove.
+//! Decides which entries the guard adds and removes.
 
 use std::collections::BTreeMap;
 
 use super::{Reason, Wanted};
 use portreeve_facts::{PortRange, PortSet};
 
-/// How many ports stay for outgoing connections.
+/// The number of ports that stay for outgoing connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// `net.ipv4.ip_local_port_range`: only in there the kernel chooses ports.
+    /// `net.ipv4.ip_local_port_range`: the kernel chooses ports only from this range.
     pub range: PortRange,
-    /// The fewest ports that stay. Half of the range stays in any case.
+    /// The smallest number of ports of the range that stay unreserved. At least half of the range stays in any case.
     pub leave: u32,
 }
 
 impl Bound {
-    /// The fewest ports that stay by default.
+    /// The default of `leave`.
     pub const LEAVE: u32 = 4096;
 
     /// The greatest number of ports of the range that may be reserved, by all programs together.
@@ -30,29 +30,29 @@ impl Bound {
 pub struct Plan {
     /// The wanted ports that are not in the list.
     pub add: PortSet,
-    /// The ports of the guard that are no longer wanted, or too many.
+    /// The guard's ports that are no longer wanted, or that are too many.
     pub remove: PortSet,
-    /// Wanted ports that do not fit.
+    /// Wanted ports for which the bound leaves no space.
     pub left_out: BTreeMap<u16, Reason>,
     /// The wanted ports that are in the list after the change, with their reasons.
     pub reserved: BTreeMap<u16, Reason>,
 }
 
 impl Plan {
-    /// The change that a run would make now, all removals included.
+    /// The change that a run would make now, if all removals were due.
     pub fn preview(wanted: &Wanted, bound: Bound, list: &PortSet, ours: &PortSet) -> Self {
         let removable = if wanted.unread.is_empty() { ours.clone() } else { PortSet::default() };
         Self::of(wanted, bound, list, &removable)
     }
 
-    /// `list` is the kernel's list, and `removable` the guard's entries that may be removed.
+    /// `list` is the kernel's list. `removable` is the set of the guard's entries that may be removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
         // The ports that stay in the list in every case.
         let fixed = list.minus(removable);
         let mut room = bound.most().saturating_sub(fixed.intersection(&range).len());
         let mut in_range: Vec<_> = wanted.ports.iter().filter(|(number, _)| bound.range.contains(**number)).collect();
-        // Within a class, ports that are reserved already stay reserved.
+        // Within a class, ports that are already reserved come first, so that they stay reserved.
         in_range.sort_by_key(|(number, reason)| (reason.class, !list.contains(**number), **number));
         let (mut reserved, mut left_out) = (BTreeMap::new(), BTreeMap::new());
         for (number, reason) in in_range {

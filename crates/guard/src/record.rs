@@ -1,4 +1,4 @@
-//! The guard's record of its own entries: a file that outlives the process, but no restart of the node.
+//! The guard's record of its own entries: a file. It stays if the process ends. After a boot, the guard ignores it.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -15,14 +15,15 @@ use serde::{Deserialize, Serialize};
 use super::GuardError;
 use portreeve_facts::PortSet;
 
-/// The longest record that is read, in bytes: more than a record of all ports.
+/// The longest record that the guard reads, in bytes. A record of all ports is shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// A guard that starts tries to take the lock for so many times, with a pause: [`unrenewed_for`] has the lock for a moment.
+/// At its start, the guard tries so often to take the lock, with a pause after each attempt. [`unrenewed_for`] may hold
+/// the lock for a moment.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The boot and the network namespace of a list: each namespace has a list of its own.
+/// The boot and the network namespace to which a list belongs. Each namespace has a list of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The kernel's boot id.
@@ -32,7 +33,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The boot of a node, and the network namespace of this thread.
+    /// The present boot of the node, and the network namespace of this thread.
     ///
     /// # Errors
     /// If one of them cannot be read.
@@ -46,22 +47,22 @@ impl Place {
     }
 }
 
-/// The list of the kernel, and the guard's part of the list.
+/// The kernel's list, and the guard's entries in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Record {
-    /// The kernel's boot id. A record of another boot is ignored.
+    /// The kernel's boot id. The guard ignores a record of another boot.
     pub boot_id: String,
-    /// The inode of the network namespace. A record of another namespace is refused.
+    /// The inode of the network namespace. The guard refuses a record of another namespace.
     pub netns: u64,
     /// The entries that the guard added.
     pub ours: PortSet,
     /// The whole list.
     pub list: PortSet,
-    /// Ports of daemons, also ports that are not entries of the guard. A daemon that does not listen now may start again.
+    /// Ports of daemons, even if the guard did not add them. A daemon that does not listen now may start again.
     #[serde(default, skip_serializing_if = "PortSet::is_empty")]
     pub daemons: PortSet,
-    /// The state before a write that was not confirmed yet.
+    /// The state before a write that the guard has not confirmed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) before: Option<Before>,
 }
@@ -75,7 +76,7 @@ pub(super) struct Before {
 }
 
 impl Record {
-    /// The guard's part of a list that was read. In doubt an entry belongs to another program.
+    /// The guard's entries in a list that was read. In doubt an entry belongs to another program.
     pub fn ours_in(&self, list: &PortSet, boot_id: &str) -> PortSet {
         match &self.before {
             _ if self.boot_id != boot_id => PortSet::default(),
@@ -87,17 +88,18 @@ impl Record {
     }
 }
 
-/// A list between the states before and after a write in parts: the guard ended in between.
+/// A list between the state before and the state after a write in parts: the guard ended during the write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unfinished {
-    /// Entries that are in both states, and not in the list. If another program wrote too, entries of the guard are left out.
+    /// Entries that are in both states, but not in the list. If another program wrote too, entries of the guard are
+    /// left out.
     pub(super) missing: PortSet,
-    /// The guard's entries in both states. Empty if another program wrote too.
+    /// The guard's entries of both states together. Empty if another program wrote too.
     pub(super) ours: PortSet,
 }
 
 impl Record {
-    /// A list that is not one of the two lists of an unconfirmed write.
+    /// Returns the unfinished write, if the list is neither of the two lists of an unconfirmed write.
     pub(super) fn unfinished(&self, list: &PortSet) -> Option<Unfinished> {
         let before = self.before.as_ref().filter(|before| before.list != *list && self.list != *list)?;
         let (both, ours) = (self.list.intersection(&before.list), self.ours.union(&before.ours));
@@ -110,50 +112,53 @@ impl Record {
     }
 }
 
-/// Keeps the record.
+/// Stores the record.
 pub trait Store {
-    /// Checks that this guard still is the only writer. Returns whether another guard may have written the record in the meantime.
+    /// Checks that this guard still is the only writer. Returns whether another guard may have written the record since
+    /// the last check.
     ///
     /// # Errors
-    /// If another guard is the writer now, or nothing shows who is.
+    /// If another guard is the writer now, or if it is unknown which guard is.
     fn hold(&mut self) -> Result<bool, GuardError>;
 
-    /// The record; nothing if there is none. A record that cannot be parsed is set aside: why, and its new place.
+    /// The record; `None` if there is no record. If the record cannot be parsed, it is moved to another file. The text
+    /// then has the reason and the new path.
     ///
     /// # Errors
-    /// If it cannot be read, or is of another network namespace.
+    /// If the record cannot be read, or is of another network namespace.
     fn load(&mut self, place: &Place) -> Result<Option<Result<Record, String>>, GuardError>;
 
-    /// Notes the time of a successful run.
+    /// Notes that a run was successful now.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the note cannot be written.
     fn renew(&mut self) -> Result<(), GuardError>;
 
-    /// Replaces the record, on the disk too.
+    /// Replaces the record. The new record is on the disk when the function returns.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the record cannot be written.
     fn save(&mut self, record: &Record) -> Result<(), GuardError>;
 
     /// Removes the record.
     ///
     /// # Errors
-    /// If it cannot be removed.
+    /// If the record cannot be removed.
     fn clear(&mut self) -> Result<(), GuardError>;
 }
 
-/// A file, and a lock beside it: the record is replaced, so that it cannot be locked itself.
+/// The file of the record, and another file for the lock. The file of the record is replaced at each write, so a lock
+/// on it would get lost.
 #[derive(Debug)]
 pub struct Files {
     path: PathBuf,
-    /// The kernel gives the lock back when the process ends, however it ends. The time of the file is that of the last successful run, or
-    /// of the start if there was none.
+    /// The open file with the lock. The kernel releases the lock when the process ends, for whatever reason. The file's
+    /// time is the time of the last successful run. Before the first run, it is the time of the start.
     lock: File,
 }
 
 impl Files {
-    /// Takes the lock, and makes the directory.
+    /// Makes the directory, and takes the lock.
     ///
     /// # Errors
     /// If another guard has the lock, or the lock cannot be made.
@@ -171,11 +176,12 @@ fn take(path: &Path) -> Result<File, GuardError> {
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) if is_at(&lock, path).map_err(failed)? => {
-                // The last guard may have ended long ago: a new one is not stuck before its first run.
+                // The last guard may have ended long ago. Without a new time, a new guard would count as stuck before
+                // its first run.
                 lock.set_modified(SystemTime::now()).map_err(failed)?;
                 return Ok(lock);
             }
-            // Another program deleted the file: a second guard would lock another file.
+            // Another program deleted the file. A second guard would make a new file and lock that file.
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => sleep(PAUSE),
             Err(TryLockError::Error(error)) => return Err(failed(error)),
@@ -184,7 +190,7 @@ fn take(path: &Path) -> Result<File, GuardError> {
     Err(GuardError::Locked(path.to_owned()))
 }
 
-/// Whether a path still has this open file.
+/// Whether the file at a path is this open file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = file.metadata()?;
     match fs::symlink_metadata(path) {
@@ -194,10 +200,12 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// How long ago the guard that holds the lock beside its record had a successful run, or started; nothing if no process holds the lock.
+/// The time since the last successful run of the guard that holds the lock of this record. Before the first run, the
+/// time since its start. `None` if no process holds the lock.
 ///
 /// # Errors
-/// If the lock cannot be read. Only root may read it: a process that can read a lock can hold it.
+/// If the lock's file cannot be read. Only root may read it, because a process that can read the file can hold the
+/// lock.
 pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     let lock_path = beside(record, ".lock");
     let failed = |error| GuardError::Lock { path: lock_path.clone(), error };
@@ -217,14 +225,15 @@ pub fn unrenewed_for(record: &Path) -> Result<Option<Duration>, GuardError> {
     }
 }
 
-/// The path with an ending after the whole name, so that no name of a record is the name of another file of the guard.
+/// The path with `ending` after the whole name. So no record has the same name as another file of the guard.
 fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()
 }
 
-/// Opens a regular file that no other user can have written: it follows no symbolic link, and waits for no writer of a pipe.
+/// Opens a regular file that no other user can have written. It does not follow a symbolic link. It does not wait if
+/// the path is a pipe.
 fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path)?;
@@ -235,7 +244,7 @@ fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     distrust(found.uid(), found.mode(), geteuid().as_raw()).map_or(Ok(file), |why| Err(io::Error::other(why)))
 }
 
-/// Why a file with this owner and mode can have the words of another user, if it can.
+/// If another user could have written a file with this owner and mode: the reason. Otherwise `None`.
 fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
     let (is_trusted, mode) = ((owner == 0 || owner == own) && mode & 0o022 == 0, mode & 0o777);
     let whose = if own == 0 { "root".to_owned() } else { format!("root or user {own}") };
@@ -244,10 +253,10 @@ fn distrust(owner: u32, mode: u32, own: u32) -> Option<String> {
     })
 }
 
-/// Reads a record; nothing if there is no file. If it cannot be parsed: why.
+/// Reads a record. `None` if there is no file. If the record cannot be parsed: the reason.
 ///
 /// # Errors
-/// If it cannot be read, or is of another network namespace.
+/// If the file cannot be read, or the record is of another network namespace.
 pub fn read_record(path: &Path, place: &Place) -> Result<Option<Result<Record, String>>, GuardError> {
     let failed = |error| GuardError::ReadRecord { path: path.to_owned(), error };
     let file = match open(OpenOptions::new().read(true), path) {
@@ -295,7 +304,7 @@ impl Store for Files {
     fn save(&mut self, record: &Record) -> Result<(), GuardError> {
         let save = || {
             let directory = self.path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            // The lock makes this the only writer, so that a killed guard leaves one such file at most.
+            // Only one process can hold the lock and write here. So killed guards leave at most one such file.
             let new = beside(&self.path, ".new");
             let mut file = open(OpenOptions::new().create(true).write(true).mode(0o644), &new)?;
             file.set_len(0)?;

@@ -5,14 +5,15 @@ use std::{collections::BTreeMap, fmt};
 use portreeve_dataplane::{Need, Role, Round, usual_ports};
 use portreeve_facts::{Gap, Pod, PortSet, Source};
 
-/// Kinds of reasons. If not all ports fit, ports of the first kinds are reserved.
+/// The kinds of reasons, the most important kind first. If not all ports fit, the guard reserves ports of the first
+/// kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// A NodePort of a Service.
     NodePort,
     /// The healthCheckNodePort of a Service.
     HealthCheck,
-    /// A port that a pod on the host's network declares, or that its probe connects to.
+    /// A port that a pod on the host's network declares, or to which the kubelet's probe of the pod connects.
     HostNetworkPod,
     /// A hostPort of a pod.
     HostPort,
@@ -21,10 +22,10 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every one, in order.
+    /// All kinds, in order.
     pub const ALL: [Self; 5] = [Self::NodePort, Self::HealthCheck, Self::HostNetworkPod, Self::HostPort, Self::Daemon];
 
-    /// The name in metrics.
+    /// The name of the kind in metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::NodePort => "node_port",
@@ -36,12 +37,12 @@ impl Class {
     }
 }
 
-/// Why a port is reserved.
+/// The reason why a port is reserved.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reason {
-    /// Its kind.
+    /// The kind of the reason.
     pub class: Class,
-    /// The Service or pod, `namespace/name`; or the daemon.
+    /// The Service or the pod as `namespace/name`, or the daemon.
     pub whose: String,
 }
 
@@ -59,31 +60,33 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// A port of the record. The record has no names.
+    /// The reason for a daemon's port that only the record has. The record has no names of daemons.
     pub(super) fn daemon_of_the_record() -> Self {
         Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
     }
 }
 
-/// A field of a pod that has no port of the node. A tenant can write a value there that no kernel takes.
+/// This text marks a message about a field of a pod that needs no port of the node. A tenant can write a value into
+/// this field that no kernel accepts.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
-/// Whether an object that could not be used may have any port. A wrong node name hides the pods of this node.
+/// Whether an object that could not be used may have any port. If the node's name is wrong, the pods of this node are
+/// not known.
 pub fn hides_ports(rejected: &Gap) -> bool {
     matches!(rejected.source, Source::Services | Source::Pods | Source::Nodes) && !rejected.detail.contains(NO_PORT)
 }
 
-/// The ports that a node needs, wherever they are.
+/// The ports that a node needs, inside and outside of the ephemeral port range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Each port with the first of its reasons.
+    /// Each port with its most important reason.
     pub ports: BTreeMap<u16, Reason>,
-    /// Unread input: there may be more ports.
+    /// Inputs that were not read. They may want more ports.
     pub unread: Vec<Gap>,
 }
 
 impl Wanted {
-    /// The needs of a snapshot.
+    /// The ports that a snapshot needs.
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         match round.allocated() {
@@ -93,8 +96,8 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        // All hostPorts, not only those with a socket. A runtime that holds a hostPort with a socket binds the port at the
-        // start of the pod, so the port must be free then.
+        // All hostPorts, with and without a socket. Some runtimes hold a hostPort with a socket, and bind the port when
+        // the pod starts. The port must be free at that time.
         match round.host_ports() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
@@ -111,7 +114,7 @@ impl Wanted {
         let mut ports: BTreeMap<u16, Reason> = BTreeMap::new();
         for (number, class, whose) in all {
             let reason = Reason { class, whose };
-            // The same reason in every run, in any order of objects.
+            // Chooses the same reason in every run, for any order of the objects.
             let known = ports.entry(number).or_insert_with(|| reason.clone());
             if reason < *known {
                 *known = reason;
@@ -120,7 +123,8 @@ impl Wanted {
         Self { ports, unread }
     }
 
-    /// Whether input was not read that may have ports of a class; of an unknown class, whether any input was not read.
+    /// Whether an input was not read that may have ports of `class`. If `class` is `None`: whether any input was not
+    /// read.
     pub fn is_unread(&self, class: Option<Class>) -> bool {
         self.unread.iter().any(|gap| {
             class.is_none_or(|class| match gap.source {
@@ -132,7 +136,7 @@ impl Wanted {
         })
     }
 
-    /// With the ports of daemons of a record: a daemon that does not listen now may start again.
+    /// Adds the ports of daemons from a record, because a daemon that does not listen now may start again.
     #[must_use]
     pub fn with_daemons(mut self, recorded: &PortSet) -> Self {
         for number in recorded.iter() {
@@ -141,7 +145,7 @@ impl Wanted {
         self
     }
 
-    /// With the ports of the last run whose input was not read now: it is unknown whether they are still needed.
+    /// Adds ports of the last run if their input was not read now, because it is unknown whether they are still needed.
     #[must_use]
     pub fn after(mut self, last: &Self) -> Self {
         for (number, reason) in &last.ports {
@@ -153,7 +157,7 @@ impl Wanted {
     }
 }
 
-/// A need that [`Need::is_to_reserve`].
+/// The port, the class and the owner of a need. For the need, [`Need::is_to_reserve`] is true.
 fn of_need(number: u16, need: Need<'_>) -> (u16, Class, String) {
     let of = |class, pod: &Pod| (number, class, format!("{}/{}", pod.namespace, pod.name));
     match need {
@@ -187,7 +191,7 @@ mod tests {
         wanted(world).ports.iter().map(|(number, reason)| format!("{number} {reason}")).collect()
     }
 
-    /// One of each kind.
+    /// A healthy node with one object of each kind.
     fn world(change: impl FnOnce(&mut Pod)) -> Snapshot {
         Snapshot::healthy()
             .service("lb", |it| {

@@ -28,8 +28,9 @@ impl From<Record> for Socket {
     fn from(record: Record) -> Self {
         let Record { protocol, local_port, local, remote, remote_port, family, state, inode, .. } = record;
         let Record { v6only, uid, cgroup, device, retransmits, .. } = record;
-        // If an IPv6 socket is bound to an IPv4 address, it serves IPv4. All other code compares it with IPv4
-        // addresses.
+        // An IPv6 socket that is bound to `::ffff:a.b.c.d` serves IPv4. Its local address is stored as IPv4, because
+        // all other code compares IPv4 addresses. A connection keeps both addresses as the kernel reports them: the
+        // code that compares the addresses of connections converts them.
         let local = if remote.is_unspecified() { local.to_canonical() } else { local };
         Self {
             protocol,

@@ -11,7 +11,8 @@ use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, So
 /// The largest number of addresses of one node, because a hostile node may invent addresses.
 const MOST_ADDRESSES: usize = 16;
 
-/// The longest list of addresses, in bytes: kube-apiserver accepts 100,000 characters in an expression.
+/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. Half of them
+/// stay for the rest of the expression: the networks of `--keep-free` are in it too.
 const LONGEST: usize = 50_000;
 
 /// The parameters from the scans of some nodes.

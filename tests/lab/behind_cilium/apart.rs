@@ -1,5 +1,5 @@
-//! Services that Cilium serves in part: by annotations, with addresses of load balancers, with addresses on devices that Cilium does not
-//! serve, and with endpoints without a node.
+//! Services of which Cilium serves only a part: because of annotations, with addresses of load balancers, with
+//! addresses on devices that Cilium does not serve, and with endpoints without a node.
 
 use portreeve_facts::Protocol;
 use serde_json::{Value, json};
@@ -9,14 +9,15 @@ use super::{
     shapes::{Endpoint, HERE, Listener, PLAIN, PROXY_NAME, SECOND, Shape, balance, expose},
 };
 
-/// The base configuration: recordings of other configurations have only the differences from it.
+/// The name of the base configuration. Recordings of other configurations have only the differences from it.
 pub const APART: &str = "apart";
 
-/// The addresses of listeners: all addresses of a family, a second address of Cilium's device, and an address of another device.
+/// The addresses to which listeners are bound: all addresses of a family, a second address of Cilium's device, and an
+/// address of another device.
 const BINDS: [&str; 6] = ["0.0.0.0", "::", "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1"];
 
 const BEYOND: [&str; 2] = ["10.244.0.1", "fd00:244::1"];
-/// The endpoint has no node.
+/// The address of an endpoint without a node.
 const NOWHERE: &str = "198.51.100.99";
 
 static SHAPES: [Shape; 16] = [
@@ -69,7 +70,7 @@ fn annotate(service: &mut Value, name: &str, value: &str) {
     service["metadata"]["annotations"][format!("service.cilium.io/{name}")] = json!(value);
 }
 
-/// Changes a Service to type LoadBalancer with these addresses.
+/// Changes a Service to the type LoadBalancer with these addresses.
 fn balance_at(service: &mut Value, port: u16, addresses: &[&str]) {
     balance(service, port);
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"ip": it})).collect();

@@ -1,5 +1,5 @@
-//! The clients and their places: the vantage points of a node with Cilium, and a network namespace that is no pod of the
-//! node.
+//! The clients and their places: the vantage points of a node with Cilium, and a network namespace on the node that is
+//! not a pod's.
 
 use std::{
     collections::BTreeMap,
@@ -19,18 +19,18 @@ use crate::{
     },
 };
 
-/// The place of the client.
+/// The place from which a client connects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum From {
     At(Vantage),
-    /// A namespace of the node that Cilium did not make.
+    /// A network namespace of the node that Cilium did not make.
     Namespace,
 }
 
-/// A question about any port.
+/// The place of the client and the address that it queries. It fits any port.
 pub type Place = (From, IpAddr);
 
-/// Clients in other namespaces than the calling thread's.
+/// The clients that are in other namespaces than the calling thread.
 pub struct Everybody<'a> {
     pub client: &'a Namespace,
     pub pod: &'a Namespace,
@@ -38,7 +38,7 @@ pub struct Everybody<'a> {
 }
 
 impl From {
-    /// The word in a recording.
+    /// The name of the place in a recording.
     pub fn name(self) -> &'static str {
         match self {
             Self::At(vantage) => vantage.name(),
@@ -46,14 +46,14 @@ impl From {
         }
     }
 
-    /// The question about a port; a client in a namespace is like a pod.
+    /// The question about a port. A client in a network namespace counts as a pod.
     pub fn ask(self, protocol: Protocol, to: IpAddr, port: u16) -> Ask {
         let vantage = if let Self::At(vantage) = self { vantage } else { Vantage::Pods };
         (vantage, protocol, SocketAddr::new(to, port))
     }
 }
 
-/// Every question, with the node's further addresses.
+/// All places and addresses, including the node's further addresses.
 pub fn places(further: &[&str]) -> Vec<Place> {
     let parse = |it: &str| it.parse::<IpAddr>().expect("an address");
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].map(From::At).into_iter().chain([From::Namespace]);
@@ -62,14 +62,14 @@ pub fn places(further: &[&str]) -> Vec<Place> {
     outside.chain(["127.0.0.1", "::1"].map(|it| (From::At(Vantage::Loopback), parse(it)))).collect()
 }
 
-/// Who answers, by place of the client, protocol, address and port.
+/// Who answers, by the client's place, the protocol, the address and the port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
-/// The rests before each repeated query of what had no answer: one lost packet proves nothing, and some flows of datagrams behind
-/// Cilium lose every packet for seconds, one in ten thousand.
+/// The pauses before a query without an answer is repeated. One lost packet proves nothing. Behind Cilium, about one in
+/// ten thousand flows of datagrams loses all packets for some seconds.
 const RESTS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(10)];
 
-/// Queries ports, and repeats the queries without an answer.
+/// Queries ports. Repeats queries that got no answer.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
     let all =
         ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));

@@ -1,4 +1,5 @@
-//! The recordings of the older version: the settings for which its source code differs from the newest version.
+//! Recordings with the older version of Cilium, for the settings for which its source code differs from the newest
+//! version.
 
 use portreeve_dataplane::{Outcome, owner};
 use portreeve_facts::Protocol;
@@ -56,7 +57,7 @@ fn on_devices_that_it_finds_by_itself() {
     ask_common(&Told::before(DETECTED, often::DETECTS));
 }
 
-/// An address that Cilium does not treat as private.
+/// An address that Cilium does not count as private.
 const PUBLIC: &str = "128.66.0.1";
 
 #[test]

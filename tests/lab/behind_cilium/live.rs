@@ -1,5 +1,5 @@
-//! Portreeve's agent on a node that Cilium serves: its findings about lost connections and ports. Packets and system calls
-//! show the truth first.
+//! Portreeve's agent on a node that Cilium serves: its findings about lost connections and ports. Packets and system
+//! calls first show what really happens.
 
 use crate::parts::named::is_of;
 use std::{
@@ -34,10 +34,10 @@ use crate::{
     },
 };
 
-/// The rule of connections whose own port is a NodePort.
+/// The rule about connections whose local port is a NodePort.
 const RULE: &str = "connection-on-port/answers-taken";
 
-/// A node that Cilium serves, with a pod of its own, and an endpoint elsewhere for every Service.
+/// A node that Cilium serves. It has a pod, and each Service has an endpoint on another node.
 pub struct Behind {
     cilium: Cilium,
     pub pod: Namespace,
@@ -45,7 +45,7 @@ pub struct Behind {
     pub addresses: Vec<String>,
     pub cluster: ControlPlane,
     pub wired: Wired,
-    /// `Inside` is dropped last, after the end of all its processes.
+    /// This field is dropped last, after the end of all processes in the group.
     _inside: Inside,
 }
 
@@ -55,13 +55,13 @@ impl Behind {
         Self::start_of(Release::Newest, &[], &PRIMARY)
     }
 
-    /// The newest Cilium with further settings.
+    /// Starts the newest Cilium with further settings.
     #[track_caller]
     pub fn start_with(settings: &Further) -> Self {
         Self::start_all(Release::Newest, settings, &[], &PRIMARY)
     }
 
-    /// Starts Cilium on a node whose `eth0` and Node have further addresses.
+    /// Starts Cilium on a node. `eth0` and the Node object have further addresses.
     #[track_caller]
     pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
         Self::start_all(release, &[], further, of_node)
@@ -86,13 +86,13 @@ impl Behind {
         Self { cilium, pod, addresses, cluster, wired, _inside: inside }
     }
 
-    /// Answers like the endpoint on another node.
+    /// Starts a server that answers as the endpoint on another node.
     #[track_caller]
     pub fn far(&self) -> Held {
         self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
     }
 
-    /// Creates Services with these names and nodePorts, all with the address as endpoint, and waits until Cilium has
+    /// Creates Services with these names and nodePorts. All have the address as endpoint. Waits until Cilium serves
     /// them.
     #[track_caller]
     pub fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
@@ -109,7 +109,7 @@ impl Behind {
         settle(&self.cluster, &mut self.cilium, &self.pod, 2);
     }
 
-    /// The Event with a reason about an object; waits until it exists.
+    /// Waits until an Event with a reason about an object exists, and returns it.
     #[track_caller]
     fn event(&self, agent: &Agent, reason: &str, (kind, name): (&str, &str)) -> Value {
         let wanted = |event: &Value| {
@@ -132,7 +132,7 @@ fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     })
 }
 
-/// The number of findings of a rule, `id/variant`, in the agent's metrics.
+/// The number of findings of a rule (`id/variant`) in the agent's metrics.
 #[track_caller]
 fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     let (rule, variant) = rule.split_once('/').expect("an id and a variant");
@@ -140,7 +140,7 @@ fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), &format!("portreeve_findings{{{labels}}}"))
 }
 
-/// Begins a connection without `bind`: the kernel chooses its port as it connects.
+/// Begins a connection without `bind`. The kernel chooses the local port when it connects.
 #[track_caller]
 fn begin_anywhere() -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -163,7 +163,7 @@ fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), Strin
     answers.flat_map(of_entry).collect()
 }
 
-/// The word of `portreeve owner` for an answer.
+/// The word that `portreeve owner` prints for an answer.
 fn word(answer: Answer) -> &'static str {
     match answer {
         Answer::Process => "process",
@@ -257,7 +257,7 @@ fn a_connection_whose_answers_are_swallowed_is_told() {
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
 
     let agent = Agent::start_as_nobody(&node.cluster, &[]);
-    // The first scan may be before the agent read the settings.
+    // The agent may have done its first scan before it read the settings.
     until("severity of idle", || (finding(&agent, RULE, 30401)["severity"] == "warning").then_some(()));
     let swallowed = [(&old, "old"), (&udp, "udp"), (&new, "new")];
     let worked: Vec<_> = swallowed.iter().filter(|(socket, _)| works(socket)).map(|(_, name)| *name).collect();
@@ -300,7 +300,7 @@ fn who_cannot_bind_again_is_told_before_and_after() {
         for address in ["0.0.0.0", "::", "192.0.2.1", "192.0.2.2", "127.0.0.1"] {
             assert!(is_refused(address, port), "{address} {port}");
         }
-        // An address of an excluded device.
+        // This is an address of an excluded device.
         assert!(!is_refused("10.244.0.1", port), "{port}");
     }
     assert!(is_refused("0.0.0.0", 30502), "of a Service with only IPv4");

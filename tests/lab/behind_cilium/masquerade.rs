@@ -1,4 +1,4 @@
-//! Connections of pods that leave with the node's address: masqueraded by iptables, and by Cilium itself.
+//! Connections of pods that leave the node with the node's address. iptables or Cilium itself masquerades them.
 
 use std::{net::SocketAddr, os::fd::OwnedFd};
 
@@ -17,7 +17,8 @@ use crate::{
 
 const RULE: &str = "masquerade-source-ports/cilium";
 
-/// A node, and connections of its pod: the first is from a port that becomes the NodePort of a Service, the second from another port.
+/// A node, and two connections of its pod. The local port of the first connection becomes the NodePort of a Service.
+/// The second has another port.
 struct Connections {
     node: Behind,
     sockets: [OwnedFd; 2],
@@ -25,13 +26,13 @@ struct Connections {
 }
 
 impl Connections {
-    /// The connections work before there is a Service.
+    /// Begins the connections before any Service exists, and checks that they work.
     #[track_caller]
     fn begun(in_ebpf: &'static str) -> Self {
         let mut node = Behind::start_with(&[("enable-bpf-masquerade", in_ebpf)]);
         node.wired.client.run(echo);
         let pod = node.addresses[0].parse().expect("an address");
-        // Masquerading keeps a port if possible.
+        // Masquerade keeps the source port if possible.
         let sockets = [30400, 30401].map(|port| {
             let from = SocketAddr::new(pod, port);
             node.pod.run(move || begin(Protocol::Tcp, from, ECHO))
@@ -42,7 +43,7 @@ impl Connections {
         Self { node, sockets, _far: far }
     }
 
-    /// The findings.
+    /// The result of a scan.
     #[track_caller]
     fn look(&self) -> Look {
         Look::check_with(&["--rule", RULE], &self.node.cluster.kubeconfig("observer"))

@@ -1,11 +1,12 @@
-//! Who answers on a NodePort behind the real cilium-agent, which replaces kube-proxy. `make nightly` builds it, and runs
-//! [`often`] first.
+//! Who answers on a NodePort behind the real cilium-agent, which replaces kube-proxy. `make nightly` builds
+//! cilium-agent, and runs [`often`] first.
 //!
-//! No expected answer is written here: every listener gets connections before its Service exists, and again when Cilium
-//! serves it. The answers are recorded below `tests/anywhere/verdicts/recorded/cilium`; `UPDATE=1` records them anew.
+//! The tests contain no expected answers. Clients connect to each listener before its Service exists, and again when
+//! Cilium serves the Service. The answers are recorded below `tests/anywhere/verdicts/recorded/cilium`. `UPDATE=1`
+//! records them again.
 //!
-//! Cilium's programs apply to the sockets of one control group, the agent's. The node's listeners, its pods and their
-//! clients are threads in there; the remote client is outside.
+//! Cilium's programs handle the sockets of one control group: the group of the agent. The node's listeners, its pods
+//! and their clients are threads in this group. The remote client is outside of the group.
 
 mod apart;
 mod asks;
@@ -44,9 +45,9 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// In each family: the wildcard, the primary address, a second address of this device, an address of `lo`, an address
-/// of an excluded device, and loopback. Then IPv4 by sockets of IPv6, a socket of one family, and a socket of one
-/// device.
+/// The addresses of the listeners. In each family: the wildcard, the primary address, a second address of this device,
+/// an address of `lo`, an address of an excluded device, and loopback. Then IPv4 addresses of IPv6 sockets, a socket of
+/// one family only, and a socket of one device.
 static BOUND: [Bind; 17] = [
     to("0.0.0.0"),
     to(PRIMARY[0]),
@@ -67,22 +68,22 @@ static BOUND: [Bind; 17] = [
     Bind { name: ":: on eth0", device: Some("eth0"), ..to("::") },
 ];
 
-/// The configuration in which neither Cilium nor another program serves Services.
+/// The name of the configuration in which no program serves Services.
 const BESIDE: &str = "no-replacement";
 
-/// The base configuration: recordings of other configurations have only the differences from it.
+/// The name of the base configuration. Recordings of other configurations have only the differences from it.
 const DEFAULT: &str = "default";
 
-/// The configuration in which Cilium chooses among more links: its recording has all answers.
+/// The name of the configuration in which Cilium chooses from more links. Its recording has all answers.
 const DETECTED: &str = "detected";
 
-/// The configurations that let Cilium choose among these devices.
+/// The names of the configurations in which Cilium chooses from the same links.
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
-/// Settings besides the chart's and the lab's; an empty value removes the setting.
+/// Settings that differ from the chart's and the lab's settings. An empty value removes a setting.
 type Further = [(&'static str, &'static str)];
 
-/// The version of Cilium and its settings.
+/// A configuration: its name, the version of Cilium, and the settings.
 struct Told<'a> {
     name: &'a str,
     release: Release,
@@ -94,12 +95,12 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Newest, settings }
     }
 
-    /// The older minor version: its recordings have only the differences from the newest version.
+    /// A configuration of the older minor version. Its recordings have only the differences from the newest version.
     fn before(name: &'a str, settings: &'a Further) -> Self {
         Self { name, release: Release::Before, settings }
     }
 
-    /// The name of the recording.
+    /// The name of this configuration's recording.
     fn recorded(&self) -> String {
         match self.release {
             Release::Newest => format!("cilium/{}", self.name),
@@ -107,17 +108,17 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Whether the node has more links.
+    /// Whether the node has the further links.
     fn has_links(&self) -> bool {
         self.name == DETECTED || CHOSEN.contains(&self.name)
     }
 
-    /// The recorded node.
+    /// The name of the recorded node.
     fn world(&self) -> &'static str {
         if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
     }
 
-    /// The base recording: this recording has only the differences from it.
+    /// The name of the base recording. This configuration's recording has only the differences from it.
     fn like(&self) -> String {
         let like = match (self.release, self.name) {
             (Release::Before, name) => name,
@@ -130,7 +131,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Queries every port, and compares the answers with the recording.
+/// Queries all ports, and compares the answers with the recording.
 #[track_caller]
 fn ask_all(told: &Told<'_>) {
     let (recording, seen) = record(told, &listeners());
@@ -138,7 +139,7 @@ fn ask_all(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The comparison for the most common listeners and Services, if only these are recorded.
+/// As [`ask_all`], if only the most common listeners and Services are recorded.
 #[track_caller]
 fn ask_common(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -146,7 +147,7 @@ fn ask_common(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The comparison for Services of another kind.
+/// As [`ask_all`], for Services that Cilium serves only in part.
 #[track_caller]
 fn ask_apart(told: &Told<'_>) {
     let (recording, seen) = record(told, &apart::listeners());
@@ -154,7 +155,7 @@ fn ask_apart(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// The comparison if all listeners and Services are recorded.
+/// As [`ask_all`], if all listeners and Services are recorded.
 #[track_caller]
 fn ask_some(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -162,11 +163,11 @@ fn ask_some(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// Compares the verdicts.
+/// Compares Portreeve's verdicts with the answers.
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
-        // Cilium serves connections of its pods to cluster IPs and external IPs.
+        // Cilium serves the connections that its pods open to cluster IPs and external IPs.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
         assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
@@ -177,12 +178,12 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Runs Cilium, and queries listeners: the answers, and Portreeve's facts.
+/// Runs Cilium, and queries listeners. Returns the answers, and Portreeve's facts.
 #[track_caller]
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
     let has_links = told.has_links();
-    // `Inside` is dropped last, after the end of all its processes.
+    // `inside` is dropped last, after the end of all processes in the group.
     let inside = Inside::new();
     let wired = Wired::enter();
     further_addresses(&wired);
@@ -192,9 +193,9 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    // Without this, the client would have to answer for the node, as a far node with Cilium does.
+    // Without this setting, the client must answer as a far node with Cilium does.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
-    // From here on, Cilium sees all packets except the client's own packets.
+    // From here on, Cilium sees all packets, except the client's own packets.
     Inside::join(inside.path());
     let group = inside.path().to_owned();
     wired.pod.run(move || Inside::join(&group));
@@ -254,7 +255,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     (recording, seen)
 }
 
-/// Gives `lo` its addresses, and gives the client the addresses of a far endpoint.
+/// Gives `lo` its addresses. Gives the client the addresses of an endpoint on another node.
 #[track_caller]
 fn further_addresses(wired: &Wired) {
     ip(&ON_LO.map(|it| format!("address add {it} dev lo")));
@@ -264,8 +265,8 @@ fn further_addresses(wired: &Wired) {
     });
 }
 
-/// Makes the calling thread's namespace send packets as a network card does: an ICMP answer to a packet without a
-/// checksum is ignored.
+/// Makes the calling thread's namespace compute checksums before it sends packets, as a network card does. The kernel
+/// ignores an ICMP answer to a packet without a checksum.
 #[track_caller]
 fn send_whole() {
     let ethtool = Command::new("ethtool").args(["-K", "eth0", "tx", "off"]).stdout(Stdio::null()).status();

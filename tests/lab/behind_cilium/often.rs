@@ -1,4 +1,4 @@
-//! The settings that answer differently, one by one: the shard `cilium` of `make nightly`.
+//! The settings with which Cilium answers differently, one after the other: the shard `cilium` of `make nightly`.
 
 use super::{BESIDE, Further, Told, ask_some};
 

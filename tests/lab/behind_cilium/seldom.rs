@@ -1,4 +1,4 @@
-//! All recorded settings, one by one: the settings of [`super::often`], and others that operators use.
+//! All recorded settings, one after the other: the settings of [`super::often`], and other settings that operators use.
 
 use super::{BESIDE, CHOSEN, DETECTED, Told, ask_all, ask_common, often};
 

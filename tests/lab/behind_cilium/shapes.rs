@@ -10,13 +10,13 @@ use crate::{
     verdicts::binds::Bind,
 };
 
-/// An endpoint on another node: the client has these addresses too.
+/// The addresses of an endpoint on another node. The client has these addresses, too.
 pub const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
 
-/// Further addresses of Cilium's device.
+/// The second addresses of Cilium's device.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 
-/// A listener and the Service that has its port.
+/// A listener, and the Service that has the listener's port.
 pub struct Listener {
     pub bind: &'static Bind,
     pub protocol: Protocol,
@@ -26,38 +26,39 @@ pub struct Listener {
 
 /// The kind of Service that has a listener's port.
 pub struct Shape {
-    /// The word of the shape, the same as in the recordings of other data planes.
+    /// The name of the shape. Recordings of other data planes use the same name.
     pub name: &'static str,
     pub families: &'static [&'static str],
-    /// externalTrafficPolicy.
+    /// The value of externalTrafficPolicy.
     pub policy: &'static str,
     pub endpoints: &'static [Endpoint],
-    /// Other differences, for a given port.
+    /// Makes the other differences of the Service, for a given port.
     pub change: fn(&mut Value, u16),
 }
 
-/// An endpoint of each family.
+/// An endpoint in each family.
 pub struct Endpoint {
-    /// Whether the endpoint is the node's own pod, and not a pod of another node.
+    /// Whether the endpoint is the node's own pod. Otherwise it is a pod of another node.
     pub here: bool,
-    /// Whether its EndpointSlice names a node.
+    /// Whether the EndpointSlice names the endpoint's node.
     pub named: bool,
     /// Whether the endpoint is ready, serving and terminating.
     pub conditions: [bool; 3],
 }
 
-/// The label of Services, and of their EndpointSlices, that another proxy serves, or Cilium if configured with the name.
+/// The label of Services that another proxy serves, and of their EndpointSlices. If Cilium is configured with the name,
+/// Cilium serves them.
 pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };
 const ELSEWHERE: Endpoint = Endpoint { here: false, ..HERE };
 const DRAINING: [bool; 3] = [false, true, true];
 
-/// Beside the endpoints: one NodePort Service over both families, externalTrafficPolicy Cluster.
+/// The Service that the shapes change: it has one NodePort, both families, and the externalTrafficPolicy Cluster.
 pub const PLAIN: Shape =
     Shape { name: "ready", families: &FAMILIES, policy: "Cluster", endpoints: &[HERE], change: |_, _| {} };
 
-/// Every shape.
+/// All shapes.
 pub static SHAPES: [Shape; 16] = [
     PLAIN,
     Shape { name: "empty", endpoints: &[], ..PLAIN },
@@ -117,14 +118,14 @@ pub static SHAPES: [Shape; 16] = [
     },
 ];
 
-/// Changes the Service to type LoadBalancer, without NodePorts.
+/// Changes the Service to the type LoadBalancer without NodePorts.
 pub fn balance(service: &mut Value, port: u16) {
     service["spec"]["type"] = json!("LoadBalancer");
     service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
     without_node_port(service, port);
 }
 
-/// Sets these external IPs, and no NodePorts.
+/// Gives the Service these external IPs, and removes its NodePorts.
 pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     service["spec"]["type"] = json!("ClusterIP");
     service["spec"]["externalIPs"] = json!(addresses);
@@ -132,7 +133,7 @@ pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     without_node_port(service, port);
 }
 
-/// Sets the port as the Service's own port.
+/// Makes the port the Service's own port, and removes the nodePort.
 fn without_node_port(service: &mut Value, port: u16) {
     let entry = &mut service["spec"]["ports"][0];
     entry["port"] = json!(port);
@@ -140,12 +141,12 @@ fn without_node_port(service: &mut Value, port: u16) {
 }
 
 impl Shape {
-    /// Whether connections from outside are sent to another node.
+    /// Whether the node forwards connections from outside to another node.
     pub fn forwards(&self) -> bool {
         self.policy == "Cluster" && self.endpoints.iter().any(|it| !it.here)
     }
 
-    /// Creates the Service of a listener, with its EndpointSlices; the node's own pod has these addresses.
+    /// Creates the Service of a listener, with its EndpointSlices. `own` has the addresses of the node's own pod.
     #[track_caller]
     pub fn create(&self, cluster: &ControlPlane, protocol: Protocol, port: u16, own: &[String]) {
         let mut entry = objects::port(80, Some(port));
@@ -179,7 +180,7 @@ impl Shape {
     }
 }
 
-/// An EndpointSlice with the label that its controller copies from the Service.
+/// An EndpointSlice of the Service. It has the label that the controller would copy from the Service.
 fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let mut slice = objects::endpoint_slice(service, endpoint, family);
     if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {
@@ -188,8 +189,8 @@ fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Va
     slice
 }
 
-/// Waits until all earlier Services are in force: Cilium serves a later Service in as many families as the node's own
-/// pod has.
+/// Waits until Cilium serves all earlier Services. For this, it creates one more Service, and waits until Cilium serves
+/// it in as many families as the node's own pod has.
 #[track_caller]
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);

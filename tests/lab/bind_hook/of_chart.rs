@@ -1,4 +1,4 @@
-//! The guard of the chart with its bind hook, below a kubelet.
+//! The guard of the chart with its bind hook, in a pod that a kubelet runs.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::{
 };
 
 const PLACE: &str = "192.0.2.1:29518";
-/// BPF and NET_ADMIN.
+/// The effective capabilities: only BPF and NET_ADMIN.
 const CAPABILITIES: &str = "CapEff:\t0000008000001000";
 
 #[test]

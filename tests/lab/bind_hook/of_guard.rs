@@ -1,4 +1,4 @@
-//! `portreeve guard --bind`: Events about binds in a control group of the test's own, with a real API server.
+//! `portreeve guard --bind` with a real API server: Events about binds in a control group that the test makes.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
 
 const PLACE: &str = "127.0.0.1:29518";
-/// Perl, which binds the claimed port for 50 ms, and ends with the number of the error.
+/// A Perl program that binds the claimed port for 50 ms. Its exit code is the number of the error.
 const SQUATTER: &str = r#"
     use Socket;
     $0 = "squatter";
@@ -23,17 +23,17 @@ const SQUATTER: &str = r#"
     select(undef, undef, undef, 0.05);
 "#;
 const EADDRINUSE: i32 = 98;
-/// As a runtime starts a container: it sees only the control groups below its own.
+/// Starts a program as a runtime starts a container: it sees only the control groups below its own group.
 const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
 
-/// The error with which a squatter of this group ends; 0 if its bind succeeded.
+/// Runs the squatter in a group, and returns the error of its bind. 0 means that the bind succeeded.
 fn squat(group: &Path) -> i32 {
     let [shell, entering @ ..] = Group::entering(group);
     let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
     squatter.expect("sh and perl").code().expect("an exit code")
 }
 
-/// The guard of `n1`. It ends with this value.
+/// The guard of `n1`. When this value is dropped, the guard ends.
 struct Guard {
     child: Child,
     directory: tempfile::TempDir,
@@ -44,7 +44,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// Starts it by a command that gets the program and its arguments.
+    /// Starts the guard. `command` gets the program and its arguments.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
@@ -57,7 +57,7 @@ impl Guard {
         Self { child: command.spawn().expect("portreeve runs"), directory }
     }
 
-    /// The value of a series, once the guard answers.
+    /// The value of a series. `None` if the guard does not answer yet.
     fn value(series: &str) -> Option<f64> {
         http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
@@ -87,7 +87,7 @@ impl Drop for Guard {
     }
 }
 
-/// The Events of the guard about binds, in a namespace.
+/// The Events that the guard wrote about binds in a namespace.
 pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> Vec<Value> {
     let list = cluster.api().text(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")).expect("a list");
     let list: Value = serde_json::from_str(&list).expect("JSON");
@@ -98,7 +98,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
-/// Node `n1`. No kube-proxy beside this kubelet opens NodePorts.
+/// The Node `n1`. Its kubelet has a version whose kube-proxy opens no NodePorts.
 fn node() -> Value {
     node_of("v1.36.3")
 }
@@ -109,7 +109,7 @@ fn node_of(kubelet: &str) -> Value {
     node
 }
 
-/// Node `n1`, and a Service with NodePort 30080.
+/// A cluster with the Node `n1` and a Service with the NodePort 30080.
 fn cluster() -> (ControlPlane, Value) {
     cluster_of(&node())
 }
@@ -122,7 +122,7 @@ fn cluster_of(node: &Value) -> (ControlPlane, Value) {
     (cluster, service)
 }
 
-/// A pod of `n1` on the host's network, and its control group.
+/// A pod of `n1` on the host's network, and the pod's control group.
 fn pod(cluster: &ControlPlane, group: &Group) -> (Value, PathBuf) {
     cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}));
     cluster.api().create(
@@ -153,7 +153,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     let kubeconfig = cluster.kubeconfig("admin");
     let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let guard = Guard::start(&arguments);
-    // The first bind that is seen proves that the claims are in the kernel.
+    // If the hook reports a bind, the claims are in the kernel.
     until("a claim", || {
         assert_eq!(squat(&group.below("first")), 0, "a bind that is reported succeeds");
         Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
@@ -175,7 +175,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     assert_eq!(on_pod["regarding"]["uid"], pod["metadata"]["uid"]);
     let note = on_pod["note"].as_str().expect("a note");
     assert!(note.contains("and process squatter of pod shop/edge called bind for 0.0.0.0:30080/tcp"), "{note}");
-    // Again the same: no second Event.
+    // Equal binds cause no second Event.
     for _ in 0..5 {
         assert_eq!(squat(&container), 0);
     }
@@ -210,7 +210,7 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
     service["spec"]["clusterIP"] = json!("10.96.0.10");
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
-    // A file without a Pod does not show that the node has none.
+    // A file without Pods does not show that the node has no pods.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), service, pod]});
     let file = directory.join("cluster.json");
@@ -218,7 +218,7 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     (file, list)
 }
 
-/// Whether a process of this network namespace listens on the port of every IPv4 address.
+/// Whether a process of this network namespace listens on the port with all IPv4 addresses.
 fn is_held(port: u16) -> bool {
     let sockets = fs::read_to_string("/proc/thread-self/net/tcp").expect("sockets");
     sockets.contains(&format!(" 00000000:{port:04X} 00000000:0000 0A "))
@@ -243,13 +243,13 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
 
     drop(proxy);
     assert!(!is_held(30080));
-    // A guard that reserves the NodePort has read the node again, which has no proxy now.
+    // When the guard reserves the NodePort, it has read the node again. The node now has no proxy.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     until("another reading", || {
         Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
     });
     sleep(Duration::from_secs(1));
-    // Its next pod has another control group.
+    // The next pod of the proxy has another control group.
     let _proxy = holding(&next);
     until("its socket", || is_held(30080).then_some(()));
     cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
@@ -287,13 +287,13 @@ fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
     let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
-    // Nothing changes, and the API server confirms a watch once a minute.
+    // No object changes, and the API server confirms a watch only once a minute.
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
     until("its count", || {
         Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
     });
     assert!(guard.is_attached(), "the claims are as they were read");
-    // A change of Services and one of Pods confirm both.
+    // One change of Services and one change of Pods confirm the facts about both.
     pod(&cluster, &group);
     cluster.api().create(&objects::selecting_service("late", &[objects::port(80, Some(30081))]));
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
@@ -332,7 +332,7 @@ fn a_hook_whose_group_is_missing_is_attached_once_it_is_there() {
     let guard = Guard::start(&["--bind=refuse", "--stale=3600", &cgroup, "--services", file.to_str().expect("UTF-8")]);
     let line = "no bind hook; the guard reserves ports without it";
     until("the cause", || guard.log().contains(line).then_some(()));
-    // The next attempt fails, too.
+    // The next attempt to attach the hook fails, too.
     sleep(Duration::from_secs(2));
     assert!(!guard.is_attached());
     symlink(&group.path, &place).expect("a link");
@@ -374,7 +374,7 @@ fn an_event_that_the_api_server_refuses_is_counted_and_the_next_one_is_written_o
     grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
     let mut groups = 0..;
     until("the Event of another group", || {
-        // The API server refuses until it has read the new role.
+        // The API server refuses Events until it has read the new role.
         let another = groups.next().map(|number| group.below(&format!("g{number}"))).expect("endless");
         assert_eq!(squat(&another), 0);
         events(&cluster, "default", "ReportBind").into_iter().next()

@@ -1,4 +1,5 @@
-//! One address and port of two Services behind the real kube-proxy: connections reach one of them, and both get an Event.
+//! Two Services with the same address and port, behind the real kube-proxy. Connections reach one Service, and both
+//! Services get an Event.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::{
 };
 
 const RULE: &str = "external-ip-conflict/claimed-twice";
-/// No address of a node.
+/// An address that no node has.
 const ADDRESS: &str = "198.51.100.7";
 const BOTH: [&str; 2] = ["first", "second"];
 
@@ -35,13 +36,13 @@ fn one_of_two_is_reached(mode: &str) {
     let claim = |name: &str| ("external-ip".to_owned(), format!("Service default/{name} port p8100"));
     assert_eq!(claimants(&cluster, 8100), BTreeSet::from(BOTH.map(claim)));
 
-    // The remedy removes the typed address, and the other Service's Event has that remedy too.
+    // The remedy removes the address that a user wrote. The Event of the other Service has the same remedy.
     follow(&cluster, &told);
     proxy.settle(&cluster);
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));
     assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
 
-    // With another port, the Service may have the address.
+    // With another port, the Service can have this address.
     let mut ports = second["spec"]["ports"].clone();
     ports[0]["port"] = json!(8101);
     let changed = json!({"spec": {"externalIPs": [ADDRESS], "ports": ports}}).to_string();

@@ -1,4 +1,5 @@
-//! One hostPort of two workloads: the rule's findings about manifests, and the nodes that the real scheduler chooses.
+//! Two workloads with the same hostPort: the rule's findings about manifests, and the nodes that the real scheduler
+//! chooses.
 
 use serde_json::{Value, json};
 
@@ -10,7 +11,7 @@ use crate::{
 
 const RULE: &str = "pod-waits-for-port/workloads";
 
-/// A workload: its kind, the port of its pods, and further fields of their spec.
+/// A workload: its kind, the port of its pods, and further fields of the pods' spec.
 type Made = (&'static str, Value, Value);
 
 fn workload(name: &str, (kind, port, fields): &Made) -> Value {
@@ -27,7 +28,7 @@ fn workload(name: &str, (kind, port, fields): &Made) -> Value {
     })
 }
 
-/// Whether a workload has a pod without a node, once the scheduler has decided about all of its pods.
+/// Waits until the scheduler has decided about all pods of a workload. Returns whether a pod has no node.
 #[track_caller]
 fn pending(cluster: &ControlPlane, workload: &Value, pods: usize) -> bool {
     let path = format!("/api/v1/pods?labelSelector=app%3D{}", workload["metadata"]["name"].as_str().expect("a name"));
@@ -74,7 +75,7 @@ fn pods_that_the_scheduler_will_leave_pending_are_told_of_the_same_manifests_bef
         ("on every node and on one", [every(host(8009)), only("n1", host(8009))], true),
         ("numbers", [every(host(8010)), every(host(8011))], false),
     ];
-    // All of them exist before the first check: scheduling takes time.
+    // All workloads exist before the first check, because scheduling takes time.
     let told = pairs.iter().enumerate().map(|(index, (what, pair, conflict))| {
         let pair = [0, 1].map(|which: usize| workload(&format!("it-{index}-{which}"), &pair[which]));
         let told = before(RULE, &pair);

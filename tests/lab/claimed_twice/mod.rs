@@ -1,4 +1,5 @@
-//! Two claims to one port or address: the winner with the real kube-proxy, API server and scheduler, and the objects that get an Event.
+//! Two claims to the same port or address: who wins with the real kube-proxy, API server and scheduler, and which
+//! objects get an Event.
 
 mod address;
 mod host_port;
@@ -14,7 +15,7 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// Who answers, queried several times from every vantage point.
+/// All who answer, if each vantage point connects several times.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");
@@ -29,7 +30,7 @@ fn one_answers(wired: &Wired, to: &str) {
     assert!(both.len() == 1 && both.is_subset(&[Answer::Pod, Answer::OtherPod].into()), "{both:?}");
 }
 
-/// The finding of a rule about a Service.
+/// The findings of a rule about a Service.
 #[track_caller]
 fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     let look = Look::check_with(&["--rule", rule], &cluster.kubeconfig("observer"));
@@ -37,7 +38,8 @@ fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     look.findings(rule).into_iter().filter(|it| it["subject"]["name"] == name).cloned().collect()
 }
 
-/// Asserts that a rule names each of two Services to the other; returns the text for the first.
+/// Asserts that the finding about each of two Services names the other Service. Returns the finding about the first
+/// Service.
 #[track_caller]
 fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16), both: [&str; 2]) -> Value {
     let [first, second] = both;
@@ -52,7 +54,7 @@ fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16
     told
 }
 
-/// The claims on a TCP port in the output of `owner`: kind and claimant.
+/// The claims to a TCP port in the output of `owner`: the kind and the claimant of each.
 #[track_caller]
 fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     let owned = owner(port, &cluster.kubeconfig("observer"));
@@ -61,7 +63,7 @@ fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
 }
 
-/// The findings of a rule in manifests, before a cluster has the objects.
+/// The findings of a rule in manifests. No cluster has the objects yet.
 #[track_caller]
 fn before(rule: &str, manifests: &[Value]) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string();

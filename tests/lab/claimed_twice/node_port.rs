@@ -1,4 +1,4 @@
-//! One number of two Services: the rule's findings about manifests, and the answers of the real API server.
+//! Two Services with the same number: the rule's findings about manifests, and the answers of the real API server.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 const RULE: &str = "node-port-claimed-twice";
-/// The API server's message about an allocated number.
+/// The API server's message if the number is already allocated.
 const ALLOCATED: &str = "provided port is already allocated";
 
-/// A NodePort Service with these ports: its own, its nodePort and its protocol.
+/// A NodePort Service with these ports. Each has its own port, its nodePort and its protocol.
 fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     let entry = |(port, node_port, protocol): &(u16, u16, &str)| {
         let name = format!("{}-{port}", protocol.to_lowercase());
@@ -24,7 +24,7 @@ fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     objects::service(name, &ports.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// A load balancer's Service whose nodes get connections on a port.
+/// A Service of a load balancer with a healthCheckNodePort and a nodePort.
 fn checked(name: &str, check: u16, node_port: u16) -> Value {
     let mut service = service(name, &[(80, node_port, "TCP")]);
     service["spec"]["type"] = json!("LoadBalancer");
@@ -53,8 +53,8 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
-    // Two ports with one nodePort: the API server refuses them at creation, accepts them as a change, and refuses them at the next
-    // creation.
+    // One Service has two ports with the same nodePort. The API server refuses this when the Service is created. It
+    // accepts this as a change. It refuses it again at the next creation.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

@@ -1,4 +1,4 @@
-//! Facts of the cluster, which the agents of all nodes see, and one reports.
+//! Facts about the whole cluster. The agents of all nodes see them, and only one agent reports them.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::{Finding, Scope, Severity};
@@ -8,7 +8,7 @@ use super::{Stage, Writer, written};
 
 const RULE: &str = "external-ip-conflict/node-address";
 
-/// The Event of the agents of `n1` and `n2`; the agent of `n1` was first.
+/// The finding that the agents of `n1` and `n2` both have, and their writers. The agent of `n1` reported it first.
 #[track_caller]
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     let mut finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");

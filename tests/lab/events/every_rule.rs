@@ -1,4 +1,4 @@
-//! The API server accepts every possible Event: each rule, about each kind of object.
+//! The API server accepts all possible Events: of each rule, about each kind of object.
 
 use portreeve_agent::events::NOTE;
 use portreeve_rules::{
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::objects;
 
-/// Foreign text that is far too long.
+/// A very long text from outside, with characters that could do harm.
 fn hostile() -> String {
     let word = "\u{1b}[31m\u{202e}evil\u{200b}\r\n\0\"}{%s $(reboot) 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 ";
     word.repeat(200)
 }
 
-/// All possible Events of rules: each severity of each variant about each kind of object.
+/// All possible findings of a rule: with each severity of each variant, about each kind of object.
 fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
     let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
@@ -36,7 +36,8 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = worth_one.flat_map(about).collect();
     for (port, finding) in (1..).zip(&mut findings) {
         finding.evidence.remedies.push(Step::advice(hostile()).into());
-        // A fact of the whole cluster belongs to one Service, even if a rule names a Node or the cluster.
+        // Findings about the whole cluster have the same Service as object, even if a rule names a Node or the cluster.
+        // So the port must differ.
         finding.key.port = Some(port);
     }
     findings
@@ -45,7 +46,7 @@ fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
 #[test]
 fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
     let stage = Stage::new(&[]);
-    // Names of the greatest length: 63 and 253 characters.
+    // The longest possible names: 63 and 253 characters.
     let long = |length: usize| "a".repeat(length);
     let objects = [
         objects::service(&long(63), &[objects::port(80, None)]),
@@ -57,7 +58,7 @@ fn the_server_takes_every_event_of_every_rule_about_every_kind_of_object() {
 
     let mut told = 0;
     for rule in RULES {
-        // Each agent has its own budget: ten requests at once.
+        // Each agent has a budget of its own: ten requests at once.
         for findings in sayings(&stage, rule, &objects).chunks(3) {
             let count = u64::try_from(findings.len()).expect("a few");
             told += count;

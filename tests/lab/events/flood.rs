@@ -1,4 +1,4 @@
-//! Too many findings for Events.
+//! More findings than an agent can report as Events.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::{Evidence, Finding, Key, RuleId, Severity, Subject, SubjectKind};
@@ -21,7 +21,7 @@ fn finding(number: usize, severity: Severity) -> Finding {
 fn a_thousand_findings_at_once_are_told_within_budget_and_the_worst_first() {
     let stage = Stage::new(&[]);
     let writer = stage.writer("n1");
-    // The worst findings come last, and their number is no multiple of the budget.
+    // The worst findings come last. Their number is not a multiple of the budget.
     let severity = |number: usize| if number < 977 { Severity::Warning } else { Severity::Critical };
     writer.raise(&(0..1000).map(|number| finding(number, severity(number))).collect::<Vec<_>>());
     writer.until(written(10));
@@ -41,7 +41,7 @@ fn a_thousand_findings_at_once_are_told_within_budget_and_the_worst_first() {
     assert_eq!(events.iter().filter(worst).count(), 23);
     assert!(events.iter().all(|event| event["series"].is_null()), "what is new comes before what is told again");
 
-    // 1024 findings can wait or be reported at a time.
+    // At most 1024 findings can wait or be reported at the same time.
     writer.raise(&(1000..1100).map(|number| finding(number, Severity::Warning)).collect::<Vec<_>>());
     writer.until(Counters { written: 40, dropped: 76, ..Counters::default() });
 }

@@ -1,4 +1,4 @@
-//! Foreign Events under the names that agents use.
+//! Events of another program under the names that agents use.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::Severity;
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::kubectl;
 
-/// The longest annotations that the API server accepts, which with the rest of the Event is longer than an agent reads.
+/// The longest annotations that the API server accepts. An Event with them is longer than an agent reads.
 const LONG: usize = (256 << 10) - "long".len();
 
 #[test]
@@ -36,7 +36,7 @@ fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
         agent.until(found);
         let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
         assert_eq!(told, ["ConnectionOnPort"]);
-        // The agent cannot read whether the Event is from this node, so it writes no end.
+        // The agent cannot read whether it wrote the Event, so it writes no end.
         agent.clear([&wanted, &other]);
         agent.until(Counters { written: 2, failed, ..found });
         agent.is_idle();

@@ -1,4 +1,4 @@
-//! One problem on several nodes of a slot.
+//! One problem on several nodes that share a slot.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::Severity;
@@ -8,7 +8,7 @@ use super::{Stage, written};
 use crate::parts::until;
 
 const RULE: &str = "listener-on-node-port/loses";
-/// Nodes of one slot, by the hash of their names.
+/// Two nodes with the same slot, by the hash of their names.
 const NODES: [&str; 2] = ["n0", "n4"];
 
 /// Fault (operator): the node that reports an incident is repaired, and its Event expires

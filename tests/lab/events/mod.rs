@@ -1,4 +1,4 @@
-//! The writer of Events with a real API server, at times that a test sets.
+//! The writer of Events with a real API server. The test sets the writer's clock.
 
 mod cluster_facts;
 mod every_rule;
@@ -27,12 +27,12 @@ use tokio::{
 
 use crate::parts::{ControlPlane, PRIMARY, Role, all_events, enter_alone, objects};
 
-/// The time limit for a due request; far longer than a busy machine needs.
+/// The time limit for a request that is due. Even a busy machine needs much less.
 const SOON: Duration = Duration::from_secs(60);
-/// How long a test watches a writer without due requests.
+/// For this time, a test watches a writer that has no due requests.
 const A_MOMENT: Duration = Duration::from_millis(30);
 
-/// A cluster with the Node `n1`, the Service `web`, and a clock that starts at noon.
+/// A cluster with the Node `n1` and the Service `web`, and a clock that begins at noon.
 struct Stage {
     cluster: ControlPlane,
     runtime: Runtime,
@@ -42,7 +42,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// A cluster with further flags of kube-apiserver. The writers have the rights of the chart's roles.
+    /// Starts a cluster with further flags of kube-apiserver. The writers have the rights of the chart's roles.
     #[track_caller]
     fn new(flags: &[&str]) -> Self {
         enter_alone();
@@ -59,8 +59,9 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// Sets the clock to this number of seconds after noon, and returns the time in the form of Events. The hours of an incident begin at
-    /// an unpredictable point, since its object's uid is new; in each hour from noon on each turns once.
+    /// Sets the clock to `seconds` after noon, and returns the time in the form that Events use. The object of an
+    /// incident has a new uid in each run. So the hours of the incident begin at times that the test does not know. In
+    /// each clock hour after noon, one hour of the incident begins.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
@@ -69,7 +70,7 @@ impl Stage {
         format!("{now:.6}")
     }
 
-    /// The writer of the agent of a node.
+    /// The writer of Events that a node's agent has.
     fn writer(&self, node: &str) -> Writer<'_> {
         let kubeconfig = self.cluster.kubeconfig("observer");
         let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
@@ -106,12 +107,12 @@ impl Stage {
         Finding { key, evidence: Evidence::new(severity, sentence), since: self.now() }
     }
 
-    /// The Events of one type, oldest first.
+    /// The Events of a type, the oldest first.
     fn events(&self, kind: &str) -> Vec<Value> {
         all_events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
     }
 
-    /// The only Event of type Warning.
+    /// The only Event with the type Warning.
     #[track_caller]
     fn warning(&self) -> Value {
         let events = self.events("Warning");
@@ -120,7 +121,7 @@ impl Stage {
     }
 }
 
-/// The writer of one agent; it ends with this value.
+/// The writer of Events of one agent. When this value is dropped, the writer ends.
 struct Writer<'a> {
     stage: &'a Stage,
     recorder: Recorder,
@@ -141,7 +142,7 @@ impl Writer<'_> {
         self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
     }
 
-    /// Waits until the writer has sent its due requests, up to this total.
+    /// Waits until the writer has sent its due requests. Then the results must be `expected`.
     #[track_caller]
     fn until(&self, expected: Counters) {
         self.offer(&[]);
@@ -156,7 +157,7 @@ impl Writer<'_> {
         self.stage.runtime.block_on(async { sleep(time).await });
     }
 
-    /// Waits, and asserts that no request is due.
+    /// Waits for a moment, and asserts that no request is due.
     #[track_caller]
     fn is_idle(&self) {
         let before = self.recorder.counters();
@@ -166,7 +167,7 @@ impl Writer<'_> {
     }
 }
 
-/// This number of Events, new or repeated, and no other results.
+/// The counters after so many Events were written, new or repeated, and no other results.
 fn written(written: u64) -> Counters {
     Counters { written, ..Counters::default() }
 }

@@ -1,4 +1,4 @@
-//! The API server is well, and its own priority and fairness has no seat for the agent.
+//! The API server works, but its API Priority and Fairness has no free seat for the agent's requests.
 
 use std::{
     sync::{
@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, ControlPlane, Relay, until};
 
-/// The level of priority that the agent shares with the crowd.
+/// The priority level of the agent and of the crowd.
 const LEVEL: &str = "few-seats";
-/// The flags with which the server has so few seats that one share is one seat.
+/// The flags that give the server so few seats that one share is one seat.
 const SEATS: [&str; 2] = ["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"];
-/// Users who send large requests repeatedly.
+/// The number of users who send large requests again and again.
 const CROWD: usize = 6;
 
-/// Users who take every seat of the agent's level until this is dropped.
+/// Users who occupy all seats of the agent's priority level. When this value is dropped, they stop.
 struct Crowd {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl Crowd {
             thread::spawn(move || {
                 let api = Api::unrepeated(&kubeconfig);
                 while !is_over.load(Ordering::Relaxed) {
-                    // A refusal comes at once; some processor time is for others.
+                    // A refusal comes at once. The pause leaves processor time for other programs.
                     if api.answer("/api/v1/configmaps").len() < 10_000 {
                         thread::sleep(Duration::from_millis(2));
                     }
@@ -55,7 +55,7 @@ impl Drop for Crowd {
     }
 }
 
-/// A level with one share, and its users. Without a free seat, it refuses a request at once.
+/// A priority level with one share, and its users. If no seat is free, it refuses a request at once.
 fn few_seats() -> [Value; 2] {
     let version = "flowcontrol.apiserver.k8s.io/v1";
     let subjects: Vec<Value> =
@@ -88,7 +88,7 @@ fn few_seats() -> [Value; 2] {
     ]
 }
 
-/// Lets user `nobody` list ConfigMaps, and makes some that take long to list.
+/// Allows the user `nobody` to list ConfigMaps, and makes ConfigMaps that take long to list.
 #[track_caller]
 fn prepare(cluster: &ControlPlane) {
     let rbac = "rbac.authorization.k8s.io/v1";
@@ -117,7 +117,7 @@ fn prepare(cluster: &ControlPlane) {
     until("role in force", || crowd.text("/api/v1/configmaps?limit=1"));
 }
 
-/// The number of requests that the server refused because no seat was free, by its own count.
+/// The number of requests that the server refused because no seat was free. The server counts them.
 #[track_caller]
 fn without_a_seat(cluster: &ControlPlane) -> f64 {
     let metrics = cluster.api().text("/metrics").expect("metrics");
@@ -144,7 +144,7 @@ fn without_a_seat_at_the_server_listeners_are_found_and_told_once_there_is_one()
     let crowd = Crowd::of_nobody(&node.cluster);
     until("refusal in force", || (without_a_seat(&node.cluster) > 10.0).then_some(()));
 
-    // An open watch needs no seat, so each watch must begin again.
+    // An open watch needs no seat. So the test cuts the connections, and each watch must begin again.
     relay.cut();
     relay.mend();
     until("429", || (errors(&agent, "429") >= 2.0).then_some(()));

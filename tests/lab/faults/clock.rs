@@ -1,4 +1,4 @@
-//! The node's clock is so wrong that no certificate is valid.
+//! The node's clock is so wrong that certificates are not valid.
 
 use std::fs;
 
@@ -20,7 +20,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
         fs::rename(next, directory.path().join("clock")).expect("a swap");
     };
     set("+0");
-    // As the tests of other clocks do it: the time of day alone is another one.
+    // Only the time of day is wrong. Other clocks run normally.
     let library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1";
     let file = format!("FAKETIME_TIMESTAMP_FILE={}", directory.path().join("clock").display());
     let words =
@@ -30,7 +30,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
     until_told(&node.cluster, &[("web", FOUND)]);
 
     set("+50y");
-    // An open connection does not repeat the check of its certificate.
+    // An open connection does not check its certificate again.
     relay.cut();
     let refused = errors(&agent, "unreachable");
     relay.mend();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{FOUND, MODE, Node, RULE, serve, squat, until_found, until_told};
 use crate::parts::{Agent, PRIMARY, events, objects, until};
 
-/// The Node of the Events about a Service.
+/// The uid of the Node that each Event about a Service names.
 #[track_caller]
 fn related(node: &Node, service: &str) -> Vec<Value> {
     let told = events(&node.cluster).into_iter().filter(|it| it["regarding"]["name"] == service);
@@ -71,7 +71,8 @@ fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     node.cluster.api().create(&service);
     let _theirs = squat(30081);
     until_found(&agent, &[30080, 30081]);
-    // A controller would delete the content of the namespace. This cluster has none, so the test does it.
+    // A controller would delete the objects in the namespace. This cluster has no such controller, so the test deletes
+    // them.
     node.cluster.api().delete(&namespace);
     until("refusal", || node.cluster.api().try_create(&service).err());
     node.cluster.api().delete(&service);

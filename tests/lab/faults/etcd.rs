@@ -1,4 +1,4 @@
-//! etcd hangs, dies, and starts again with an older state or without any.
+//! etcd hangs, is killed, or starts again with an older state or without a state.
 
 use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told, until_told_also};
 use crate::parts::{PRIMARY, Role, objects, until};
@@ -30,7 +30,7 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
     until_found(&agent, &[30080]);
     assert!(agent.is_well());
     node.cluster.store().restart();
-    // An API server answers again a moment after its etcd.
+    // The API server answers a moment after etcd answers.
     until("API server", || node.cluster.api().text("/apis/events.k8s.io/v1/events"));
     until_told(&node.cluster, &[("web", FOUND), ("late", FOUND), ("late", RESOLVED)]);
 }
@@ -46,7 +46,7 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
     let saved = node.cluster.store().save();
     until("API server", || node.cluster.api().text("/api/v1/services"));
     serve(&node.cluster, "later", 30081);
-    // Far more versions than the older state has.
+    // The server has now many more versions than the older state.
     for number in 0..50 {
         node.cluster.api().create(&objects::service(&format!("more-{number}"), &[objects::port(80, None)]));
     }

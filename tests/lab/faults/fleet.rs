@@ -1,4 +1,4 @@
-//! Many agents of one API server: the server dies and starts again, or a roll-out restarts the agents.
+//! Many agents of one API server. The server is killed and started again, or a roll-out restarts the agents.
 
 use std::{
     collections::BTreeMap,
@@ -15,19 +15,19 @@ use crate::parts::{
     until, until_within,
 };
 
-/// The first port of the agents, one each.
+/// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
-/// How often an agent may list the Services after a restart of the server or the agent. The server may refuse the first
-/// request. If the server does not know a version, the agent reads the state anew.
+/// The number of times that an agent may list the Services after a restart of the server or of the agent. The server
+/// may refuse the first request. If the server does not know a version, the agent reads the whole state again.
 const LISTS: usize = 4;
 /// The number of nodes that report one incident in an hour.
 const SLOTS: usize = 5;
-/// The number of nodes that report during a test, in which an hour of each slot may begin.
+/// The greatest number of nodes that report during a test: in each slot, a new hour may begin.
 const TOLD: usize = 2 * SLOTS;
-/// The time for so many programs to start or to receive a change on a small machine.
+/// The time limit for so many programs to start or to receive a change on a small machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(180);
 
-/// Agents of one API server, each of a node of its own, on one machine: all of them see the same listeners.
+/// The agents of one API server, all on one machine. Each agent has its own node. All agents see the same listeners.
 struct Fleet {
     audit: Audit,
     cluster: ControlPlane,
@@ -37,7 +37,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A cluster with so many nodes, a Service, and a squatter on its nodePort. No agent runs yet.
+    /// A cluster with so many nodes and a Service. A squatter listens on the Service's nodePort. No agent runs yet.
     #[track_caller]
     fn of(nodes: usize) -> Self {
         enter_alone();
@@ -52,7 +52,7 @@ impl Fleet {
         Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
     }
 
-    /// Starts the agents of these nodes at once, in their places of the list.
+    /// Starts the agents of these nodes at the same time. Each agent has the place of its number in the list.
     #[track_caller]
     fn start(&mut self, numbers: Range<usize>, interval: &str) {
         let started = numbers.clone().map(|number| {
@@ -98,7 +98,7 @@ impl Fleet {
         }
     }
 
-    /// Waits until the facts of every agent are newer than `since`.
+    /// Waits until all agents have facts that are newer than `since`.
     #[track_caller]
     fn until_young(&self, since: Instant) {
         for number in 0..self.agents.len() {
@@ -107,15 +107,15 @@ impl Fleet {
         }
     }
 
-    /// The number of requests for all Services so far: by a list, or by a watch that begins with them.
+    /// The number of requests for all Services so far: lists, and watches that begin with all objects.
     #[track_caller]
     fn lists(&self) -> usize {
         let of_services = self.audit.of("observer").into_iter().filter(|it| it.uri.starts_with("/api/v1/services"));
         of_services.filter(|it| it.verb == "list" || it.uri.contains("sendInitialEvents=true")).count()
     }
 
-    /// The reports about a Service by node. If a server is too busy for a watch of endpoints, a node reports another
-    /// sentence for a while, which is another incident.
+    /// For each text about a Service: the nodes that reported it. If a server is too busy for a watch of endpoints, a
+    /// node reports another text for some time. This is another incident.
     #[track_caller]
     fn told(&self, service: &str) -> BTreeMap<String, Vec<String>> {
         let mut told = BTreeMap::<String, Vec<String>>::new();
@@ -130,14 +130,14 @@ impl Fleet {
         told
     }
 
-    /// If a busy server made nodes report other sentences, five nodes reported each: still few of all nodes.
+    /// A busy server may make nodes report other texts. Five nodes report each text, which is still few of all nodes.
     #[track_caller]
     fn assert_few_told(&self, service: &str) {
         let told: usize = self.told(service).values().map(Vec::len).sum();
         assert!(told <= 4 * TOLD, "{told} Events about {service}: {:?}", self.told(service));
     }
 
-    /// Waits until five nodes have reported a Service in the same words, and returns both.
+    /// Waits until five nodes have reported a Service with the same text. Returns the text and the nodes.
     #[track_caller]
     fn until_told(&self, service: &str) -> (String, Vec<String>) {
         until_within(ALL_OF_THEM, "Events", || self.told(service).into_iter().find(|(_, nodes)| nodes.len() >= SLOTS))
@@ -191,7 +191,7 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
         fleet.start(wave.clone(), INTERVAL);
         Fleet::until_ready(wave);
     }
-    // Each has sent its Event, and the server answered that it exists.
+    // Each agent has sent its Event, and the server has answered that the Event exists.
     for number in 0..AGENTS {
         let known = || value(number, "portreeve_events_total{result=\"deduplicated\"}") >= Some(1.0);
         until_within(ALL_OF_THEM, "answer about its Event", || known().then_some(()));

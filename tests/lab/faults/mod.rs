@@ -17,15 +17,15 @@ use serde_json::Value;
 use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, objects, until};
 
 const RULE: &str = "listener-on-node-port/loses";
-/// Its series.
+/// The metric's series for the rule of these tests.
 const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
-/// The agent's arguments: there is no proxy that could be queried.
+/// The arguments of the agent. They name the mode, because no proxy runs that could report it.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
-/// The texts of Events.
+/// The reasons of the Events.
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
-/// A node without other hosts, with a Service that a pod elsewhere serves, and a process on its nodePort.
+/// A node without other hosts. A pod on another node serves its Service. A process listens on the Service's nodePort.
 struct Node {
     cluster: ControlPlane,
     _squatter: TcpListener,
@@ -37,7 +37,7 @@ impl Node {
         Self::with(&[])
     }
 
-    /// The node, with further flags of kube-apiserver.
+    /// Makes the node, with further flags of kube-apiserver.
     #[track_caller]
     fn with(flags: &[&str]) -> Self {
         enter_alone();
@@ -48,7 +48,7 @@ impl Node {
         Self { cluster, _squatter: squat(30080) }
     }
 
-    /// An agent that has found the process and reported it.
+    /// Starts an agent, and waits until it has found the process and has reported it.
     #[track_caller]
     fn agent(&self, arguments: &[&str]) -> Agent {
         let agent = Agent::start(&self.cluster, &[&MODE, arguments].concat());
@@ -58,7 +58,7 @@ impl Node {
     }
 }
 
-/// Creates a Service with a nodePort that a pod elsewhere serves.
+/// Creates a Service with a nodePort. A pod on another node serves the Service.
 #[track_caller]
 fn serve(cluster: &ControlPlane, name: &str, port: u16) -> Value {
     let service = cluster.api().create(&objects::selecting_service(name, &[objects::port(80, Some(port))]));
@@ -76,8 +76,8 @@ fn until_found(agent: &Agent, ports: &[u64]) {
     until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
 }
 
-/// Waits until the Events are exactly these: names of Services and reasons. A finding from a time without endpoints is
-/// reported once more when endpoints are known; that counts once.
+/// Waits until the Events are exactly these pairs of a Service's name and a reason. If a finding was reported before
+/// the endpoints were known, it is reported once more afterwards. The two Events count as one.
 #[track_caller]
 fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -88,7 +88,7 @@ fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     });
 }
 
-/// Waits until the Events include these.
+/// Waits until the Events include this Event.
 #[track_caller]
 fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
     until(&format!("an Event {reason} about {name}"), || {
@@ -102,19 +102,19 @@ fn age(metrics: &str) -> f64 {
     age_of(metrics, "services")
 }
 
-/// The age of facts about another kind of object.
+/// The age of the agent's facts about another kind of object, in seconds.
 fn age_of(metrics: &str, resource: &str) -> f64 {
     let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
     Agent::value(metrics, &series).unwrap_or(f64::INFINITY)
 }
 
-/// Failures to read Services.
+/// The number of times that the agent failed to read Services, with this code.
 fn errors(agent: &Agent, code: &str) -> f64 {
     let series = format!("portreeve_watch_errors_total{{resource=\"services\",code=\"{code}\"}}");
     Agent::value(&agent.metrics(), &series).unwrap_or_default()
 }
 
-/// Waits until the agent's facts are newer than before.
+/// Waits until the agent's facts become newer.
 #[track_caller]
 fn until_young(agent: &Agent) {
     let before = age(&agent.metrics());

@@ -10,12 +10,12 @@ use crate::{
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-/// The watches at all times; Nodes and settings are read only now and then.
+/// The kinds of objects that the agent always watches. It reads Nodes and settings only sometimes.
 const WATCHED: [&str; 2] = ["services", "pods"];
-/// The age of facts that is treated as an outage: twice the default time limit of a request.
+/// From this age in seconds, facts show an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
 
-/// A cluster of `n1` with these NodePort Services, all served by the backend, and a role for `observer`.
+/// A cluster of `n1` with these NodePort Services and a role for `observer`. The backend serves all Services.
 #[track_caller]
 fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     let cluster = cluster();
@@ -26,7 +26,7 @@ fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     (cluster, proxy)
 }
 
-/// Events that the agent knows to exist.
+/// The number of Events of which the agent knows that they exist.
 fn settled(agent: &Agent) -> f64 {
     let exposition = agent.metrics();
     let of = |result| Agent::value(&exposition, &format!("portreeve_events_total{{result=\"{result}\"}}"));
@@ -74,7 +74,7 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     until_found(&agent, &[30080, 30081, 30082]);
     until_old(&agent, 5.0);
     cluster.thaw();
-    // Changes of the server after the client's time-out reach the agent only with its next request.
+    // If the server changes after the client's time-out, the agent learns this only from its next request.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
     let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);
@@ -146,7 +146,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         seen.and(right)
     });
     let late = right.expect("a scan") - seen.expect("a scan");
-    // Two scans half an interval apart, and one between them because of the cluster's change.
+    // Two scans come half an interval apart. One more scan comes between them because the cluster changed.
     assert!(late <= 3.0, "right {late} scans after everything was read again");
     assert_eq!(agent.found(RULE), [30080, 30082, 30083]);
     assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());
@@ -192,7 +192,7 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     let _web = squat(30080);
     until_told(&cluster, &[("web", FOUND)]);
 
-    // The connection checks the server's certificate anew: no other server is accepted.
+    // A new connection checks the server's certificate again, so the agent accepts no other server.
     relay.cut();
     cluster.restart_rotated();
     let refused = errors(&agent, "unreachable");

@@ -1,4 +1,4 @@
-//! The real kube-proxy and its port: another process has the port, or two proxies run at once.
+//! The real kube-proxy and its port. Another process has the port, or two proxies run at the same time.
 
 use std::net::TcpStream;
 
@@ -11,7 +11,7 @@ use crate::{
 
 /// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
-/// A program that sends nonsense to every client of an address.
+/// A program that sends nonsense to all clients that connect to its address.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 
@@ -29,7 +29,8 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
-    // Not the listening process: a process with a NodePort and the proxy's port may be a proxy.
+    // Another process than the listener on the NodePort sends the nonsense: a process that has both a NodePort and the
+    // proxy's port could be a proxy.
     let directory = Directory::new();
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());

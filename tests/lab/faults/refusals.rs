@@ -1,11 +1,11 @@
-//! The API server works, but refuses: the agent has no rights for some time.
+//! The API server works, but refuses the agent's requests: the agent has no rights for some time.
 
 use serde_json::{Value, json};
 
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, Relay, events, until};
 
-/// The bindings that give `observer` its roles, of the whole cluster, as they can be created again.
+/// The bindings that give `observer` its roles in the whole cluster, in a form in which they can be created again.
 #[track_caller]
 fn bindings(node: &Node) -> Vec<Value> {
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -40,7 +40,8 @@ fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restar
     let bindings = bindings(&node);
     assert!(!bindings.is_empty());
     bindings.iter().for_each(|binding| node.cluster.api().delete(binding));
-    // An open watch is not refused, so each watch must begin again when the refusal is in force.
+    // The server does not refuse a watch that is already open. So each watch must begin again after the refusal is in
+    // force.
     let observer = Api::of(&node.cluster.kubeconfig("observer")).expect("a kubeconfig");
     until("refusal in force", || observer.text("/api/v1/services").is_none().then_some(()));
     relay.cut();

@@ -1,4 +1,4 @@
-//! The connection to the API server is slow, is cut in the middle of a line, or a firewall has forgotten it.
+//! The connection to the API server is slow, or is cut in the middle of a line, or a firewall forgets it.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use serde_json::json;
 use super::{FOUND, Node, age, serve, squat, until_found, until_told};
 use crate::parts::{Relay, objects, until, until_within};
 
-/// The age of facts that is treated as an outage.
+/// From this age in seconds, facts show an outage.
 const LONG: f64 = 20.0;
-/// Longer than a watch may be silent.
+/// A watch may be silent for a shorter time than this.
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// Fault (API server): the connection to the server passes 25 KiB a second
@@ -33,13 +33,13 @@ fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {
     relay.set_slow(true);
     let agent = node.agent(&["--apiserver", Relay::URL]);
     let mut slow = objects::service("slow", &[objects::port(80, Some(30081))]);
-    // The bytes of two seconds.
+    // On the slow path, these bytes take two seconds.
     slow["metadata"]["annotations"] = json!({"long": "x".repeat(50_000)});
     node.cluster.api().create(&slow);
     let _slow = squat(30081);
     until_found(&agent, &[30080, 30081]);
 
-    // The bytes of ten seconds, which are cut.
+    // On the slow path, these bytes take ten seconds. The connection is cut before their end.
     let mut torn = objects::service("torn", &[objects::port(80, Some(30082))]);
     torn["metadata"]["annotations"] = json!({"long": "x".repeat(250_000)});
     let before = relay.passed_bytes();

@@ -1,4 +1,4 @@
-//! `portreeve agent`, the binary, and its objects in the cluster.
+//! The binary `portreeve agent` as a test starts it, and the agent's objects in the cluster.
 
 use super::named::is_of;
 use std::{
@@ -21,11 +21,11 @@ use super::{
     talk::{http_get, socket_get},
 };
 
-/// The time limit for an effect that needs two scans; far longer than a busy machine needs.
+/// The time limit for an effect that needs two scans. Even a busy machine needs much less.
 const SOON: Duration = Duration::from_secs(60);
 /// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
-/// The settings of an agent whose output no test reads.
+/// The arguments of `setpriv` that take all rights from a program.
 const AS_NOBODY: [&str; 8] = [
     "--reuid=65534",
     "--regid=65534",
@@ -37,8 +37,8 @@ const AS_NOBODY: [&str; 8] = [
     "--",
 ];
 
-/// The kubelet's work for a pod: the files of its service account, and the API server's address. The first argument is the
-/// directory, the others are the program.
+/// Prepares a pod, as the kubelet does: the files of the pod's service account, and the API server's address. The first
+/// argument is the directory, the other arguments are the program.
 const POD: &str = "
     mount -t tmpfs pod /run
     mkdir -p /run/secrets/kubernetes.io
@@ -46,7 +46,7 @@ const POD: &str = "
     export KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443
     exec \"$@\"";
 
-/// An agent in the calling thread's namespace; it ends when this value is dropped.
+/// An agent in the calling thread's network namespace. When this value is dropped, the agent ends.
 pub struct Agent {
     place: &'static str,
     process: Process,
@@ -55,14 +55,14 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent of node `n1` with the rights of `observer`, after its first scan, with further arguments. It has all rights on the node, as
-    /// with the netfilter profile.
+    /// Starts an agent of node `n1` with the rights of `observer` and with further arguments, and waits for its first
+    /// scan. The agent has all rights on the node, as with the netfilter profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)
     }
 
-    /// An agent like [`Self::start`], of another program.
+    /// As [`Self::start`], with another binary.
     #[track_caller]
     pub fn of_program(program: &Path, cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let (program, kubeconfig) =
@@ -70,13 +70,13 @@ impl Agent {
         Self::run(Directory::new(), &[&program], "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// An agent of another node at another address.
+    /// Starts an agent of another node at another address.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         Self::with(&cluster.kubeconfig("observer"), node, place, arguments)
     }
 
-    /// An agent with a kubeconfig.
+    /// Starts an agent with a kubeconfig.
     #[track_caller]
     pub fn with(kubeconfig: &Path, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let kubeconfig = kubeconfig.display().to_string();
@@ -84,12 +84,13 @@ impl Agent {
         Self::run(Directory::new(), &[env!("CARGO_BIN_EXE_portreeve")], node, place, &arguments)
     }
 
-    /// The agent of node `n1` as uid 65534 without a capability, as in the minimal profile.
+    /// Starts the agent of node `n1` with uid 65534 and without a capability, as in the minimal profile.
     #[track_caller]
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
-        // Another program makes the copy: if this process opened it for writing, a child of a parallel test could keep it busy.
+        // The program `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test
+        // could keep the file open. Then the copy could not be started.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
@@ -100,8 +101,8 @@ impl Agent {
         Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// An agent in a pod of node `n1` with these files of its service account, after its first scan. The Service of the API
-    /// server has no working endpoint.
+    /// Starts an agent in a pod of node `n1` with these files of the pod's service account, and waits for its first
+    /// scan. The Service of the API server has no working endpoint.
     #[track_caller]
     pub fn in_pod(service_account: &Path, arguments: &[&str]) -> Self {
         let files = service_account.display().to_string();
@@ -110,7 +111,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
-    /// An agent like [`Self::start`], started by a program that gets the agent and its arguments.
+    /// As [`Self::start`], but another program starts the agent. That program gets the agent's command line.
     #[track_caller]
     pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
@@ -131,7 +132,7 @@ impl Agent {
         Self { place, process, socket, _directory: directory }
     }
 
-    /// Whether kubelet's probes would succeed.
+    /// Whether the kubelet's probes of the agent would succeed.
     #[track_caller]
     pub fn is_well(&self) -> bool {
         let mut probe = Command::new(env!("CARGO_BIN_EXE_portreeve"));
@@ -140,20 +141,20 @@ impl Agent {
         lives && http_get(self.place, "/readyz").is_some()
     }
 
-    /// Its log so far.
+    /// The agent's log so far.
     #[track_caller]
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Ends it as kubelet does, and waits for its end.
+    /// Ends the agent as the kubelet does, and waits for its end.
     #[track_caller]
     pub fn stop(mut self) {
         self.process.signal(Signal::SIGTERM);
         until("end of the agent", || self.process.has_ended().then_some(()));
     }
 
-    /// The NodePorts of open findings of a rule, in order.
+    /// The NodePorts in open findings of a rule, in order.
     #[track_caller]
     pub fn found(&self, rule: &str) -> Vec<u64> {
         let document = self.findings();
@@ -168,7 +169,7 @@ impl Agent {
         exposition.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// The number of its scans.
+    /// The number of the agent's scans.
     #[track_caller]
     pub fn looks(&self) -> u64 {
         Self::looks_in(&self.metrics())
@@ -181,36 +182,36 @@ impl Agent {
         count.and_then(|count| count.parse().ok()).expect("a count of looks")
     }
 
-    /// The state after this number of scans that begin from now on.
+    /// The findings after `looks` scans that begin from now on.
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
-        // A scan that is running is left out.
+        // A scan that is running now does not count.
         let enough = self.looks() + 1 + looks;
         until("further looks", || (self.looks() >= enough).then_some(()));
         self.findings()
     }
 
-    /// The exposition now.
+    /// The agent's metrics now.
     #[track_caller]
     pub fn metrics(&self) -> String {
         http_get(self.place, "/metrics").expect("metrics")
     }
 
-    /// The unknown results, as JSON.
+    /// The agent's findings and unknown results now, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
-        // The agent answers a few requests at once, and a story may send requests at the same time.
+        // The agent answers only a few requests at the same time, and the test may send other requests.
         let findings = until("findings", || socket_get(&self.socket, "/findings"));
         serde_json::from_str(&findings).expect("JSON")
     }
 
-    /// The page for users with all rights.
+    /// The agent's page, as a user with all rights sees it.
     #[track_caller]
     pub fn page(&self) -> String {
         socket_get(&self.socket, "/").expect("a page")
     }
 
-    /// The snapshot of its last scan.
+    /// The snapshot of the agent's last scan.
     #[track_caller]
     pub fn snapshot(&self) -> Value {
         let snapshot = socket_get(&self.socket, "/snapshot").expect("a snapshot");
@@ -222,13 +223,13 @@ fn open_to_all(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("opened to others");
 }
 
-/// Waits until `probe` has an answer.
+/// Waits until `probe` returns a value.
 #[track_caller]
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     until_within(SOON, what, probe)
 }
 
-/// Waits longer, for the slowest steps.
+/// As [`until`] with a longer time limit, for the slowest steps.
 #[track_caller]
 pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + patience(usual);
@@ -241,8 +242,9 @@ pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> O
     panic!("no {what} within {usual:?}");
 }
 
-/// The Events of agents, oldest first. An hour of an incident may turn while a test runs: so a test gets two Events
-/// that differ only in names and times. Only the first of such Events is in the list, and there are at most two.
+/// The Events of agents, the oldest first. If a new hour of an incident begins while the test runs, the server has two
+/// Events that differ only in names and times. The list has only the first of two such Events. More than two fail the
+/// test.
 #[track_caller]
 pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     let mut told: Vec<(Value, usize)> = Vec::new();
@@ -257,7 +259,7 @@ pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     told.into_iter().map(|(event, _)| event).collect()
 }
 
-/// All Events.
+/// All Events of the cluster.
 #[track_caller]
 pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     let text = cluster.api().text("/apis/events.k8s.io/v1/events").expect("events can be listed");

@@ -1,4 +1,4 @@
-//! Debian's Alertmanager, and the receivers of its messages.
+//! The Alertmanager of Debian, and receivers for its messages.
 
 use std::{
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::{directory::Directory, process::Process, talk::http_get};
 
-/// The address for messages.
+/// The address at which the receivers get messages.
 const DESK: &str = "127.0.0.1:9099";
 
-/// Path and body of each message, in their order.
+/// The path and the body of each message, in the order in which they came.
 type Messages = Arc<Mutex<Vec<(String, Value)>>>;
 
-/// An Alertmanager that routes by severity and groups as in `docs/runbooks/README.md`, and the receivers.
+/// An Alertmanager with receivers. It routes alerts by severity and groups them as `docs/runbooks/README.md` advises.
 pub struct Alertmanager {
     _process: Process,
     desk: TcpListener,
@@ -32,7 +32,7 @@ impl Alertmanager {
     /// The address of the Alertmanager.
     pub const PLACE: &str = "127.0.0.1:9093";
 
-    /// A ready Alertmanager.
+    /// Starts an Alertmanager, and waits until it is ready.
     #[track_caller]
     pub fn start() -> Self {
         let desk = TcpListener::bind(DESK).expect("a free port");
@@ -58,7 +58,7 @@ impl Alertmanager {
         Self { _process: process, desk, thread: Some(thread), messages, _directory: directory }
     }
 
-    /// The messages to the receivers of a severity, oldest first.
+    /// The messages to the receivers of a severity, the oldest first.
     pub fn told(&self, severity: &str) -> Vec<Value> {
         let messages = self.messages.lock().expect("the messages");
         messages
@@ -70,7 +70,7 @@ impl Alertmanager {
 }
 
 impl Drop for Alertmanager {
-    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
+    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.desk.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a desk that does not panic");
@@ -95,7 +95,7 @@ fn config() -> Value {
     })
 }
 
-/// Receives a `POST` of JSON, and answers with success.
+/// Receives one `POST` with JSON, and answers with success.
 fn received(stream: TcpStream) -> io::Result<(String, Value)> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

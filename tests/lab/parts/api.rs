@@ -1,4 +1,4 @@
-//! A client of the API server that speaks plain JSON.
+//! A client of the API server that sends and receives plain JSON.
 
 use std::path::Path;
 
@@ -12,14 +12,14 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 
-/// Connects from the network namespace of the calling thread.
+/// The client connects from the network namespace of the calling thread.
 pub struct Api {
     runtime: Runtime,
     client: Client,
 }
 
 impl Api {
-    /// A client for a kubeconfig; none while its files do not exist yet.
+    /// A client for a kubeconfig. `None` if the kubeconfig's files do not exist yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let (runtime, options) = (runtime(), KubeConfigOptions::default());
@@ -27,7 +27,8 @@ impl Api {
         Self::by(runtime, config)
     }
 
-    /// A client that treats every refusal as an answer: the library would repeat the request for minutes.
+    /// A client that returns each refusal to the test. Without this, the library would repeat a refused request for
+    /// minutes.
     #[track_caller]
     pub fn unrepeated(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
@@ -38,7 +39,7 @@ impl Api {
         Self::by(runtime, config).expect("a client")
     }
 
-    /// A client for any server of plain JSON, without credentials.
+    /// A client for any server that answers with plain JSON. It has no credentials.
     #[track_caller]
     pub fn at(url: &str) -> Self {
         Self::by(runtime(), Config::new(url.parse().expect("a URL"))).expect("no files to wait for")
@@ -50,22 +51,22 @@ impl Api {
         Some(Self { runtime, client })
     }
 
-    /// The answer of a path, if it is a success.
+    /// The answer to a `GET` of the path, if the request succeeds.
     pub fn text(&self, path: &str) -> Option<String> {
         let request = Request::get(path).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// The answer to a request with a header.
+    /// The answer to a `GET` with one more header.
     pub fn text_with(&self, path: &str, header: &str, value: &str) -> Option<String> {
         let request = Request::get(path).header(header, value).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// The whole body of the answer, which may be a refusal.
+    /// The whole body of the answer. The answer may be a refusal.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// If the server does not answer.
     #[track_caller]
     pub fn answer(&self, path: &str) -> String {
         let request = Request::get(path).body(Body::empty()).expect("a path");
@@ -76,22 +77,22 @@ impl Api {
         String::from_utf8(body.into()).expect("a text")
     }
 
-    /// Creates an object, and returns the stored object, or the reason of the refusal.
+    /// Creates an object. Returns the stored object, or the reason of the refusal.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// If the server does not answer.
     #[track_caller]
     pub fn try_create(&self, object: &Value) -> Result<Value, String> {
         self.post(&format!("{}?fieldManager=lab", collection(object)), object)
     }
 
-    /// Creates an object, and returns the stored object; no error is expected.
+    /// Creates an object, and returns the stored object. If the server refuses, the test fails.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
     }
 
-    /// Creates a Pod with these addresses, as a kubelet reports them when the pod's network is ready.
+    /// Creates a Pod, and writes these addresses into its status, as a kubelet does when the pod's network is ready.
     #[track_caller]
     pub fn create_running(&self, pod: &Value, addresses: &[&str]) {
         self.create(pod);
@@ -105,16 +106,16 @@ impl Api {
     /// Sends an object to a path, and returns the answer, or the reason of the refusal.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// If the server does not answer.
     #[track_caller]
     pub fn post(&self, path: &str, object: &Value) -> Result<Value, String> {
         self.send("POST", path, "application/json", object)
     }
 
-    /// Sends an object to a path by a method, as a media type.
+    /// Sends an object with a method and a media type to a path.
     ///
     /// # Panics
-    /// When there is no answer.
+    /// If the server does not answer.
     #[track_caller]
     pub fn send(&self, method: &str, path: &str, media_type: &str, object: &Value) -> Result<Value, String> {
         let body = serde_json::to_vec(object).expect("an object");

@@ -9,19 +9,19 @@ use super::directory::Directory;
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
-/// An audit log; it must live longer than the server that writes it.
+/// The directory of an audit log. It must exist longer than the server that writes the log.
 pub struct Audit(Directory);
 
-/// One request that was answered.
+/// A request that the API server answered.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// RBAC's verb.
+    /// The verb, as RBAC names it.
     pub verb: String,
     /// The path with its query.
     pub uri: String,
-    /// The status.
+    /// The status of the answer.
     pub code: u64,
-    /// When it arrived, in seconds since 1970.
+    /// The time at which the request arrived, in seconds since 1970.
     #[allow(dead_code, reason = "benchmarks ask for it")]
     pub at: u64,
 }
@@ -39,11 +39,12 @@ impl Audit {
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// The requests of a user so far, each once: the log has two entries for a watch: at its start and at its end.
+    /// The requests of a user so far. Each request is in the list once, although the log has two entries for a watch:
+    /// at its start and at its end.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");
-        // The last line may be half written.
+        // The server may have written only a part of the last line.
         let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let told = lines.map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
         let word = |value: &Value| value.as_str().expect("a word").to_owned();

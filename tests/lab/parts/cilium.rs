@@ -1,4 +1,4 @@
-//! Cilium's agent instead of kube-proxy, and a pod of Cilium.
+//! Cilium's agent, which replaces kube-proxy, and a pod whose network Cilium makes.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
 
-/// The lab's settings besides the chart's defaults: no proxies, small maps, the lab's own routes.
+/// The settings of the lab that differ from the chart's defaults: no proxies, small maps, and the lab's own routes.
 const OURS: [(&str, Option<&str>); 29] = [
     ("enable-ipv6", Some("true")),
     ("kube-proxy-replacement", Some("true")),
@@ -47,7 +47,7 @@ const OURS: [(&str, Option<&str>); 29] = [
     ("devices", Some("eth0")),
 ];
 
-/// The time limit for the agent to compile its programs, beside other agents.
+/// The time limit for the agent to compile its programs while other agents compile too.
 const COMPILING: Duration = Duration::from_secs(300);
 
 /// The version of Cilium.
@@ -67,12 +67,13 @@ impl Release {
         }
     }
 
-    /// The folder with its programs, their source (`bpf`), the objects that they install (`crds`), and the chart.
+    /// The folder with the release's programs, their source (`bpf`), the objects that they install (`crds`), and the
+    /// chart.
     fn sources(self) -> PathBuf {
         programs::find(&self.program("cilium-agent")).with_file_name("sources")
     }
 
-    /// The version, from the chart.
+    /// The version, as the chart has it.
     #[track_caller]
     pub fn version(self) -> String {
         let chart =
@@ -82,7 +83,7 @@ impl Release {
     }
 }
 
-/// A control group whose sockets Cilium sees, for threads of this process.
+/// A control group for threads of this process. Cilium sees the sockets of the group.
 pub struct Inside(PathBuf);
 
 impl Inside {
@@ -96,7 +97,7 @@ impl Inside {
         Self(path)
     }
 
-    /// Moves the calling thread into the group; threads that it starts from now on are in the group too.
+    /// Moves the calling thread into the group. Threads that this thread starts from now on are in the group too.
     #[track_caller]
     pub fn join(path: &Path) {
         fs::write(path.join("cgroup.threads"), gettid().to_string()).expect("a thread can join");
@@ -119,14 +120,14 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         Self::join(&Self::outside());
-        // The last threads leave a moment after they were waited for.
+        // A thread leaves the group a moment after the test has waited for its end.
         super::until("end of a control group", || fs::remove_dir(&self.0).ok());
     }
 }
 
-/// The agent of node `n1`, which must be the calling thread's namespace.
+/// Cilium's agent of node `n1`. The calling thread's namespace must be this node.
 pub struct Cilium {
-    /// The settings, as in the ConfigMap `cilium-config`.
+    /// The settings of the agent, as in the ConfigMap `cilium-config`.
     pub settings: Map<String, Value>,
     release: Release,
     process: Process,
@@ -152,7 +153,7 @@ impl Cilium {
         cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cilium-secrets"}}));
     }
 
-    /// Starts the agent in a control group with further settings, and waits until it has attached its programs.
+    /// Starts the agent in a control group with further settings, and waits until the agent has attached its programs.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, release: Release, inside: &Inside, settings: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -164,7 +165,7 @@ impl Cilium {
             "data": settings,
         });
         cluster.api().create(&config);
-        // The folder has the files that only this machine has.
+        // These settings are paths on this machine, so they are not in the ConfigMap.
         let folder = directory.path().join("config");
         fs::create_dir(&folder).expect("a folder");
         let local = json!({
@@ -190,7 +191,7 @@ impl Cilium {
         Self { settings, release, process, _directory: directory }
     }
 
-    /// Adds a pod by the CNI plugin, in a network namespace. Returns the addresses, IPv4 first.
+    /// Adds a pod in a network namespace, with the CNI plugin. Returns the pod's addresses, IPv4 first.
     #[track_caller]
     pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> Vec<String> {
         cluster.api().create(&super::objects::service_account());
@@ -235,14 +236,15 @@ impl Cilium {
         addresses
     }
 
-    /// Waits until `probe` has an answer.
+    /// Waits until `probe` returns a value.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.process.wait_for(what, probe)
     }
 }
 
-/// The settings of the chart, of the lab, and further settings. An empty value removes a setting of the lab.
+/// The settings of the chart, then the lab's settings, then further settings. An empty value removes a setting of the
+/// lab.
 #[track_caller]
 fn all_settings(release: Release, further: &[(&str, &str)]) -> Map<String, Value> {
     let output = Command::new(programs::find("helm"))

@@ -1,10 +1,10 @@
-//! The cluster that most tests begin with: one Node, the agent's role, Services that this node serves.
+//! The cluster with which most tests begin. It has one Node, the agent's role, and Services that this node serves.
 
 use serde_json::Value;
 
 use super::{ControlPlane, PRIMARY, Role, Wired, objects};
 
-/// An API server with the Node `n1`, in which an agent has the chart's own role.
+/// An API server with the Node `n1`. An agent in this cluster has the role of the chart.
 #[track_caller]
 pub fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::start();

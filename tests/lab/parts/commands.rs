@@ -1,4 +1,4 @@
-//! Programs that run to their end.
+//! Programs that a test runs to their end.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use super::{control_plane::ControlPlane, directory::Directory, programs};
 /// The output of a program, or its error.
 ///
 /// # Panics
-/// When it cannot be started.
+/// If the program cannot be started.
 #[track_caller]
 pub fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -21,7 +21,7 @@ pub fn run(command: &mut Command) -> Result<String, String> {
     if output.status.success() { Ok(said) } else { Err(said + &complaint) }
 }
 
-/// Types the commands of a finding's first remedy, on the node of the calling thread and with all rights.
+/// Runs the commands of a finding's first remedy on the node of the calling thread, with all rights.
 #[track_caller]
 pub fn follow(cluster: &ControlPlane, finding: &Value) {
     let steps = finding["remedies"][0]["steps"].as_array().expect("steps").iter();
@@ -34,7 +34,8 @@ pub fn follow(cluster: &ControlPlane, finding: &Value) {
     }
 }
 
-/// A user in the package's folder or another one, with all rights and a home directory of their own.
+/// A user with all rights and with a home directory of their own. The user works in the package's folder, or in another
+/// folder.
 pub struct Person<'a> {
     cluster: &'a ControlPlane,
     folder: PathBuf,
@@ -51,13 +52,13 @@ impl<'a> Person<'a> {
         Self { folder: folder.to_owned(), ..self }
     }
 
-    /// The output of a command line that begins with a program and has no quotes.
+    /// The output of a command line. The line begins with a program, and has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
     }
 
-    /// The output, or the error.
+    /// The output of a command line, or its error.
     #[track_caller]
     pub fn tries(&self, line: &str) -> Result<String, String> {
         let mut words = line.split_whitespace();
@@ -65,7 +66,7 @@ impl<'a> Person<'a> {
         run(self.command(&program).args(words))
     }
 
-    /// What a line with pipes and quotes prints in a shell. Some commands fail because of their findings.
+    /// The output of a command line with pipes and quotes, in a shell. Some commands fail because they report findings.
     #[track_caller]
     pub fn pipes(&self, line: &str) -> String {
         run(self.command("bash".as_ref()).args(["-c", line])).unwrap_or_else(|said| said)
@@ -74,12 +75,12 @@ impl<'a> Person<'a> {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder);
-        // Plugins of kubectl, as krew's page says, and kubectl for a shell.
+        // Plugins of kubectl are in the folder that krew's page names. kubectl itself is for the shell.
         let plugins = self.home.path().join(".krew/bin");
         let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
         command.env("PATH", env::join_paths([plugins, kubectl].into_iter().chain(places)).expect("a PATH"));
-        // The caches are about another cluster at the same address.
+        // A new home directory has no caches. Old caches would be about another cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         command
     }

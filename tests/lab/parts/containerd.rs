@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The default places belong to the machine. To lower an oom score, a process needs a privilege that tests may not
-/// have.
+/// The configuration of containerd. The default folders belong to the machine. Tests may lack the privilege to lower an
+/// oom score, so containerd does not set one.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\
@@ -22,7 +22,7 @@ fn configuration(networks: &Path) -> String {
     )
 }
 
-/// Starts containerd on a machine, with the images of [`images`] and a network for pods.
+/// Starts containerd on a machine, with the images of [`images`] and with a network for pods.
 #[track_caller]
 pub fn start(machine: &mut Machine) {
     let folder = &machine.directory().path().to_owned();
@@ -39,7 +39,8 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// A bridge between pods and node, and hostPorts. The lab's node has none of these addresses.
+/// A network with a bridge between the pods and the node, and with hostPorts. The lab's node has none of these
+/// addresses.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

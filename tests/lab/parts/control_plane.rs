@@ -19,16 +19,17 @@ use super::{
     process::Process,
 };
 
-/// The key that signs the tokens of service accounts.
+/// The file of the key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
-/// The reason why an action is not possible in a guest.
+/// The reason why a test in a guest cannot do this.
 const LENT: &str = "programs of its own: a guest borrows what the machine runs";
-/// Names of users; the token of a user is the name. The first user has all rights, the others have granted rights.
+/// The names of users. The name is also the user's token. The first user has all rights. The other users have only the
+/// rights that a test grants.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
-/// An API server on loopback of the network namespace of the thread that started it.
+/// An API server on loopback, in the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// Its programs; none in a guest, which borrows the API server.
+    /// The programs of the control plane. `None` in a guest, because the guest borrows the API server from the machine.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,
@@ -45,7 +46,8 @@ impl ControlPlane {
     /// The default address of an API server.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
-    /// An API server with the necessary defaults, dual-stack and RBAC, ready for writes. A guest borrows it, and cannot stop its programs.
+    /// Starts an API server with only the necessary defaults, with both IP families and RBAC, and waits until it
+    /// accepts writes. A guest borrows the API server, and cannot stop its programs.
     #[track_caller]
     pub fn start() -> Self {
         match lent::borrow() {
@@ -54,13 +56,13 @@ impl ControlPlane {
         }
     }
 
-    /// An API server with further flags.
+    /// As [`Self::start`], with further flags.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
         Self::on("127.0.0.1", flags)
     }
 
-    /// An API server on another address of the namespace, which other hosts may reach.
+    /// An API server on another address of the namespace, so that other hosts can reach it.
     #[track_caller]
     pub fn on(address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
@@ -91,7 +93,7 @@ impl ControlPlane {
         Self { programs: None, _loan: Some(loan), api, directory }
     }
 
-    /// Requests as `admin`.
+    /// A client with the rights of `admin`.
     pub fn api(&self) -> &Api {
         &self.api
     }
@@ -101,18 +103,18 @@ impl ControlPlane {
         kubeconfig(&self.directory, user)
     }
 
-    /// The certificates by which clients know the server.
+    /// The file of certificates by which clients verify the server.
     pub fn authority(&self) -> PathBuf {
         authority(&self.directory)
     }
 
-    /// Waits until `probe` has an answer: some changes are in force a moment after they were accepted.
+    /// Waits until `probe` returns a value. Some changes have their effect a moment after the server accepted them.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.server().as_mut().expect("an API server").wait_for(what, probe)
     }
 
-    /// Ends the API server.
+    /// Kills the API server.
     pub fn kill(&mut self) {
         *self.server() = None;
     }
@@ -129,7 +131,7 @@ impl ControlPlane {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Starts the API server again, after its end or instead of the running one; it is ready.
+    /// Starts the API server again, and waits until it is ready. If it still runs, it is killed first.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -138,8 +140,8 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// Starts the API server again with a serving certificate of a new authority, and another key for the tokens of service accounts:
-    /// the clients' certificates and tokens are not valid any more.
+    /// Starts the API server again. The serving certificate is from a new authority, and another key signs the tokens
+    /// of service accounts. So the clients' certificates and tokens are not valid any more.
     #[track_caller]
     pub fn restart_rotated(&mut self) {
         self.kill();
@@ -148,7 +150,7 @@ impl ControlPlane {
         self.restart();
     }
 
-    /// Ends the API server, and starts one that accepts connections and hangs; [`Self::thaw`] continues it.
+    /// Kills the API server, and starts one that accepts connections but never answers. [`Self::thaw`] continues it.
     #[track_caller]
     pub fn restart_hung(&mut self) {
         self.kill();
@@ -158,8 +160,8 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// Removes the history from etcd: a watch from an earlier version gets 410, if a new API server does not remember it
-    /// either.
+    /// Removes the history from etcd. If a new API server does not remember the history either, a watch from an earlier
+    /// version gets the status 410.
     #[track_caller]
     pub fn compact(&self) {
         let etcd = self.etcd();
@@ -187,13 +189,14 @@ impl ControlPlane {
         Api::at(&format!("http://{}", etcd::PLACE))
     }
 
-    /// Its etcd, for faults.
+    /// The etcd of this control plane, for faults.
     #[track_caller]
     pub fn store(&mut self) -> &mut Etcd {
         &mut self.programs.as_mut().expect(LENT).etcd
     }
 
-    /// Writes the files of a pod's service account in `default` into a directory: a new token, the authority and the namespace.
+    /// Writes the files of a pod's service account in `default` into a directory: a new token, the certificates of the
+    /// authority and the namespace.
     #[track_caller]
     pub fn write_service_account(&self, account: &str, directory: &Path) {
         self.write_authority(directory);
@@ -204,7 +207,7 @@ impl ControlPlane {
         fs::write(directory.join("token"), answer["status"]["token"].as_str().expect("a token")).expect("a file");
     }
 
-    /// Writes only the authority of the serving certificate.
+    /// Writes only the certificates of the server's authority.
     #[track_caller]
     pub fn write_authority(&self, directory: &Path) {
         fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");
@@ -230,7 +233,7 @@ impl ControlPlane {
     }
 }
 
-/// As etcd wants keys and values in JSON.
+/// The text in base64. etcd needs this form of keys and values in JSON.
 fn base64(text: &str) -> String {
     let mut encoder = Command::new("openssl");
     encoder.args(["base64", "-A"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -284,7 +287,7 @@ fn authority(directory: &Directory) -> PathBuf {
     directory.path().join("certificates/apiserver.crt")
 }
 
-/// A key that signs the tokens of service accounts.
+/// Makes a key that signs the tokens of service accounts.
 fn new_key(directory: &Directory) {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
     let output = output.expect("openssl is installed");

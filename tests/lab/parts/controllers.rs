@@ -2,11 +2,11 @@
 
 use super::{control_plane::ControlPlane, directory::Directory, process::Process};
 
-/// kube-controller-manager and kube-scheduler, beside the API server.
+/// Starts kube-controller-manager and kube-scheduler for a cluster.
 #[track_caller]
 pub fn start(cluster: &ControlPlane, directory: &Directory) -> [Process; 2] {
     let common = [format!("--kubeconfig={}", cluster.kubeconfig("admin").display()), "--leader-elect=false".to_owned()];
-    // Pods know the API server by it.
+    // Pods verify the API server with this authority.
     let authority = format!("--root-ca-file={}", cluster.authority().display());
     let managing = [&common[..], &[authority]].concat();
     [("kube-controller-manager", &managing[..]), ("kube-scheduler", &common[..])]

@@ -1,4 +1,4 @@
-//! Many copies of one agent: its report, under the name of each node.
+//! Simulates many copies of one agent. Each copy reports under the name of another node.
 
 use std::{
     collections::BTreeMap,
@@ -11,10 +11,11 @@ use std::{
 
 use nix::sys::socket::{Shutdown, shutdown};
 
-/// The report of the nodes that differ from all others.
+/// The reports of the nodes whose report differs from the usual report.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
-/// A server with the metrics of every node, at the path with the node's name, until it is dropped.
+/// A server with the metrics of all nodes. The path of a node's metrics is the node's name. When this value is dropped,
+/// the server ends.
 pub struct Copies {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
@@ -22,10 +23,10 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// The address of the copies.
+    /// The address of the server.
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// Copies that report for each node the findings of `original`.
+    /// Starts the server. For each node, it answers with the report of `original` under the node's name.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -43,7 +44,7 @@ impl Copies {
         Self { listener, thread: Some(thread), others }
     }
 
-    /// These nodes have this report from now on.
+    /// From now on, these nodes have this report.
     pub fn say(&self, nodes: &[String], text: &str) {
         let text: Arc<str> = text.into();
         self.others.lock().expect("the texts").extend(nodes.iter().map(|node| (node.clone(), Arc::clone(&text))));
@@ -51,7 +52,7 @@ impl Copies {
 }
 
 impl Drop for Copies {
-    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
+    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a server that does not panic");

@@ -4,7 +4,8 @@ use std::{fs, path::Path, thread};
 
 use tempfile::TempDir;
 
-/// A private directory, removed when dropped; kept and named when a test is failing.
+/// A private directory. When this value is dropped, the directory is removed. If the test has failed, the directory
+/// stays and its name is printed.
 pub struct Directory(Option<TempDir>);
 
 impl Directory {
@@ -16,7 +17,7 @@ impl Directory {
         self.0.as_ref().expect("it is taken only when dropped").path()
     }
 
-    /// Writes a file, and returns its path as an argument.
+    /// Writes a file, and returns the file's path, for a command line.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -1,4 +1,4 @@
-//! etcd, which can hang, die, and start again with an older content.
+//! etcd. A test can freeze it, kill it, and start it again with an older content.
 
 use std::{
     path::{Path, PathBuf},
@@ -13,19 +13,19 @@ use super::{process::Process, talk::http_get};
 /// The address of etcd.
 pub const PLACE: &str = "127.0.0.1:2379";
 
-/// An etcd; it ends with this value.
+/// An etcd process. When this value is dropped, the process ends.
 pub struct Etcd {
     process: Option<Process>,
     database: TempDir,
-    /// The file of its log.
+    /// The directory of the log.
     logs: PathBuf,
 }
 
-/// The content of an etcd at one time.
+/// A copy of etcd's content at one time.
 pub struct Saved(TempDir);
 
 impl Etcd {
-    /// An empty etcd, which possibly does not answer yet; its log is in a directory.
+    /// Starts an empty etcd. It may not answer yet. Its log is in the directory `logs`.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
         let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };
@@ -50,12 +50,12 @@ impl Etcd {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
     }
 
-    /// Ends etcd.
+    /// Kills etcd.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts etcd again, with its content.
+    /// Starts etcd again with the content that it had.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -63,7 +63,7 @@ impl Etcd {
         self.wait_until_ready();
     }
 
-    /// The current content of etcd; this restarts etcd.
+    /// Copies the current content of etcd. This restarts etcd.
     #[track_caller]
     pub fn save(&mut self) -> Saved {
         self.kill();
@@ -73,7 +73,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// Ends etcd, and starts it with this older content; none means empty.
+    /// Kills etcd, and starts it with this older content. `None` means without content.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

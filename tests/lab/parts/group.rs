@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A control group with this process in it, and groups below it. All of them go when the test ends.
+/// A control group with this process in it, and groups below it. When the test ends, all of them are removed.
 pub struct Group {
     pub path: PathBuf,
     before: PathBuf,
@@ -28,20 +28,20 @@ impl Group {
         Self { path, before: Path::new(&mount).join(own) }
     }
 
-    /// A group below this one.
+    /// Makes a group below this group.
     pub fn below(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir_all(&path).expect("a new group");
         path
     }
 
-    /// The command that starts a program in a group, followed by the program and its arguments.
+    /// The command that starts a program in a group. The caller appends the program and its arguments.
     pub fn entering(group: &Path) -> [String; 4] {
         let group = group.to_str().expect("UTF-8");
         ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group].map(str::to_owned)
     }
 
-    /// The path below the mount, for `--allow`.
+    /// The path of the group below the mount of cgroup2, for `--allow`.
     pub fn folder(group: &Path) -> String {
         let parts: Vec<&str> = group.to_str().expect("UTF-8").rsplit('/').take(2).collect();
         format!("{}/{}", parts[1], parts[0])
@@ -58,7 +58,7 @@ impl Drop for Group {
 fn remove(group: &Path) {
     let entries = fs::read_dir(group).expect("a group").flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|it| it.is_dir())).for_each(|it| remove(&it.path()));
-    // A process that was killed is in its group for a moment.
+    // A process that was killed stays in its group for a moment.
     while let Err(error) = fs::remove_dir(group) {
         assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");
         sleep(Duration::from_millis(10));

@@ -1,8 +1,10 @@
-//! A guest: this machine's own tree under Debian's kernel, which has the modules that this machine's may lack.
+//! A guest is a virtual machine with this machine's file tree and with the kernel of Debian. That kernel has modules
+//! that this machine's kernel may lack.
 //!
-//! QEMU emulates every instruction, and the guest's clock counts instructions. So load of the machine does not change
-//! the number of instructions in a second of the guest. Only while the guest waits for the machine's files, its clock
-//! follows the machine's clock, so the guest needs processor time. Each test has its own guest, with one processor.
+//! QEMU emulates each instruction, and the guest's clock counts instructions. So the load of the machine does not
+//! change the number of instructions in a second of the guest. Only while the guest waits for files of the machine, its
+//! clock follows the machine's clock. So the guest needs processor time. Each test has its own guest with one
+//! processor.
 
 use std::{
     any::type_name,
@@ -19,33 +21,35 @@ use super::{directory::Directory, lent::Lender, patience::FACTOR, process::Proce
 const INIT: &str = include_str!("../guest/init");
 const START: &str = include_str!("../guest/start");
 
-/// The commands that `init` calls; all of them are busybox.
+/// The commands that the guest's `init` calls. All of them are in busybox.
 const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
-/// The modules that `init` needs before it has the machine's tree; other modules are loaded from the tree.
+/// The modules that `init` needs before it has mounted the machine's file tree. Other modules are loaded from this
+/// tree.
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
-/// Variables by which tests find things.
+/// The environment variables by which tests find programs and files.
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
-/// The longest silence of a guest that boots.
+/// If a guest that boots prints nothing for this time, it is stuck.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The largest number of boots without output.
+/// The greatest number of attempts to boot.
 const BOOTS: usize = 3;
-/// The longest time of a command.
+/// The time limit of a command in a guest.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// The factor of time limits in the guest.
+/// The factor by which time limits are longer in the guest.
 const SLOWNESS: &str = "2";
 
-/// The result of a command in a guest.
+/// The result of a command that ran in a guest.
 struct Finished {
     code: i32,
     stdout: String,
     stderr: String,
 }
 
-/// Runs a test's body, a closure, with IPVS: on this machine, or as the same test of the same program in its own guest.
+/// Runs a test's body with IPVS. If this machine has IPVS, the body runs here. Otherwise the same test of the same
+/// program runs in a guest.
 ///
 /// # Panics
-/// When the body panics in the guest; with the body's output.
+/// If the body panics in the guest. The message contains the output of the body.
 #[track_caller]
 pub fn with_ipvs<F: FnOnce()>(body: F) {
     if Path::new("/proc/net/ip_vs").exists() {
@@ -62,7 +66,7 @@ pub fn with_ipvs<F: FnOnce()>(body: F) {
 /// Runs all tests of a program in a guest, one after another.
 ///
 /// # Panics
-/// When a test fails in the guest; with the output of the tests.
+/// If a test fails in the guest. The message contains the output of the tests.
 #[track_caller]
 pub fn pass_in_a_guest(program: &str) {
     let Finished { code, stdout, stderr } = run(&[program, "--test-threads=1"]);
@@ -70,12 +74,12 @@ pub fn pass_in_a_guest(program: &str) {
     assert!(stdout.contains("test result: ok. "), "in a guest no test ran:\n{stdout}{stderr}");
 }
 
-/// Runs a command as root in a guest, in this process's working directory, with loopback up and `ip_vs` loaded. The
-/// guest has the machine's file system. Files that the command writes to the package stay; all other changes are
-/// dropped if the command succeeds. API servers run on the machine.
+/// Runs a command as root in a guest, in the working directory of this process. In the guest, loopback is up and
+/// `ip_vs` is loaded. The guest sees the machine's file system. Files that the command writes into the package's folder
+/// stay. If the command succeeds, all other changes are dropped. API servers run on the machine.
 ///
 /// # Panics
-/// When there is no guest.
+/// If no guest can be started.
 fn run(command: &[&str]) -> Finished {
     let directory = Directory::new();
     let kernel = kernel();
@@ -112,7 +116,7 @@ fn kernel() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {}`", kernels.display()))
 }
 
-/// A root file system with just enough to mount another.
+/// Makes a root file system with only the files that are needed to mount the machine's file tree.
 fn make_initramfs(kernel: &Path, directory: &Path) {
     let root = directory.join("root");
     for folder in ["bin", "modules", "proc"] {
@@ -133,13 +137,14 @@ fn make_initramfs(kernel: &Path, directory: &Path) {
     pack(directory);
 }
 
-/// Makes `initramfs` of the folder `root`.
+/// Packs the folder `root` into `initramfs`.
 pub fn pack(directory: &Path) {
     run_here("chmod", &["755", "root/init"], directory);
     run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
 }
 
-/// The files of `MODULES` and of the modules that they need, each once, the needed modules first.
+/// The files of `MODULES` and of the modules that these need. Each file is in the list once, after the modules that it
+/// needs.
 fn in_order(kernel: &Path) -> Vec<PathBuf> {
     let release = kernel.file_name().and_then(|name| name.to_str()).expect("the kernel's release");
     let base = kernel.to_str().expect("a path in UTF-8");
@@ -154,7 +159,7 @@ fn in_order(kernel: &Path) -> Vec<PathBuf> {
     modules
 }
 
-/// The directory with the guest's command and its result.
+/// Makes the directory through which the guest gets its command and returns the result.
 fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]) {
     let share = directory.join("share");
     fs::create_dir(&share).expect("a folder");
@@ -167,7 +172,7 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots until the command starts. `None` if the guest stops printing before.
+/// Boots the guest, and waits until the command starts. `None` if the guest stops printing before that.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");
@@ -188,7 +193,8 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
         "-netdev user,id=machine,ipv6=off -device virtio-net-device,netdev=machine -initrd initramfs -kernel",
     ];
     let words = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned);
-    // Without `-erms` and what follows `mitigations`, memory is zeroed more often, and byte by byte: a third of the time.
+    // Without `-erms` and the arguments after `mitigations`, the guest zeroes memory more often, and byte by byte. That
+    // takes a third of the time.
     let boot = "console=ttyS0 reboot=t panic=-1 mitigations=off init_on_alloc=0 clearcpuid=rep_good".to_owned();
     let arguments: Vec<String> = words
         .chain([vmlinux.to_str().expect("a path in UTF-8").to_owned(), "-append".to_owned(), boot])

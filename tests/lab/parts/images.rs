@@ -1,4 +1,5 @@
-//! Images, as archives: the users' image of the Dockerfile, and the image of a stranger.
+//! Container images as archives: the image that the Dockerfile makes for users, and the image of the program
+//! `stranger.rs`.
 
 use std::{
     env::{self, consts::ARCH},
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use super::commands::run;
 
-/// The name of the image in the chart's README, and the tag that the chart uses.
+/// The image's name as in the chart's README, with the tag that the chart uses.
 pub const PORTREEVE: &str = concat!("registry.example/portreeve:", env!("CARGO_PKG_VERSION"));
 
 /// The image of `stranger.rs`.
@@ -19,7 +20,7 @@ pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
-/// Builds the image of the Dockerfile with the static binary of this source, in a folder of its own below `folder`.
+/// Builds the image of the Dockerfile with the static binary of this source. It works in a new folder below `folder`.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
     image_of(&static_binary(), PORTREEVE, &folder.join("portreeve"))
@@ -32,13 +33,14 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
         for file in ["Dockerfile", "LICENSE"] {
             fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join(file), context.join(file)).expect(file);
         }
-        // 90 MB of symbols would be copied five times.
+        // Without `strip`, 90 MB of symbols would be copied five times.
         let mut strip = Command::new("strip");
         run(strip.arg("-o").arg(context.join("portreeve")).arg(binary)).expect("`strip` of binutils is installed");
     })
 }
 
-/// Builds the image of a program that answers at a given address, and otherwise sleeps.
+/// Builds an image with the program `stranger.rs`. With an address, the program answers at the address. Otherwise it
+/// sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &folder.join("stranger"), |context| {
@@ -50,7 +52,7 @@ pub fn stranger(folder: &Path) -> PathBuf {
     })
 }
 
-/// Builds an image of a context, which is prepared first.
+/// Builds an image from a folder. `prepare` writes the files of the folder first.
 #[track_caller]
 fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     let context = folder.join("context");
@@ -69,14 +71,16 @@ fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     archive
 }
 
-/// Compiled now, unless `make lab` did: the test needs the current source. Tests have no network for downloads.
+/// The static binary. It is compiled now, unless `make lab` has compiled it, because the test needs the current source.
+/// Tests have no network for downloads.
 pub fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);
     if cfg!(feature = "bind-hook") {
         command.arg("--features=bind-hook");
     }
-    // The variables of the tested package: a build script that reads them builds anew.
+    // Removes the variables of the package under test. Otherwise build scripts that read these variables would build
+    // again.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {
             command.env_remove(name);

@@ -16,7 +16,7 @@ pub fn kubectl(cluster: &ControlPlane, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// A user who has the plugin on the PATH, and a kubeconfig.
+/// A user with a kubeconfig and with the plugin on the PATH.
 pub struct Plugin {
     home: Directory,
     kubeconfig: OsString,
@@ -27,7 +27,7 @@ impl Plugin {
         Self::of_program(env!("CARGO_BIN_EXE_portreeve").as_ref(), kubeconfig)
     }
 
-    /// A user whose plugin is another program.
+    /// A user with another binary as the plugin.
     pub fn of_program(program: &Path, kubeconfig: &Path) -> Self {
         let home = Directory::new();
         for name in ["kubectl-portreeve", "kubectl_complete-portreeve"] {
@@ -36,12 +36,13 @@ impl Plugin {
         Self { home, kubeconfig: kubeconfig.as_os_str().to_owned() }
     }
 
-    /// A file of the person's, by its path.
+    /// Writes a file into the user's home directory, and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         self.home.write(name, text)
     }
 
-    /// Exit code, standard output and standard error of a line that begins with `kubectl` and has no quotes.
+    /// Runs a command line, and returns the exit code, the standard output and the standard error. The line begins with
+    /// `kubectl` and has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> (i32, String, String) {
         let mut words = line.split_whitespace();

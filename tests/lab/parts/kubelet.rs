@@ -1,10 +1,10 @@
-//! kubelet.
+//! The kubelet of a node.
 
 use serde_json::{Value, json};
 
 use super::{control_plane::ControlPlane, machine::Machine};
 
-/// Starts the kubelet of a node with these addresses on a machine that runs containerd.
+/// Starts the kubelet of a node with these addresses. containerd must run on the machine.
 #[track_caller]
 pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresses: [&str; 2]) {
     let configuration = json!({
@@ -16,9 +16,9 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresse
         "enforceNodeAllocatable": [],
         "failCgroupV1": false,
         "failSwapOn": false,
-        // No server answers there: the test's pods need no names.
+        // At this address, no DNS server answers: the test's pods resolve no names.
         "clusterDNS": ["10.96.0.10"],
-        // The API server passes `kubectl exec` on without a user.
+        // The API server forwards `kubectl exec` without a user.
         "authentication": {"anonymous": {"enabled": true}},
         "authorization": {"mode": "AlwaysAllow"},
         // The use of the machine's disk must not affect a test.

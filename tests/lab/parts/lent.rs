@@ -1,5 +1,5 @@
-//! The API server of a test in a guest. The machine lends this API server, because a guest takes minutes to start its
-//! own.
+//! The API server for a test in a guest. It runs on the machine, because a guest needs minutes to start an API server
+//! of its own.
 //!
 //! ```text
 //!     guest                                  machine
@@ -7,7 +7,7 @@
 //! 127.0.0.1:6443 - relay --- 10.0.2.2 - relay ---------- 127.0.0.1:6443
 //! ```
 //!
-//! A loan lasts as long as the connection of its request, whatever ends the connection.
+//! The guest keeps the connection of its request open. If the connection ends for any reason, the loan ends.
 
 use std::{
     env,
@@ -26,31 +26,33 @@ use serde::{Deserialize, Serialize};
 
 use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
-/// A variable with the port of the machine's loopback at which tests in a guest borrow a control plane.
+/// The environment variable with a port of the machine's loopback. At this port, tests in a guest borrow a control
+/// plane.
 pub const LENDER: &str = "PORTREEVE_LENDER";
 
-/// The machine's loopback, for a guest.
+/// The address at which a guest reaches the machine's loopback.
 const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
-/// Lends control planes, each in a network namespace of its own, until it is dropped. All borrowers must end before.
+/// Lends control planes. Each control plane has its own network namespace. When this value is dropped, lending ends.
+/// All borrowers must end before.
 pub struct Lender {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The connection data of a lent control plane.
+/// The data with which the guest connects to a lent control plane.
 #[derive(Serialize, Deserialize)]
 struct Terms {
     /// The port of the machine's loopback on which the API server answers.
     port: u16,
-    /// The certificates by which it is known, in PEM.
+    /// The certificates by which clients verify the API server, in PEM.
     authority: String,
 }
 
-/// An API server that the machine runs for this guest until this is dropped. It answers in the test's network namespace, at
-/// the address of the test's own server.
+/// An API server that the machine runs for this guest. When this value is dropped, the API server ends. It answers in
+/// the test's network namespace, at the address that a server of the test itself would have.
 pub struct Loan {
-    /// The certificates by which it is known, in PEM.
+    /// The certificates by which clients verify the API server, in PEM.
     pub authority: String,
     _relay: Relay,
     _asked: TcpStream,
@@ -67,14 +69,14 @@ impl Lender {
                 loans.push(thread::spawn(move || lend(guest)));
             }
             for loan in loans {
-                // A panic has printed its reason, and the test without a control plane fails.
+                // If the thread panicked, it has printed the reason, and the test without a control plane fails.
                 loan.join().ok();
             }
         });
         Self { listener, thread: Some(thread) }
     }
 
-    /// The address for tests in a guest, as the variable for them.
+    /// The environment variable with the port for tests in a guest.
     pub fn variable(&self) -> String {
         format!("{LENDER}={}", port(&self.listener))
     }
@@ -87,7 +89,7 @@ impl Drop for Lender {
     }
 }
 
-/// Runs a control plane until the guest hangs up.
+/// Runs a control plane until the guest closes the connection.
 fn lend(mut guest: TcpStream) {
     let namespace = Namespace::new();
     let control_plane = namespace.run(ControlPlane::start);
@@ -95,20 +97,20 @@ fn lend(mut guest: TcpStream) {
     let authority = fs::read_to_string(control_plane.authority()).expect("certificates");
     let terms = serde_json::to_string(&Terms { port: port(&listener), authority }).expect("JSON");
     let _relay = namespace.run(move || Relay::between(listener, ControlPlane::SERVER.into()));
-    // A guest that has ended needs no answer; a guest that still runs sends no more requests.
+    // If the guest has ended, it needs no answer. A guest that still runs sends no further request.
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 
-/// In a guest, requests a control plane, and waits for it; nothing on the machine itself.
+/// In a guest: requests a control plane from the machine, and waits for it. On the machine itself: returns `None`.
 ///
 /// # Panics
 ///
-/// When the machine lends none.
+/// If the machine lends no control plane.
 #[track_caller]
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");
     let listener = TcpListener::bind(SocketAddr::from(ControlPlane::SERVER)).expect("a free port");
-    // The calling thread is in the test's namespace, which has no way to the machine.
+    // The calling thread is in the test's network namespace, from which the machine cannot be reached.
     let asking = thread::spawn(move || {
         let own = File::open("/proc/1/ns/net").expect("the guest's own namespace");
         setns(own, CloneFlags::CLONE_NEWNET).expect("root may enter it");

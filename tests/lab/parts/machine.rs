@@ -1,4 +1,5 @@
-//! A machine with its own processes, mounts and control groups: all its programs end with it.
+//! A machine for a test, with its own processes, mounts and control groups. When the machine ends, all its programs
+//! end.
 
 use std::{
     fs,
@@ -14,9 +15,11 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. As systemd in a container, the process has the control group `init.scope`: by this
-/// group, a reader of `/proc` knows that it sees a whole node. The process is bash, because bash waits for orphans.
-/// Sockets, locks and shared memory belong to the machine. Kept files go into the directory.
+/// The machine's first process. Like systemd in a container, it is in the control group `init.scope`. From this group,
+/// a reader of `/proc` concludes that it sees a whole node. It is bash, because bash waits for orphans.
+///
+/// `/run` and `/dev/shm` are new and empty. So the machine has sockets, locks and shared memory of its own. `/var/lib`
+/// and `/var/log` are folders below the machine's directory, so that a test can keep these files.
 const INIT: &str = r#"
 set -eu
 echo 0 > "$1/init.scope/cgroup.procs"
@@ -31,13 +34,13 @@ sleep infinity & wait
 "#;
 
 /// A machine has its own processes and mounts. Its network is the network of the thread that starts it, or a given
-/// network.
+/// network namespace.
 ///
-/// Dropping it kills everything in it at once.
+/// When a test drops the machine, all its processes are killed at once.
 pub struct Machine {
     first: Process,
-    /// Dropped after `first`. Programs end with `first`, but their children may stay in the programs' control groups until
-    /// `first` has ended.
+    /// Dropped after `first`. The programs end when `first` ends. But the children of the programs may stay in the
+    /// programs' control groups until `first` has ended.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -49,7 +52,7 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// A machine in another network namespace than the calling thread's.
+    /// A machine in the given network namespace instead of the calling thread's namespace.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
@@ -67,7 +70,8 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// The command that runs a program in the machine, followed by the program and its arguments. The program ends with the command.
+    /// The command that runs a program in the machine. The caller appends the program and its arguments. If the command
+    /// ends, the program ends too.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
@@ -84,7 +88,7 @@ impl Machine {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// Starts a program in the machine that runs as long as the machine.
+    /// Starts a program in the machine. The program runs until the machine ends.
     #[track_caller]
     pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
         let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
@@ -92,19 +96,20 @@ impl Machine {
         self.programs.last_mut().expect("one was added")
     }
 
-    /// A file of the machine as the test sees it.
+    /// The path at which the test sees a file of the machine.
     pub fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
     }
 
-    /// The folder of files to read when a test fails.
+    /// The folder with the files that a person reads after a failed test.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
 
-    /// The command lines of all processes of the machine, by pid in its namespace.
+    /// The command lines of all processes of the machine, by their pids in the machine's pid namespace.
     pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
-        // The first process' own view: `unshare` sees the outside.
+        // Reads the `/proc` of the first process. `unshare` is outside of the machine, and sees the `/proc` of the
+        // outside.
         let proc = self.file("/proc");
         let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -116,12 +121,12 @@ impl Machine {
         pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
     }
 
-    /// The control group of everything that a kubelet makes, from the root of each hierarchy.
+    /// The control group of everything that a kubelet makes. The path begins at the root of each hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup.0
     }
 
-    /// The control groups of its pods, in all hierarchies.
+    /// The control groups of the machine's pods, in all hierarchies.
     pub fn pods(&self) -> Vec<PathBuf> {
         let groups = self.cgroup.hierarchies().into_iter().flat_map(|root| below(&root));
         let is_pod =
@@ -130,7 +135,8 @@ impl Machine {
     }
 }
 
-/// A control group in each hierarchy of the machine that tests run on; removed when dropped, with all below it.
+/// A control group in each hierarchy of the host on which the tests run. When a test drops the value, the groups and
+/// all groups below them are removed.
 struct ControlGroup(String);
 
 impl ControlGroup {
@@ -143,7 +149,7 @@ impl ControlGroup {
         made
     }
 
-    /// Its path in each hierarchy.
+    /// The path of the group in each hierarchy.
     fn hierarchies(&self) -> Vec<PathBuf> {
         let mount = Path::new("/sys/fs/cgroup");
         if mount.join("cgroup.controllers").exists() {
@@ -154,7 +160,7 @@ impl ControlGroup {
         real.map(|entry| entry.path().join(&self.0)).collect()
     }
 
-    /// Its path in the hierarchy of version 2.
+    /// The path of the group in the hierarchy of version 2.
     fn unified(&self) -> PathBuf {
         let is_unified = |it: &PathBuf| it.parent().is_some_and(|root| root.join("cgroup.controllers").exists());
         self.hierarchies().into_iter().find(is_unified).expect("a cgroup2 hierarchy is mounted")
@@ -176,10 +182,10 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The directories below one, each before those in it.
+/// The directories below `path`. Each directory comes before the directories in it.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // A directory that was removed has none.
+    // A directory that was removed has no directories in it.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let path = entry.path();
@@ -191,7 +197,7 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// As an argument.
+/// The path as text, for a command line.
 fn path(path: &Path) -> &str {
     path.to_str().expect("the lab's paths are UTF-8")
 }

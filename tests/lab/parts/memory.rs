@@ -1,15 +1,15 @@
-//! The memory of a process, from the kernel.
+//! The memory that a process uses, as the kernel reports it.
 
 use std::{fmt, fs};
 
-/// Memory of a process, in MiB.
+/// The memory that a process uses, in MiB.
 pub struct Memory {
     pub resident: f64,
-    /// Its share of memory that several processes have mapped.
+    /// The process's part of memory that several processes have mapped.
     proportional: f64,
-    /// Memory that is no page of a file: heap and stacks.
+    /// Memory that is not from a file: heap and stacks.
     pub anonymous: f64,
-    /// The peak of resident memory.
+    /// The highest value of resident memory so far.
     pub peak: f64,
 }
 

@@ -1,4 +1,5 @@
-//! The parts of Kubernetes, run for real in network namespaces: any number at once, and nothing is left behind.
+//! The programs of Kubernetes, which really run in network namespaces. A test can start any number of them, and nothing
+//! is left after the test.
 
 mod agent;
 mod alertmanager;

@@ -1,4 +1,4 @@
-//! Network namespaces, each held by a thread.
+//! Network namespaces. A thread keeps each of them.
 
 use std::{
     fs,
@@ -13,11 +13,13 @@ use nix::{
     unistd::gettid,
 };
 
-/// Moves the calling thread to a new network namespace with loopback up. It ends with the thread and its children.
+/// Moves the calling thread to a new network namespace in which loopback is up. The namespace ends with the thread and
+/// the thread's children.
 #[track_caller]
 pub fn enter() {
     unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make lab`");
-    // The kernel makes no link-local addresses: a node has the addresses that the lab gives it.
+    // With this setting, the kernel makes no link-local addresses, so a node has only the addresses that the lab gives
+    // it.
     sysctl("net.ipv6.conf.default.addr_gen_mode", "1");
     ip(&["link set lo up".to_owned()]);
 }
@@ -41,7 +43,7 @@ pub fn sysctl(name: &str, value: &str) {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Another network namespace, held by a thread of its own until it is dropped.
+/// Another network namespace. A thread of its own keeps it until this value is dropped.
 pub struct Namespace {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -69,7 +71,8 @@ impl Namespace {
         &self.path
     }
 
-    /// Runs a closure in the namespace, and waits for it. Threads that it starts are in there too.
+    /// Runs a closure in the namespace, and waits for its end. Threads that the closure starts are in the namespace
+    /// too.
     #[track_caller]
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();

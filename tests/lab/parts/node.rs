@@ -1,4 +1,5 @@
-//! The node `n1`: the calling thread's network namespace, alone or between a client and pods.
+//! The node `n1`: the network namespace of the calling thread. The node is alone, or it has links to a client and to
+//! pods.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -14,12 +15,12 @@ use super::{
 /// The addresses of the Node object, one of each family.
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
-/// Every address of a [`Wired`] node that other hosts reach: the primary addresses, a second address of each family,
-/// and the addresses on the links to its pods.
+/// All addresses of a [`Wired`] node that other hosts can reach: the primary addresses, a second address of each
+/// family, and the addresses on the links to the node's pods.
 pub const ADDRESSES: [&str; 8] =
     [PRIMARY[0], PRIMARY[1], "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1", "10.244.1.1", "fd00:244:0:1::1"];
 
-/// An address of a [`Wired`] node that only the link to the client reaches.
+/// An address of a [`Wired`] node that can be reached only over the link to the client.
 pub const LINK_LOCAL: &str = "fe80::1";
 
 /// Moves the calling thread to a node without other hosts.
@@ -41,16 +42,16 @@ pub struct Wired {
     _server: Server,
     /// A client on another machine.
     pub client: Namespace,
-    /// A pod of this node that is no endpoint.
+    /// A pod of this node. It is no endpoint of a Service.
     pub pod: Namespace,
-    /// The pod that serves, as [`Self::HERE`] and [`Self::ELSEWHERE`].
+    /// The pod that serves all Services. It has the addresses [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,
 }
 
 impl Wired {
     /// The backend as an endpoint on this node, IPv4 and IPv6.
     pub const HERE: [&str; 2] = ["10.244.1.5", "fd00:244:0:1::5"];
-    /// The backend as an endpoint with another node's name.
+    /// The addresses of the backend that stand for an endpoint on another node.
     pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
     /// The port of the backend.
     pub const PORT: u16 = 8080;
@@ -63,11 +64,11 @@ impl Wired {
         let [client, pod, backend] = [(); 3].map(|()| Namespace::new());
         sysctl("net.ipv4.ip_forward", "1");
         sysctl("net.ipv6.conf.all.forwarding", "1");
-        // Errors are rate-limited: then some connections that are refused would time out.
+        // By default, the kernel limits the rate of ICMP errors. Some refused connections would then time out.
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");
-        // All IPv6 errors but "packet too big", which this network does not send.
+        // The kernel limits the rate of no IPv6 error except "packet too big", which this network does not send.
         sysctl("net.ipv6.icmp.ratemask", "2");
         connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
         connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);
@@ -75,7 +76,8 @@ impl Wired {
         ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
         client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
-        // A pod of another node answers the client by that node, with the pod's address: the client discards such an answer.
+        // A pod on another node sends its answer to the client through that node. The answer has the pod's address, so
+        // the client discards it.
         backend.run(|| {
             for (family, from, to) in
                 [("-4", Self::ELSEWHERE[0], "192.0.2.100"), ("-6", Self::ELSEWHERE[1], "2001:db8::100")]
@@ -89,7 +91,7 @@ impl Wired {
         Self { _server: server, client, pod, backend }
     }
 
-    /// One more pod of the node. When the value is dropped, the kernel has no state of the pod.
+    /// Adds one more pod to the node. When the value is dropped, the kernel has no state of the pod any more.
     #[track_caller]
     pub fn another() -> Namespace {
         let pod = Namespace::new();
@@ -98,9 +100,10 @@ impl Wired {
     }
 }
 
-/// Makes a link of the node, and sets up its far end.
+/// Makes a link of the node, and sets up the other end of the link.
 ///
-/// The neighbours of the node are set: on most links, the node has no link-local address for neighbour discovery.
+/// The entries of neighbours are set by hand: on most links, the node has no link-local address, which neighbour
+/// discovery needs.
 fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
     let hardware = "02:00:00:00:00:01";
     let mut commands = vec![

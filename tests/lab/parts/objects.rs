@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-/// A Node with InternalIPs.
+/// A Node with these addresses of the type InternalIP.
 pub fn node(name: &str, addresses: &[&str]) -> Value {
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"type": "InternalIP", "address": it})).collect();
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
 }
 
-/// A Node's `status.nodeInfo`, every field of which is required.
+/// A Node's `status.nodeInfo`. The API server demands all of its fields.
 pub fn node_info(kubelet: &str) -> Value {
     let fields = [
         "architecture",
@@ -26,7 +26,7 @@ pub fn node_info(kubelet: &str) -> Value {
     info
 }
 
-/// The Pod in `kube-system` by which the kubelet of node `n1` shows that it runs a static pod.
+/// The Pod in `kube-system` with which the kubelet of node `n1` reports that it runs a static pod.
 pub fn static_pod(name: &str, command: &[&str]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -45,7 +45,7 @@ pub fn static_pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// A Pod of node `n1` in `default` whose container port is a hostPort, on all addresses or on one. The Pod needs the
+/// A Pod of node `n1` in `default` with a hostPort, on all addresses or on one address. The Pod needs the
 /// ServiceAccount `default`.
 pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option<&str>) -> Value {
     let mut port = json!({"containerPort": 9090, "hostPort": host_port, "protocol": protocol});
@@ -64,7 +64,7 @@ pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option
     })
 }
 
-/// The ServiceAccount of Pods in `default` that name none.
+/// The ServiceAccount of Pods in `default` that name no ServiceAccount.
 pub fn service_account() -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}})
 }
@@ -79,15 +79,15 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// A dual-stack Service of type NodePort with a selector, without a controller that makes its endpoints. Without a selector it is unknown whether the
-/// Service leads to a listener of the node, while its endpoints are not read.
+/// A dual-stack Service of type NodePort with a selector. No controller makes its endpoints. If a Service has no
+/// selector and its endpoints are not read, it is unknown whether the Service leads to a listener of the node.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});
     service
 }
 
-/// One entry of `spec.ports`; without a nodePort the server chooses one.
+/// One entry of `spec.ports`. Without a `node_port`, the API server chooses one.
 pub fn port(number: u16, node_port: Option<u16>) -> Value {
     let mut port = json!({"name": format!("p{number}"), "port": number, "targetPort": 8080});
     if let Some(node_port) = node_port {
@@ -96,7 +96,8 @@ pub fn port(number: u16, node_port: Option<u16>) -> Value {
     port
 }
 
-/// The EndpointSlice of one family for a Service whose ports are all served on 8080: one ready endpoint, or none.
+/// The EndpointSlice of one family, for a Service with the target port 8080 at all ports. It has one ready endpoint or
+/// no endpoint.
 pub fn endpoint_slice(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let name = service["metadata"]["name"].as_str().expect("a name");
     let ports = service["spec"]["ports"].as_array().expect("ports");

@@ -1,20 +1,20 @@
-//! Commands in a document, with their documented output.
+//! Runs the commands in a document, and compares their output with the document.
 
 use std::{env, fs, path::Path, process::Command};
 
 use super::{commands::run, control_plane::ControlPlane, directory::Directory, programs};
 
-/// The commands that users type first, from `docs/runbooks/README.md`.
+/// The first commands that a user types, from `docs/runbooks/README.md`.
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 
-/// The commands of a page of `docs/runbooks`, as a user with all rights on node `n1` types them.
+/// A user with all rights on node `n1` who types the commands of a page of `docs/runbooks`.
 pub struct Reader<'a> {
     cluster: &'a ControlPlane,
     home: Directory,
 }
 
-/// A command and the lines below it; `...` stands for any lines.
+/// A command of a page, and the lines below the command. The line `...` stands for any lines.
 struct Step {
     command: String,
     said: Vec<String>,
@@ -25,11 +25,11 @@ impl<'a> Reader<'a> {
         Self { cluster, home: Directory::new() }
     }
 
-    /// Types every command of a page after a `$`, and compares the output with the page: words must be equal; numbers, times and the random
-    /// ends of names may differ.
+    /// Types each command of a page that follows a `$`, and compares the output with the page. Words must be equal.
+    /// Numbers, times and the random ends of names may differ.
     ///
     /// # Panics
-    /// At the first difference, with the printed output.
+    /// At the first difference. The message contains the output.
     #[track_caller]
     pub fn follows(&self, page: &str) {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/runbooks").join(page).with_extension("md");
@@ -45,7 +45,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What a line prints in a shell.
+    /// The output of a line in a shell.
     #[track_caller]
     fn types(&self, command: &str) -> String {
         let command = format!("{AGENT}\n{command}");
@@ -56,12 +56,13 @@ impl<'a> Reader<'a> {
         let mut shell = Command::new("bash");
         shell.args(["-c", &command]).env("PATH", path).current_dir(self.home.path());
         shell.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
-        // Some commands fail because of their findings.
+        // Some commands fail because they report findings.
         run(&mut shell).unwrap_or_else(|said| said)
     }
 }
 
-/// The commands in the blocks of a page; a line that ends with a backslash or a bar continues on the next line.
+/// The commands in the code blocks of a page. If a line ends with a backslash or a bar, the command continues on the
+/// next line.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;
@@ -79,7 +80,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether lines match a page.
+/// Whether the lines of the output match the lines of the page.
 fn is_told(said: &[String], found: &[String]) -> bool {
     match said.split_first() {
         None => found.is_empty(),
@@ -88,7 +89,7 @@ fn is_told(said: &[String], found: &[String]) -> bool {
     }
 }
 
-/// A line without its varying parts.
+/// A line without the parts that differ from run to run.
 fn steady(line: &str) -> String {
     let word = |word: &str| {
         let name = word.strip_prefix("portreeve-").or(word.strip_prefix("pod/portreeve-")).filter(|end| end.len() == 5);

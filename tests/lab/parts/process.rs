@@ -1,4 +1,4 @@
-//! A program that runs until it is dropped.
+//! A program that runs until its value is dropped.
 
 use std::{
     ffi::OsStr,
@@ -17,11 +17,11 @@ use nix::{
 
 use super::{patience::patience, programs};
 
-/// The time limit of any step of a part.
+/// The time limit of each step of a program.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A program in the network namespace of the thread that started it. It has its own cgroup, because a shared cgroup
-/// does not identify a process. The program is killed when the value is dropped, or when the thread ends.
+/// A program in the network namespace of the thread that started it. It has a control group of its own, because a
+/// shared group does not identify a process. The program is killed when the value is dropped, or when the thread ends.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -29,13 +29,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one of the lab's programs, or a program by its path; its output goes to `<program>.log` in the directory.
+    /// Starts one of the lab's programs, or a program by its path. The output goes to `<program>.log` in the directory.
     #[track_caller]
     pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
         Self::start_by(&[], program, arguments, directory)
     }
 
-    /// Starts a program as [`Self::start`] does, but by a command that gets the program and its arguments.
+    /// As [`Self::start`], but `command` starts the program. The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_by(command: &[String], program: &str, arguments: &[String], directory: &Path) -> Self {
         let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };
@@ -74,16 +74,17 @@ impl Process {
         self.child.try_wait().expect("a child can be asked").is_some()
     }
 
-    /// Waits until `probe` has an answer.
+    /// Waits until `probe` returns a value.
     ///
     /// # Panics
-    /// When the program ends, or takes longer than a minute and a half; with the end of its log.
+    /// If the program ends, or if this takes longer than a minute and a half. The message contains the end of the
+    /// program's log.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.wait_within(PATIENCE, what, probe)
     }
 
-    /// Waits longer.
+    /// As [`Self::wait_for`], with another time limit.
     #[track_caller]
     pub fn wait_within<T>(&mut self, usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + patience(usual);
@@ -97,7 +98,7 @@ impl Process {
         }
     }
 
-    /// Its output so far.
+    /// The output of the program so far.
     #[track_caller]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).expect("a log")
@@ -111,11 +112,11 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// SIGKILL: a polite stop takes kube-apiserver a minute.
+    /// Sends SIGKILL, because after SIGTERM kube-apiserver needs a minute to end.
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A process that was killed leaves its cgroup a moment later.
+        // A process that was killed leaves its control group a moment later.
         let end = Instant::now() + patience(PATIENCE);
         while let Err(error) = fs::remove_dir(&self.cgroup) {
             assert!(Instant::now() < end, "{}: {error}", self.cgroup.display());
@@ -124,7 +125,7 @@ impl Drop for Process {
     }
 }
 
-/// A new cgroup.
+/// Makes a new control group.
 fn own_cgroup(program: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);

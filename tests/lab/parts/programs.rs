@@ -1,17 +1,18 @@
-//! The places of programs: `$KUBEBUILDER_ASSETS`, the `PATH`, or the folder of `tools/install`, in this order.
+//! Finds programs: in `$KUBEBUILDER_ASSETS`, in the `PATH`, or in the folder of `tools/install`, in this order.
 
 use std::{
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Every program that `tools/install` installs: its set, its kind, its name, and the parameters of the kind.
+/// All programs that `tools/install` installs. Each row has the program's set, its kind, its name, and the parameters
+/// of the kind.
 const VERSIONS: &str = include_str!("../../../tools/versions");
 
 /// The path of a program.
 ///
 /// # Panics
-/// When it is nowhere: these tests have no smaller version that means anything.
+/// If the program is in none of these places. A test without the program would show nothing.
 pub fn find(program: &str) -> PathBuf {
     let assets = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = env::var_os("PATH").unwrap_or_default();
@@ -30,7 +31,8 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// The command that installs a missing program. Each verb installs another set, and a test may run without a verb.
+/// The command that installs a missing program. Each verb of `make` installs another set of programs, and a test may
+/// run without such a verb.
 fn advice(program: &str) -> String {
     match row(program) {
         Some(row) => format!("run `tools/install {}`", row[0]),
@@ -38,13 +40,13 @@ fn advice(program: &str) -> String {
     }
 }
 
-/// The words of a program's row.
+/// The words of a program's row in `VERSIONS`.
 fn row(program: &str) -> Option<Vec<&'static str>> {
     let mut rows = VERSIONS.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.find(|row| row.get(2) == Some(&program))
 }
 
-/// The folder of a Go program that `tools/install` builds: below the place of its row, the version of the module there.
+/// The folder of a Go program that `tools/install` builds. Its name contains the version of the module.
 fn built(program: &str) -> Option<PathBuf> {
     let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");

@@ -1,4 +1,4 @@
-//! Debian's Prometheus, with the project's alerts.
+//! The Prometheus of Debian, with the alerts of this project.
 
 use std::{path::Path, process::Command};
 
@@ -7,17 +7,19 @@ use serde_json::{Value, json};
 use super::{copies::Copies, directory::Directory, process::Process, talk::http_get};
 
 const PLACE: &str = "127.0.0.1:9090";
-/// The job name that the chart's PodMonitor in the namespace `portreeve` gives.
+/// The name of the job that the chart's PodMonitor makes in the namespace `portreeve`.
 const JOB: &str = "portreeve/portreeve";
 
-/// A Prometheus that scrapes agents every second, with the labels that the chart's PodMonitor adds; it ends with this value.
+/// A Prometheus that scrapes agents every second. The series have the labels that the chart's PodMonitor adds. When
+/// this value is dropped, Prometheus ends.
 pub struct Prometheus {
     process: Process,
     _directory: Directory,
 }
 
 impl Prometheus {
-    /// A Prometheus with every alert that scrapes the agents of these nodes at these addresses, and has scraped each once.
+    /// Starts a Prometheus with all alerts. It scrapes the agents of these nodes at these addresses. The function waits
+    /// until each agent has been scraped once.
     #[track_caller]
     pub fn start(agents: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
@@ -25,7 +27,7 @@ impl Prometheus {
         Self::run(Directory::new(), agents, &json!({"rule_files": files}))
     }
 
-    /// A Prometheus with these rules, and an Alertmanager at an address that gets their alerts.
+    /// Starts a Prometheus with these rules. It sends alerts to the Alertmanager at an address.
     #[track_caller]
     pub fn telling(alertmanager: &str, rules: &Value, agents: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -34,7 +36,8 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// A Prometheus for copies of an agent, on so many nodes that it scrapes each every five seconds.
+    /// Starts a Prometheus for simulated copies of an agent. There are so many nodes that each is scraped only every
+    /// five seconds.
     #[track_caller]
     pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
         let directory = Directory::new();
@@ -48,7 +51,7 @@ impl Prometheus {
         Self::asking(directory, &targets, "5s", &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// A Prometheus without targets that keeps the samples of this text in OpenMetrics.
+    /// Starts a Prometheus without targets. It has the samples of this text in OpenMetrics.
     #[track_caller]
     pub fn remembering(text: &str) -> Self {
         let directory = Directory::new();
@@ -87,7 +90,7 @@ impl Prometheus {
         let config = directory.write("prometheus.yaml", &config.to_string());
         let arguments = [
             format!("--config.file={config}"),
-            // Debian's own folder would be the same for all tests, and would keep the samples of the last run.
+            // All tests would share Debian's own folder, and the folder would keep the samples of the last run.
             format!("--storage.tsdb.path={}", directory.path().join("series").display()),
             format!("--web.listen-address={PLACE}"),
         ];
@@ -95,16 +98,16 @@ impl Prometheus {
         Self { process, _directory: directory }
     }
 
-    /// The series that a query has now.
+    /// The series that a query returns now.
     ///
     /// # Panics
-    /// When it is no query, or Prometheus does not answer.
+    /// If the query is not valid, or if Prometheus does not answer.
     #[track_caller]
     pub fn query(&self, query: &str) -> Vec<Value> {
         series("query", query, "")
     }
 
-    /// The series that a query had at a moment of Unix time.
+    /// The series that a query returned at a moment in Unix time.
     ///
     /// # Panics
     /// As [`Self::query`].
@@ -113,7 +116,7 @@ impl Prometheus {
         series("query", query, &format!("&time={moment}"))
     }
 
-    /// The series that a query had at every second of a span of Unix time.
+    /// The series that a query returned at each second of a span of Unix time.
     ///
     /// # Panics
     /// As [`Self::query`].
@@ -122,7 +125,7 @@ impl Prometheus {
         self.query_over(query, span, 1)
     }
 
-    /// The series that a query had in a span of Unix time, at steps of so many seconds.
+    /// The series that a query returned in a span of Unix time, with steps of `step` seconds.
     ///
     /// # Panics
     /// As [`Self::query`].
@@ -131,7 +134,7 @@ impl Prometheus {
         series("query_range", query, &format!("&start={from}&end={to}&step={step}"))
     }
 
-    /// The descriptions of the alerts of a severity that are firing.
+    /// The descriptions of the firing alerts of a severity.
     pub fn firing(&self, severity: &str) -> Vec<String> {
         let data = answer("/api/v1/alerts").expect("alerts");
         let all = data["alerts"].as_array().expect("alerts").iter();
@@ -139,7 +142,7 @@ impl Prometheus {
         firing.map(|it| it["annotations"]["description"].as_str().expect("a description").to_owned()).collect()
     }
 
-    /// The names of the alerts that it has loaded, each with its health.
+    /// The names of the alerts that Prometheus has loaded, each with its health.
     pub fn alerts(&self) -> Vec<(String, String)> {
         let data = answer("/api/v1/rules?type=alert").expect("rules");
         let groups = data["groups"].as_array().expect("groups").iter();
@@ -157,7 +160,7 @@ fn series(kind: &str, query: &str, span: &str) -> Vec<Value> {
     data["result"].as_array().expect("series").clone()
 }
 
-/// The data in the answer of its API.
+/// The data in an answer of Prometheus.
 fn answer(path: &str) -> Option<Value> {
     let mut answer: Value = serde_json::from_str(&http_get(PLACE, path)?).expect("JSON");
     Some(answer["data"].take())

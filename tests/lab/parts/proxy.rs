@@ -22,7 +22,8 @@ use super::{
 /// The default address of the proxy.
 const PLACE: &str = "127.0.0.1:10249";
 
-/// kube-proxy of node `n1`, which must be the calling thread's namespace and a Node of the cluster.
+/// The kube-proxy of node `n1`. The calling thread's namespace must be this node, and the cluster must have the Node
+/// `n1`.
 pub struct Proxy {
     process: Process,
     mode: String,
@@ -32,13 +33,13 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// A kube-proxy in a mode, with further settings, after it has applied every Service.
+    /// Starts a kube-proxy in a mode with further settings, and waits until it has programmed all Services.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         Self::start_by(&[], cluster, mode, settings)
     }
 
-    /// A kube-proxy as of [`Self::start`], started by a command that gets the program and its arguments.
+    /// As [`Self::start`], but `command` starts the program. The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);
@@ -46,14 +47,14 @@ impl Proxy {
         proxy
     }
 
-    /// The last kube-proxy that holds every NodePort with a socket: 1.23.6 in iptables mode, with this limit of file
-    /// descriptors. The proxy may have programmed nothing yet.
+    /// Starts kube-proxy 1.23.6 in iptables mode with this limit of file descriptors. It is the last version that holds
+    /// each NodePort with a socket. The proxy may not have programmed anything yet.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
         Self::start_holding_by(&[], cluster, descriptors)
     }
 
-    /// A kube-proxy as of [`Self::start_holding`], started by a command that gets the program and its arguments.
+    /// As [`Self::start_holding`], but `command` starts the program. The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_holding_by(command: &[String], cluster: &ControlPlane, descriptors: u64) -> Self {
         let proxy = Self::run(command, "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
@@ -63,7 +64,7 @@ impl Proxy {
         proxy
     }
 
-    /// A kube-proxy 1.37.2, the first with a gate for NodePorts of loopback in nftables mode.
+    /// Starts kube-proxy 1.37.2, the first version that has a feature gate for NodePorts on loopback in nftables mode.
     #[track_caller]
     pub fn start_newer(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(&[], "kube-proxy-1.37.2", cluster, mode, settings);
@@ -71,7 +72,7 @@ impl Proxy {
         proxy
     }
 
-    /// The output of a kube-proxy that ends without a signal.
+    /// Runs a kube-proxy that ends by itself, and returns its output.
     #[track_caller]
     pub fn end(cluster: &ControlPlane, mode: &str, settings: &Value) -> String {
         let directory = Directory::new();
@@ -116,8 +117,9 @@ impl Proxy {
         Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
-    /// Waits until every earlier Service is programmed in both families. Changes arrive in order: if one more Service
-    /// answers, and the sync that programmed it is over, all are programmed.
+    /// Waits until all earlier Services are programmed in both families. The proxy programs changes in their order. So
+    /// the function creates one more Service. If that Service answers, and the sync that programmed it has ended, all
+    /// earlier Services are programmed.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);
@@ -135,7 +137,7 @@ impl Proxy {
         self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
-    /// Freezes the proxy: it keeps its sockets and rules, and does not answer.
+    /// Freezes the proxy. Its sockets and rules stay, and it does not answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
@@ -154,7 +156,7 @@ impl Proxy {
 
     /// Ends the proxy, and runs its cleanup.
     ///
-    /// After ipvs mode, a first cleanup may fail at chains to which other chains still lead.
+    /// After ipvs mode, the first cleanup can fail, because other chains still lead to some chains.
     pub fn clean_up(self) {
         let runs = if self.mode == "ipvs" { 2 } else { 1 };
         drop(self);
@@ -164,7 +166,7 @@ impl Proxy {
         assert!(outputs.last().is_some_and(|it| it.status.success()), "{said:#?}");
     }
 
-    /// Its version as it reports it, for example `v1.36.3`.
+    /// The version that kube-proxy reports, for example `v1.36.3`.
     pub fn version() -> String {
         let output = Command::new(programs::find("kube-proxy")).arg("--version").output().expect("kube-proxy runs");
         let said = String::from_utf8(output.stdout).expect("UTF-8");
@@ -175,14 +177,14 @@ impl Proxy {
         self.process.pid()
     }
 
-    /// Its log.
+    /// The log of the proxy.
     #[track_caller]
     pub fn log(&self) -> String {
         self.process.log()
     }
 }
 
-/// Whether a proxy has synced in each family since its last change.
+/// Whether the proxy has synced in each family since its last change.
 fn is_in_step(metrics: &str) -> bool {
     let of = |name: &str| -> BTreeMap<String, f64> {
         let lines = metrics

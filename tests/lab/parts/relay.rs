@@ -1,4 +1,4 @@
-//! A connection path that a test can cut, slow down, or let lose all data, while both ends still run.
+//! A connection path that a test can cut or slow down. The path can also lose all data. The two ends still run.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -16,15 +16,15 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// How much data passes at once; on a slow path, how much, and after which pause.
+/// The largest amount of data that the relay passes in one step.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Passes connections on until it is dropped.
+/// Passes connections on. When this value is dropped, the relay ends.
 pub struct Relay {
     listener: TcpListener,
-    /// The connections that have not ended; nothing while the way is cut.
+    /// The connections that have not ended. `None` while the path is cut.
     passed: Arc<Mutex<Option<Vec<Weak<TcpStream>>>>>,
     weather: Weather,
     thread: Option<JoinHandle<()>>,
@@ -34,9 +34,10 @@ pub struct Relay {
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
-    /// A flag for the open connections: when set, each loses everything from then on. Later connections have another flag.
+    /// The flag of the connections that are open now. If it is set, these connections lose all later data. Later
+    /// connections have another flag.
     is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
-    /// Bytes that were passed on.
+    /// The number of bytes that the relay has passed on.
     passed: Arc<AtomicUsize>,
 }
 
@@ -44,8 +45,8 @@ impl Relay {
     /// The URL of the relay that [`Self::start`] starts.
     pub const URL: &str = "https://127.0.0.2:7443";
 
-    /// A relay to the API server in the network namespace of the calling thread, at an address that the server's
-    /// certificate does not name.
+    /// Starts a relay to the API server in the network namespace of the calling thread. The server's certificate does
+    /// not contain the relay's address.
     #[track_caller]
     pub fn start() -> Self {
         Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), ControlPlane::SERVER.into())
@@ -61,7 +62,7 @@ impl Relay {
         let thread = thread::spawn(move || {
             while let Ok((client, _)) = accepting.accept() {
                 let mut passed = passing.lock().expect("the connections");
-                // A new connection is closed while the path is cut, or if the other end does not listen.
+                // While the path is cut, or if the other end does not listen, a new connection is closed.
                 if let Some(passed) = passed.as_mut()
                     && let Ok(server) = TcpStream::connect(there)
                 {
@@ -78,7 +79,7 @@ impl Relay {
         Self { listener, passed, weather, thread: Some(thread) }
     }
 
-    /// Breaks every connection, and lets no more through.
+    /// Closes all connections. From now on, new connections are closed too.
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
@@ -87,23 +88,24 @@ impl Relay {
         }
     }
 
-    /// Lets connections through again.
+    /// From now on, new connections pass again.
     pub fn mend(&self) {
         *self.passed.lock().expect("the connections") = Some(Vec::new());
     }
 
-    /// Makes the path slow, or fast again: some 25 KiB a second for each connection and direction.
+    /// Makes the path slow, or fast again. On a slow path, each connection passes about 25 KiB a second in each
+    /// direction.
     pub fn set_slow(&self, is_slow: bool) {
         self.weather.is_slow.store(is_slow, Ordering::Relaxed);
     }
 
-    /// How many bytes have been passed on.
+    /// The number of bytes that the relay has passed on.
     pub fn passed_bytes(&self) -> usize {
         self.weather.passed.load(Ordering::Relaxed)
     }
 
-    /// From now on, silently drops all data of the open connections, like a firewall that has forgotten them. Later
-    /// connections are passed on.
+    /// From now on, drops all data of the connections that are open now, and reports no error. A firewall does so when
+    /// it has forgotten a connection. Later connections work.
     pub fn forget(&self) {
         let mut of_later_ones = self.weather.is_forgotten.lock().expect("a flag");
         of_later_ones.store(true, Ordering::Relaxed);
@@ -118,7 +120,7 @@ impl Weather {
     }
 }
 
-/// One direction, to its end.
+/// Passes the data of one direction, until the direction ends.
 fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
     let is_forgotten = Arc::clone(&weather.is_forgotten.lock().expect("a flag"));
     let mut piece = [0; PIECE];
@@ -140,7 +142,7 @@ fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
             ended => break ended,
         }
     };
-    // When one side ends, the relay ends the other side, if it still exists.
+    // If one side has ended, the relay ends the other side, if the other side still exists.
     if !is_forgotten.load(Ordering::Relaxed) {
         ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
     }

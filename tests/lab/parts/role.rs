@@ -1,4 +1,4 @@
-//! The chart's own roles, as `deploy/install.yaml` has them, or with other values.
+//! The roles of the chart, as in `deploy/install.yaml` or with other values.
 
 use std::process::Command;
 
@@ -8,16 +8,16 @@ use super::{api::Api, commands::run, control_plane::ControlPlane, programs};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
-/// The rights of an agent in a cluster: only `admin` has more rights.
+/// The rights of an agent in a cluster. Only `admin` has more rights.
 pub struct Role(Vec<Value>);
 
 impl Role {
-    /// All that `kubectl apply -f deploy/install.yaml` grants.
+    /// All rights that `kubectl apply -f deploy/install.yaml` grants.
     pub fn of_chart() -> Self {
         Self::of(MANIFEST)
     }
 
-    /// All that the chart grants with this value.
+    /// All rights that the chart grants with this value.
     #[track_caller]
     pub fn of_chart_with(value: &str) -> Self {
         let mut helm = Command::new(programs::find("helm"));
@@ -32,7 +32,7 @@ impl Role {
         Self(objects.into_iter().filter(is_role).collect())
     }
 
-    /// The rights without one resource or path.
+    /// The rights without the rights on one resource or path.
     #[track_caller]
     pub fn without(mut self, what: &str) -> Self {
         let mut taken = 0;
@@ -45,7 +45,7 @@ impl Role {
         self
     }
 
-    /// Binds the role to `observer`, and waits until all its rights are in force.
+    /// Binds the role to `observer`, and waits until all rights of the role are in force.
     #[track_caller]
     pub fn grant(&self, cluster: &mut ControlPlane) {
         for object in &self.0 {
@@ -74,7 +74,7 @@ fn places(rule: &Value) -> Vec<&str> {
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Whether the current user has the rights of a rule, by requests to the API server.
+/// Requests to the API server for a review: whether the current user has the rights of a rule.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

@@ -4,19 +4,20 @@ use serde_json::json;
 
 use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_get, whole_node::WholeNode};
 
-/// The client of a [`super::Wired`] node has these addresses.
+/// The addresses of the second node. The client of a [`super::Wired`] node has these addresses.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
 /// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, in the namespace of the first node's
 /// client. Pods with their own networks would have the same addresses as the first node's pods.
 pub struct SecondNode {
-    /// The place of all its processes.
+    /// The machine on which all processes of the node run.
     pub machine: Machine,
     _proxy: Process,
 }
 
 impl SecondNode {
-    /// A second node that is Ready, has the images, and reaches the API server by its Service.
+    /// Starts a second node, and waits until it is Ready. The node has the images, and reaches the API server through
+    /// the API server's Service.
     #[track_caller]
     pub fn join(first: &WholeNode) -> Self {
         let mut machine = Machine::start_in(&first.wired.client);
@@ -27,7 +28,7 @@ impl SecondNode {
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
             "hostnameOverride": "n2",
-            // The agent queries loopback, the test queries from the first node.
+            // The agent reads this from loopback. The test reads it from the first node.
             "metricsBindAddress": "0.0.0.0:10249",
             "clusterCIDR": "10.244.0.0/16,fd00:244::/56",
             "clientConnection": {"kubeconfig": first.cluster.kubeconfig("admin")},

@@ -1,4 +1,4 @@
-//! Real TCP connections: who answers, and servers that send their name.
+//! Real TCP connections: a client that finds out who answers, and servers that send their names.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -16,7 +16,8 @@ use nix::{
 
 use super::patience::patience;
 
-/// Longer than the kernel waits before it sends a second SYN, if the first is lost.
+/// If the first SYN is lost, the kernel sends a second SYN. This time limit is longer than the kernel's wait before the
+/// second SYN.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The time limit for an answer on this machine.
@@ -24,7 +25,7 @@ pub fn answer_within() -> Duration {
     patience(PATIENCE)
 }
 
-/// The answerer of a connection.
+/// Who answers a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// The process that listens on the node.
@@ -58,14 +59,13 @@ impl Answer {
     }
 }
 
-/// Connects from the network namespace of the calling thread; to a link-local address by its `eth0`.
+/// Connects from the network namespace of the calling thread. It reaches a link-local address over the thread's `eth0`.
 ///
 /// # Panics
-/// If a lab in order cannot give this answer.
+/// If the answer is one that the lab never gives when it works.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    // A guest that emulates every instruction sometimes cuts a connection. Repeated, the query gets an answer or fails
-    // again.
+    // A guest that emulates each instruction sometimes resets a connection. Then the function connects once more.
     let answer = match said(address, answer_within()) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => said(address, answer_within()),
         answer => answer,
@@ -73,7 +73,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     let said = match answer {
         Ok(said) => said,
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => return Answer::Refused,
-        // A process that accepts and then sends nothing is treated as no answer.
+        // A process that accepts the connection and sends nothing counts as no answer.
         Err(error) if matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock) => return Answer::TimedOut,
         Err(error) if matches!(error.kind(), ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
             return Answer::Unreachable;
@@ -83,7 +83,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
-/// Whether a pod answers: for tests that wait until a pod does.
+/// Whether a pod answers. A test uses this to wait until a pod answers.
 pub fn is_pod(address: SocketAddr) -> bool {
     said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
@@ -106,12 +106,12 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     http_get_with(address, path, "")
 }
 
-/// The body of `GET path` with these headers, each with its line end, if the request succeeds.
+/// The body of `GET path`, if the request succeeds. `headers` has header lines, each with its line end.
 pub fn http_get_with(address: &str, path: &str, headers: &str) -> Option<String> {
     exchange(connect(address)?, path, headers).filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status of `GET path` with headers, each with its line end.
+/// The status of `GET path`. `headers` has header lines, each with its line end.
 pub fn http_status(address: &str, path: &str, headers: &str) -> Option<u16> {
     exchange(connect(address)?, path, headers).map(|(status, _)| status)
 }
@@ -123,7 +123,7 @@ pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
     exchange(stream, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status of the answer to a client with this address.
+/// The status that a client with the address `source` gets.
 pub fn http_status_from(source: [u8; 4], address: &str, path: &str, headers: &str) -> Option<u16> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
@@ -148,14 +148,14 @@ fn exchange(mut stream: impl Read + Write, path: &str, headers: &str) -> Option<
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// Accepts connections, sends its name, and closes them, until it is dropped.
+/// A server that accepts connections, sends its name, and closes them. When this value is dropped, the server ends.
 pub struct Server {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens in the network namespace of the calling thread.
+    /// Starts a server in the network namespace of the calling thread.
     #[track_caller]
     pub fn on(address: SocketAddr, identity: Answer) -> Self {
         let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
@@ -171,7 +171,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// On Linux the shutdown of a listener wakes a thread that waits for a connection.
+    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
         let thread = self.thread.take().expect("it is taken only here");

@@ -1,4 +1,4 @@
-//! The node `n1` with all programs that run pods, and the rest of its cluster.
+//! The node `n1` with all programs that run pods, and the other parts of its cluster.
 
 use std::cell::OnceCell;
 
@@ -19,10 +19,11 @@ use super::{
     talk::http_get_with,
 };
 
-/// The rights to read an agent.
+/// The command of kubectl that makes a token for reading the agent.
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
-/// `kubernetes.default` leads to the API server, which resolves no names to find a kubelet.
+/// The first flag makes the Service `kubernetes.default` lead to the API server. With the second flag, the API server
+/// needs no name to find a kubelet.
 const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 
@@ -30,18 +31,19 @@ const API_SERVER: [&str; 2] =
 /// in mode iptables. The control plane is in the calling thread's namespace. When the value is dropped, nothing of the
 /// cluster is left.
 pub struct WholeNode {
-    /// The place of containerd, the kubelet and the pods.
+    /// The machine on which containerd, the kubelet and the pods run.
     pub machine: Machine,
     proxy: Option<Proxy>,
     _controllers: [Process; 2],
     pub cluster: ControlPlane,
-    /// The other clients of the node.
+    /// The other hosts and pods around the node.
     pub wired: Wired,
     token: OnceCell<String>,
 }
 
 impl WholeNode {
-    /// A node that is Ready, has the images, and gives pods the data to reach the API server.
+    /// Starts a node, and waits until it is Ready. The node has the images. Its pods get the data with which they reach
+    /// the API server.
     #[track_caller]
     pub fn start() -> Self {
         let wired = Wired::enter();
@@ -54,18 +56,18 @@ impl WholeNode {
         Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired, token: OnceCell::new() }
     }
 
-    /// The current findings of the chart's agent, as a document; nothing if it does not answer.
+    /// The present findings of the chart's agent, as a document. `None` if the agent does not answer.
     pub fn findings(&self) -> Option<String> {
         let token = self.token.get_or_init(|| kubectl(&self.cluster, &TOKEN).trim().to_owned());
         http_get_with("192.0.2.1:29517", "/findings", &format!("Portreeve-Token: {token}\r\n"))
     }
 
-    /// A user of the cluster with all rights.
+    /// A user with all rights in the cluster.
     pub fn person(&self) -> Person<'_> {
         Person::of(&self.cluster)
     }
 
-    /// Ends kube-proxy; its rules stay.
+    /// Ends kube-proxy. The rules of kube-proxy stay.
     pub fn stop_proxy(&mut self) {
         self.proxy = None;
     }
@@ -79,7 +81,8 @@ impl WholeNode {
         });
     }
 
-    /// Starts a pod of a stranger, labelled `app` with its name, with further fields of its spec; it runs.
+    /// Starts a pod with the program `stranger.rs`, and waits until it runs. The pod's label `app` is the pod's name.
+    /// `more` has further fields of its spec.
     #[track_caller]
     pub fn stranger(&self, namespace: &str, name: &str, arguments: &[&str], more: &Value) {
         let container = json!({"name": "stranger", "image": images::STRANGER, "args": arguments});

@@ -1,4 +1,4 @@
-//! Five hundred nodes: twelve hours of their agents' metrics, in a real Prometheus. The samples are written, not measured,
+//! The metrics of the agents on five hundred nodes during twelve hours, in a real Prometheus. The samples are invented,
 //! because no machine runs so many agents.
 
 use std::fmt::Write as _;
@@ -12,11 +12,12 @@ use crate::{
 };
 
 const NODES: usize = 500;
-/// Seconds between two scrapes, fewer than Prometheus looks back, and how many scrapes there were.
+/// The time between two scrapes in seconds, and the number of scrapes. The time is shorter than the time for which
+/// Prometheus looks back.
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 
-/// The values of a series at each step; nothing for a missing sample.
+/// The value of a series at each step. `None` if the sample is missing.
 type Course = Box<dyn Fn(u64) -> Option<f64>>;
 
 /// The series of a metric, each with its labels.
@@ -38,17 +39,18 @@ impl Family {
     }
 }
 
-/// Always the same.
+/// A series that always has the same value.
 fn always(value: f64) -> impl Fn(u64) -> Option<f64> {
     move |_| Some(value)
 }
 
-/// A value from a step on.
+/// A series that has a value from a step on.
 fn from(first: u64, value: f64) -> impl Fn(u64) -> Option<f64> {
     move |step| (step >= first).then_some(value)
 }
 
-/// When a DaemonSet that listens on the NodePort of `web` came to a node: a third of them within half an hour.
+/// The step at which a DaemonSet that listens on the NodePort of `web` came to a node. It comes to a third of the
+/// nodes, within half an hour.
 fn squatted(node: usize) -> Option<u64> {
     node.is_multiple_of(3).then(|| 150 + u64::try_from(node / 60).expect("a small number"))
 }
@@ -57,7 +59,7 @@ fn series(count: u64) -> f64 {
     f64::from(u32::try_from(count).expect("a small number"))
 }
 
-/// The metrics of every agent about its findings.
+/// The metrics of all agents about their findings.
 fn findings() -> [Family; 2] {
     let mut counts = Family::gauge("portreeve_findings");
     let mut single = Family::gauge("portreeve_finding_info");
@@ -85,7 +87,7 @@ fn findings() -> [Family; 2] {
     [counts, single]
 }
 
-/// The metrics about ranges and about the agents themselves.
+/// The metrics of all agents about ranges and about themselves.
 fn others() -> Vec<Family> {
     let mut build = Family::gauge("portreeve_build_info");
     let mut unknown = Family::gauge("portreeve_unknown");
@@ -117,7 +119,7 @@ fn others() -> Vec<Family> {
     vec![build, unknown, ports, used, capacity, events, memory]
 }
 
-/// All of it in OpenMetrics, up to a moment.
+/// All metrics in OpenMetrics, up to the step `last`.
 fn text(last: u64) -> String {
     let mut text = String::new();
     for Family { name, kind, series } in findings().into_iter().chain(others()) {

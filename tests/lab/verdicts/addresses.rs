@@ -1,5 +1,5 @@
-//! A Service that claims the address of another Node: the outcome of packets to that Node before, during and after the
-//! claim.
+//! A Service claims the address of another Node. The tests show what happens to packets to this Node before, during and
+//! after the claim.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -19,12 +19,12 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The Node `n2`, which is the client.
+/// The addresses of the Node `n2`. The client is this node.
 const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
-/// The port of the Service, and another port on which the peer listens.
+/// The port of the Service, and another port on which the client listens.
 const PORTS: [u16; 2] = [10250, 22];
 
-/// Compares the report with packets to the other Node's address, with a real kube-proxy in this mode.
+/// Compares the report with packets to the other Node's address. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(findings, Vec::<Value>::new());
 }
 
-/// Questions of this node and of its pods to the peer.
+/// The connections from this node and from its pods to the other Node.
 fn asks() -> Vec<Ask> {
     let places = PEER.iter().flat_map(|ip| PORTS.map(|port| SocketAddr::new(ip.parse().expect("an address"), port)));
     let from = |place| [Vantage::Node, Vantage::Pods].map(|vantage| (vantage, place));

@@ -1,4 +1,4 @@
-//! Questions: who asks whom, and what comes of it.
+//! Connections and datagrams that test clients send, and their answers.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +15,13 @@ use portreeve_rules::findings::Vantage;
 use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
-/// Who asks, how, and where.
+/// The client's vantage point, the protocol, and the address and port that it queries.
 pub type Ask = (Vantage, Protocol, SocketAddr);
 
-/// Connections under way from one place, on a machine that is not slow.
+/// The number of connections at the same time from one place, on a machine that is not slow.
 const AT_ONCE: u32 = 128;
 
-/// Everybody's questions about a port.
+/// The questions of all clients about a port.
 pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     let to = |vantage, address: &str| (vantage, protocol, SocketAddr::new(address.parse().expect("an address"), port));
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter();
@@ -31,14 +31,14 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     outside.chain(on_the_link).chain(loopback).collect()
 }
 
-/// All questions about a port, also the node's question to the loopback address that no interface has.
+/// All questions about a port, including the node's question to the loopback address that no interface has.
 pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Asks everything, and what nobody answered twice more when all else is done: a packet that is lost proves nothing, and a busy
-/// machine loses some.
+/// Sends all questions. At the end, it sends the questions without an answer twice more. One lost packet proves
+/// nothing, and a busy machine loses some packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {
@@ -49,7 +49,7 @@ pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     answers
 }
 
-/// Asks everything, from everywhere at once.
+/// Sends all questions, from all places at the same time.
 fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let from = |vantages: &[Vantage]| -> Vec<Ask> {
         asks.iter().copied().filter(|(vantage, ..)| vantages.contains(vantage)).collect()
@@ -66,7 +66,7 @@ fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Asks from the calling thread's namespace.
+/// Sends the questions from the calling thread's namespace, many at the same time.
 pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let left = Mutex::new(asks.iter());
     let work = || {
@@ -84,21 +84,21 @@ pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Sends a datagram.
+/// Sends a datagram, and returns who answers.
 ///
 /// # Panics
-/// When the answer is none that a lab in order can give.
+/// If the answer is one that the lab never gives when it works.
 #[track_caller]
 fn ask_udp(address: SocketAddr) -> Answer {
     match exchange(address) {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
-        // The last is a datagram that was translated and cannot leave loopback: it is not sent.
+        // `InvalidInput` means: the datagram was translated, and cannot leave loopback. The kernel does not send it.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::InvalidInput) => {
             Answer::TimedOut
         }
-        // A virtual server of ipvs without endpoints refuses a datagram of its own node like this.
+        // If a virtual server of ipvs has no endpoints, it refuses a datagram of its own node with `PermissionDenied`.
         Err(error) if matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::PermissionDenied) => {
             Answer::Refused
         }

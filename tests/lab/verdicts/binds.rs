@@ -1,4 +1,4 @@
-//! Listeners: their addresses and devices, and a server on each that sends its name.
+//! Listeners on given addresses and devices. On each of them, a server sends its name.
 
 use std::{
     io::{IoSlice, IoSliceMut, Write as _},
@@ -23,7 +23,7 @@ use crate::parts::{Answer, LINK_LOCAL};
 
 /// The address and the device of a listener.
 pub struct Bind {
-    /// The word for the listener.
+    /// The name of the listener in recordings.
     pub name: &'static str,
     /// The address.
     pub address: &'static str,
@@ -33,15 +33,16 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-/// A listener of every family and device, bound to an address.
+/// A listener on an address. It accepts both families and all devices.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 
-/// An address at which a resolver listens: loopback, and on no interface.
+/// An address at which a DNS resolver often listens. It is a loopback address that no interface has.
 pub const OTHER_LOOPBACK: &str = "127.0.0.53";
 
-/// Wildcards, loopback addresses, the primary and the second address of each family, a link-local address, a device.
+/// The wildcards, the loopback addresses, the primary and the second address of each family, a link-local address, and
+/// a device.
 pub static BINDS: [Bind; 12] = [
     to("0.0.0.0"),
     to("::"),
@@ -74,14 +75,14 @@ impl Bind {
     }
 }
 
-/// A server that sends its name, until the value is dropped.
+/// A server that sends its name. When this value is dropped, the server ends.
 pub struct Held {
     socket: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Held {
-    /// Listens in the network namespace of the calling thread.
+    /// Starts a server in the network namespace of the calling thread.
     #[track_caller]
     pub fn on(to: &Bind, protocol: Protocol, port: u16, identity: Answer) -> Self {
         let socket = open(to, protocol, port);
@@ -107,7 +108,8 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
     if protocol == Protocol::Tcp {
-        // As servers do. Otherwise the rest of a connection keeps the port from the next listener.
+        // Servers usually set this option. Without it, the remains of a connection would keep the port from the next
+        // listener.
         setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     }
     let address = SockaddrStorage::from(to.socket(port));
@@ -129,7 +131,8 @@ fn accept(listener: &TcpListener, banner: &[u8]) {
     }
 }
 
-/// Answers each datagram from the address to which it was sent: a wildcard would answer from the primary address.
+/// Answers each datagram from the address to which it was sent. By default, a wildcard socket would answer from the
+/// primary address.
 fn reply(socket: &OwnedFd, banner: &[u8]) {
     let mut data = [0; 16];
     let mut control = cmsg_space!(libc::in6_pktinfo);
@@ -137,7 +140,7 @@ fn reply(socket: &OwnedFd, banner: &[u8]) {
         let mut into = [IoSliceMut::new(&mut data)];
         let received = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(&mut control), MsgFlags::empty());
         let Ok(message) = received else { continue };
-        // No client sends an empty datagram: the socket was shut down.
+        // No client sends an empty datagram. So an empty datagram means that the socket was shut down.
         let (Some(client), 1..) = (message.address, message.bytes) else { return };
         let told = message.cmsgs().expect("whole control messages").next();
         let from = match &told {
@@ -160,8 +163,8 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 }
 
 impl Drop for Held {
-    /// On Linux the shutdown of a socket wakes a thread that waits on the socket, even if the shutdown reports an
-    /// unconnected socket.
+    /// Shuts the socket down. On Linux, this wakes a thread that waits on the socket, even if `shutdown` returns the
+    /// error that the socket is not connected.
     fn drop(&mut self) {
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();

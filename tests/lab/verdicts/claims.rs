@@ -1,4 +1,4 @@
-//! Several claims on one port of the node: Services with different endpoints, and the answerer according to the report.
+//! Several claims to one port of the node: Services with different endpoints, and who answers according to the report.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Held, binds::BINDS, judged::is_link_local};
 use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
-/// The port of the second pod. This pod answers for the claim that competes with a Service's NodePort.
+/// The port of the second pod. This pod answers for the claim that competes with a NodePort.
 pub const OTHER: u16 = 9090;
 
 /// The endpoints of a Service.
@@ -32,7 +32,7 @@ impl Behind {
     /// All kinds of endpoints.
     pub const ALL: [Self; 3] = [Self::Ready, Self::Nothing, Self::Elsewhere];
 
-    /// Creates a Service with its endpoints, which answer on a port of the backend.
+    /// Creates a Service with its endpoints. The endpoints answer on the port `target` of the backend.
     #[track_caller]
     pub fn create(self, api: &Api, mut service: Value, target: u16) -> Value {
         let policy = if self == Self::Elsewhere { "Local" } else { "Cluster" };
@@ -52,7 +52,7 @@ impl Behind {
     }
 }
 
-/// Servers of both pods besides the server of [`Wired`].
+/// Starts servers in both pods, in addition to the server of [`Wired`].
 pub fn serve(wired: &Wired) -> [Held; 3] {
     let on = |protocol, port, identity| wired.backend.run(move || Held::on(&BINDS[1], protocol, port, identity));
     [
@@ -62,14 +62,14 @@ pub fn serve(wired: &Wired) -> [Held; 3] {
     ]
 }
 
-/// A dual-stack Service of one port, with a nodePort if one is given.
+/// A dual-stack Service with one port. It has a nodePort if `node_port` is given.
 pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>) -> Value {
     let mut entry = objects::port(port, node_port);
     entry["protocol"] = json!(protocol.to_string().to_uppercase());
     objects::service(name, &[entry])
 }
 
-/// A dual-stack Service of one port and of type LoadBalancer, without a nodePort.
+/// A dual-stack Service of type LoadBalancer with one port and without a nodePort.
 pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     let mut service = service(name, protocol, port, None);
     service["spec"]["type"] = json!("LoadBalancer");
@@ -77,7 +77,7 @@ pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     service
 }
 
-/// Gives a Service the addresses, as a controller of load balancers does.
+/// Gives a Service these addresses, as the controller of a load balancer does.
 #[track_caller]
 pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     let ingress: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
@@ -85,8 +85,8 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// The answerer on a port according to Portreeve, in the letters of a recording. `P` is the pod of the Service that has
-/// the port as its nodePort, `O` is the other pod. `?` means that the answer is not known.
+/// Who answers on a port according to Portreeve, in the letters of a recording. `P` is the pod of the Service that has
+/// the port as nodePort, and `O` is the other pod. `?` means that the answer is not known.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
@@ -97,7 +97,7 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
             Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
-        // Packets are read the same way: a client of a link-local address may get the error that no route exists, or
+        // The recording treats packets the same way. A client of a link-local address may get the error *no route*, or
         // no error.
         Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
         Ok(Outcome::Refused) => 'R',
@@ -110,7 +110,8 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
     owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.outcome, it.from, it.to))).collect()
 }
 
-/// The findings of a rule about a port: the highest severity above info, and the vantage points that lose connections.
+/// The findings of a rule about a port: the highest severity above info, and the vantage points whose connections are
+/// lost.
 pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (Option<Severity>, Affected) {
     let board = judge(snapshot, &Limits::default());
     let of_port = board

@@ -1,4 +1,4 @@
-//! hostPorts of a node: the test runs the portmap plugin of CNI.
+//! hostPorts of a node. To make them, the test runs the CNI plugin portmap.
 
 use std::{
     io::Write as _,
@@ -15,9 +15,9 @@ use crate::parts::{Namespace, Wired, find};
 /// The version of portmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
-    /// Debian's, by rules of iptables.
+    /// The version of Debian, which makes rules of iptables.
     Iptables,
-    /// 1.9.0, by rules of nftables.
+    /// Version 1.9.0, which makes rules of nftables.
     Nftables,
 }
 
@@ -29,7 +29,7 @@ impl Plugin {
         }
     }
 
-    /// `backend` in the plugin's configuration, a key that Debian's version does not know.
+    /// The value of the key `backend` in the plugin's configuration. Debian's version does not know this key.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }
@@ -42,34 +42,34 @@ pub struct HostPort {
     pub port: u16,
     /// The protocol of the hostPort.
     pub protocol: Protocol,
-    /// The only address of the hostPort.
+    /// The only address of the hostPort. `None` means all addresses.
     pub address: Option<&'static str>,
 }
 
-/// The facts of a pod that the plugin gets.
+/// The facts about a pod that the plugin gets.
 pub struct Sandbox<'a> {
     pub plugin: Plugin,
-    /// The container of the pod.
+    /// The id of the pod's container.
     pub id: &'a str,
     pub namespace: &'a Namespace,
-    /// IPv4 and IPv6.
+    /// The IPv4 address and the IPv6 address.
     pub addresses: [&'a str; 2],
 }
 
 impl<'a> Sandbox<'a> {
-    /// The pod that serves.
+    /// The pod that serves all Services.
     pub fn of(wired: &'a Wired) -> Self {
         Self { plugin: Plugin::Iptables, id: "edge", namespace: &wired.backend, addresses: Wired::HERE }
     }
 }
 
-/// Adds hostPorts of a pod that lead to its other port, in the network namespace of the calling thread.
+/// Adds hostPorts to a pod, in the network namespace of the calling thread. They lead to the pod's other port.
 #[track_caller]
 pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("ADD", pod, host_ports);
 }
 
-/// Removes hostPorts of a pod.
+/// Removes the hostPorts of a pod.
 #[track_caller]
 pub fn delete(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("DEL", pod, host_ports);

@@ -1,5 +1,5 @@
-//! A Service whose external IP is an address of the node, and another Service whose NodePort has the same port. Packets
-//! show the answerer with the NodePort alone, and with both claims.
+//! A Service has an address of the node as external IP. Another Service has the same port as NodePort. Packets show who
+//! answers with the NodePort alone, and with both claims.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -19,13 +19,13 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// Two Services.
+/// A port to which two Services have a claim.
 struct Row {
     port: u16,
     protocol: Protocol,
-    /// The Service that has the port as its nodePort.
+    /// The endpoints of the Service that has the port as nodePort.
     node_port: Behind,
-    /// The Service that has the port on these external addresses of the node.
+    /// The endpoints of the Service that has the port on these external addresses of the node.
     external: Behind,
     addresses: [&'static str; 2],
 }
@@ -46,7 +46,7 @@ fn rows(protocols: &[Protocol]) -> Vec<Row> {
     rows
 }
 
-/// Compares the report with packets to the external IP, with a real kube-proxy in this mode.
+/// Compares the report with packets to the external IP. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str, protocols: &[Protocol]) {
     let wired = Wired::enter();
@@ -75,7 +75,8 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     proxy.settle(&cluster);
     let both = ask();
     let seen = snapshot(&cluster.kubeconfig("admin"));
-    // A NodePort that answers on one address is served there, regardless of the endpoints of the other Service.
+    // If a NodePort answers on an address, NodePorts are served on this address, for any endpoints of the other
+    // Service.
     let served = asks.iter().filter(|ask| alone[ask] == Answer::Pod).map(|(from, _, to)| (*from, to.ip())).collect();
     let shown = Shown { served, alone, both };
 
@@ -83,18 +84,18 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// The answers.
+/// The answers of packets.
 struct Shown {
     /// The addresses on which NodePorts are served.
     served: BTreeSet<(Vantage, IpAddr)>,
-    /// With the NodePorts only.
+    /// The answers while only the NodePorts exist.
     alone: Answers,
-    /// With the NodePorts and the external IPs.
+    /// The answers with the NodePorts and the external IPs.
     both: Answers,
 }
 
 impl Shown {
-    /// The differences between the verdicts and the answers on a port, in words.
+    /// The differences between the verdicts and the answers on a port, as sentences.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let Row { port, protocol, node_port, external, addresses } = row;
         let place = format!("{port}/{protocol}, nodePort {node_port:?}, external {external:?} {}", addresses[0]);
@@ -108,13 +109,13 @@ impl Shown {
             if both != told && !(told == '?' && row.is_undefined(to, seen)) {
                 wrong.push(format!("{place}: {from} to {to}\n  alone {alone}, both {both}, told {told}"));
             }
-            // The wrong Service answers, or the right Service no longer answers.
+            // Either the wrong Service answers, or the right Service no longer answers.
             if self.served.contains(&(from, to)) && (both == 'O' || (alone == 'P' && both != 'P')) {
                 lost.insert(from);
             }
         }
         let (severity, affected) = said(seen, "external-ip-conflict/takes-node-port", *protocol, *port);
-        // The Service that owns the virtual server changes from sync to sync.
+        // In ipvs mode, the Service that gets the virtual server can change with each sync.
         let ipvs = seen.proxy_mode().expect("a mode").value == Mode::Ipvs;
         let (lost, severe) = if ipvs { Default::default() } else { (lost.clone(), lost.contains(&Vantage::Remote)) };
         if affected != lost || (severity == Some(Severity::Critical)) != severe {
@@ -125,7 +126,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Whether two rules of kube-proxy contradict each other, and have no defined order.
+    /// Whether two rules of kube-proxy contradict each other, and their order is not defined.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

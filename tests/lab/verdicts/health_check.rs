@@ -1,5 +1,5 @@
-//! healthCheckNodePorts that a process or connection has before kube-proxy starts: the answer to the probe of a load balancer, and the
-//! report.
+//! A process or a connection has a healthCheckNodePort before kube-proxy starts. The tests compare the answer to a load
+//! balancer's probe with the report.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeSet, net::SocketAddr};
@@ -21,11 +21,12 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// No process has the port; a process has it on every address, or on 127.0.0.1; an outgoing connection has it. The API
-/// server gives none of these 86 lowest numbers to a NodePort that it chooses itself (KEP-3668).
+/// Four ports: no process has the first port. A process has the second on all addresses, and the third on 127.0.0.1. An
+/// outgoing connection has the fourth. All are among the 86 lowest numbers, which the API server does not give to a
+/// NodePort that it chooses itself (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
-/// Compares the report and the health checks' answers with a real kube-proxy in this mode.
+/// Compares the report with the answers to health checks. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -56,7 +57,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(failed, lost, "{mode}: kube-proxy says so itself: {events}");
 
     drop(processes);
-    // TIME_WAIT would keep the port for a minute.
+    // Without this option, TIME_WAIT would keep the port for a minute.
     setsockopt(&connection, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).expect("SO_LINGER");
     drop(connection);
     proxy.settle(&cluster);
@@ -64,7 +65,7 @@ pub fn agrees(mode: &str) {
     assert_eq!((unserved(&wired), told(&cluster)), (nothing.clone(), nothing), "{mode}: it tries again");
 }
 
-/// The ports on which a load balancer does not get the health of the right Service, over IPv4 or IPv6.
+/// The ports on which a load balancer does not get the health of the right Service, over IPv4 or over IPv6.
 #[track_caller]
 fn unserved(wired: &Wired) -> BTreeSet<u16> {
     let served = |port: u16, ip: &str| {
@@ -74,7 +75,7 @@ fn unserved(wired: &Wired) -> BTreeSet<u16> {
     wired.client.run(move || PORTS.into_iter().filter(|port| !PRIMARY.iter().all(|ip| served(*port, ip))).collect())
 }
 
-/// The ports with a finding.
+/// The ports about which the report has a finding.
 #[track_caller]
 fn told(cluster: &ControlPlane) -> BTreeSet<u16> {
     let look = Look::check(&cluster.kubeconfig("admin"));

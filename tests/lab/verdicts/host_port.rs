@@ -1,5 +1,5 @@
-//! A pod's hostPort, a Service's NodePort and a process with the same port. Packets show the answerer with one claim
-//! and with both, in each order of their creation.
+//! A hostPort of a pod, a NodePort of a Service and a process, all with the same port. Packets show who answers with
+//! one claim and with both claims, in each order in which the claims are made.
 
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::findings::{Affected, Severity, Vantage};
@@ -19,7 +19,7 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// A port with a hostPort. A Service may have the port as its nodePort, and a process may listen on the port.
+/// A port with a hostPort. A Service may also have the port as nodePort, and a process may also listen on it.
 struct Row {
     host: HostPort,
     service: Option<Behind>,
@@ -45,7 +45,7 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// Compares the report with packets to a hostPort, with a real kube-proxy in this mode.
+/// Compares the report with packets to a hostPort. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -95,18 +95,19 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// The answers.
+/// The answers of packets.
 struct Shown {
-    /// With the Services only.
+    /// The answers while only the Services exist.
     service: Answers,
-    /// With the hostPorts only.
+    /// The answers while only the hostPorts exist.
     host_port: Answers,
-    /// With both: the hostPorts made last, the proxy restarted, and the hostPorts made again.
+    /// The answers with both: after the hostPorts were made last, after the proxy restarted, and after the hostPorts
+    /// were made again.
     both: [Answers; 3],
 }
 
 impl Shown {
-    /// The differences between the verdicts and the answers on a port, in words.
+    /// The differences between the verdicts and the answers on a port, as sentences.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let HostPort { port, protocol, address } = row.host;
         let told = told(seen, protocol, port);
@@ -127,7 +128,7 @@ impl Shown {
                     to.ip(),
                 ));
             }
-            // Connections that a claim gets alone, and never beside the other claim.
+            // One claim gets these connections if it is alone, and never gets them beside the other claim.
             let of_process = row.service.is_none() && service == 'L' && shown != 'L';
             if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);

@@ -1,4 +1,4 @@
-//! Masquerade: the source ports that it chooses, and whether the verdict about a connection from a NodePort matches the connection.
+//! Masquerade: which source ports it chooses, and whether the verdict about a connection from a NodePort is right.
 
 use std::{
     collections::BTreeSet,
@@ -22,11 +22,11 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The pod that connects.
+/// The address of the pod that connects.
 const POD: &str = "10.244.0.5";
-/// A host beyond the client; the client forwards nothing.
+/// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The largest number of scans for the expected findings; a SYN is sent again within half a minute.
+/// The largest number of scans until the expected findings. The kernel sends a SYN again within half a minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -78,18 +78,18 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     agrees("nftables");
 }
 
-/// A connection of the pod that leaves the node from a port of the node.
+/// A connection of the pod. When it leaves the node, its source is a port of the node.
 #[derive(Debug)]
 struct Flow {
     protocol: Protocol,
     /// The port that masquerade gives to the connection.
     port: u16,
-    /// Whether the Service that has the port as its nodePort has an endpoint; none if no Service has the port.
+    /// Whether the Service with this nodePort has an endpoint. `None` if no Service has the port.
     service: Option<bool>,
     answers: Answers,
 }
 
-/// The fate of the answers.
+/// What happens to the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     /// conntrack sees the answers.
@@ -101,8 +101,8 @@ enum Answers {
 }
 
 impl Flow {
-    /// Over TCP and UDP: on NodePorts with endpoints, on NodePorts without endpoints, and on a port that no Service
-    /// has; each with every fate of the answers.
+    /// Connections over TCP and UDP: on NodePorts with endpoints, on NodePorts without endpoints, and on a port that no
+    /// Service has. For each of them, all cases of [`Answers`].
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -116,8 +116,8 @@ impl Flow {
         all
     }
 
-    /// Rules that give the connection its port, which kube-proxy's own masquerade does not change afterwards; and rules
-    /// that hide the answers from conntrack.
+    /// The rules that give the connection its port, so that kube-proxy's own masquerade does not change it afterwards.
+    /// Also the rules that hide the answers from conntrack.
     fn rules(&self) -> String {
         let Self { protocol, port, answers, .. } = self;
         let untracked = if *answers == Answers::Untracked {
@@ -131,33 +131,33 @@ impl Flow {
         )
     }
 
-    /// The pod's own port. The rules of the firewall name the flow by this port.
+    /// The source port in the pod. The rules of the firewall use this port to select the connection.
     fn sport(&self) -> u16 {
         self.port - 10_000
     }
 
-    /// The source address of the connection outside the node.
+    /// The source address of the connection outside of the node.
     fn place(&self) -> String {
         format!("{}:{}", PRIMARY[0], self.port)
     }
 
-    /// Whether the proxy is the reason if the connection fails. Untracked answers are lost in every mode, but only ipvs
+    /// Whether the proxy is the cause if the connection fails. Untracked answers are lost in all modes, but only ipvs
     /// takes them.
     fn should_work(&self, mode: &str) -> bool {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
     }
 
-    /// Whether ipvs has an endpoint for an answer, and so a connection in its table.
+    /// Whether ipvs has an endpoint to which it sends an answer. Then ipvs has a connection in its table.
     fn leaves_a_trace(&self) -> bool {
         self.service == Some(true)
     }
 }
 
-/// Compares connections with the findings about them, with a real kube-proxy in this mode.
+/// Compares connections with the findings about them. A real kube-proxy runs in this mode.
 ///
-/// In ipvs mode, a connection that hangs although its server answers must be in a finding if ipvs has an endpoint for the answer. A
-/// connection that works, or whose server is silent, must be in no finding. In other modes no connection is in a finding, so all
-/// tracked connections must work.
+/// In ipvs mode, a connection can hang although its server answers. If ipvs has an endpoint for the answer, a finding
+/// must name the connection. If a connection works, or if its server does not answer, no finding may name it. In the
+/// other modes, no finding may name a connection, so all tracked connections must work.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -200,8 +200,8 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The connections in findings, after these connections are among them. ipvs forgets within seconds that it took an answer, and
-/// takes the next one.
+/// The connections that findings name. The function waits until all expected connections are among them. Within
+/// seconds, ipvs forgets that it took an answer, and takes the next answer.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
     let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();
@@ -210,7 +210,7 @@ fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'
         let board = judge(&snapshot(&cluster.kubeconfig("admin")), &Limits::default());
         let found = board.findings.iter().filter(|it| it.key.name() == "masquerade-source-ports/taken");
         let values = found.flat_map(|it| &it.evidence.values).filter(|(name, _)| *name == "connection");
-        // `tcp SOURCE as PLACE -> SERVER`.
+        // The format is `tcp SOURCE as PLACE -> SERVER`.
         told.extend(values.filter_map(|(_, value)| Some(value.split(' ').nth(3)?.to_owned())));
         if expected.iter().all(|place| told.contains(place)) {
             break;
@@ -224,7 +224,7 @@ fn here(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// A socket that has sent one datagram. The server gets time to answer.
+/// A socket that has sent one datagram. The server then gets time to answer.
 fn datagram(to: &str) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("a route");
@@ -235,7 +235,7 @@ fn datagram(to: &str) -> UdpSocket {
     socket
 }
 
-/// Rules of the table `ip lab` of the calling thread's namespace.
+/// Adds rules to the table `ip lab` in the calling thread's namespace.
 #[track_caller]
 fn nft(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft is installed");
@@ -244,7 +244,7 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// A flow whose source was translated, as `conntrack -L` lists it.
+/// A flow whose source address was translated, as `conntrack -L` lists it.
 #[derive(Debug)]
 struct Listed {
     protocol: Protocol,
@@ -254,7 +254,7 @@ struct Listed {
     hangs: bool,
 }
 
-/// Every flow whose source was translated to an address of this node's.
+/// All flows whose source was translated to an address of this node.
 #[track_caller]
 fn listed() -> Vec<Listed> {
     let output = Command::new("conntrack").args(["-L", "--src-nat"]).output().expect("conntrack is installed");
@@ -263,7 +263,7 @@ fn listed() -> Vec<Listed> {
     text.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line}"))).collect()
 }
 
-/// `tcp 6 118 SYN_SENT src=A dst=B sport=1 dport=2 [UNREPLIED] src=B dst=C sport=2 dport=3 ...`.
+/// Parses a line like `tcp 6 118 SYN_SENT src=A dst=B sport=1 dport=2 [UNREPLIED] src=B dst=C sport=2 dport=3 ...`.
 fn parse(line: &str) -> Option<Listed> {
     let protocol = if line.starts_with("tcp") { Protocol::Tcp } else { Protocol::Udp };
     let words = |name: &str| -> Vec<&str> {

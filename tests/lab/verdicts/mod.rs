@@ -1,12 +1,13 @@
-//! Verdicts against packets: a real connection for every configuration of the proxy, every listener, every shape of
-//! Service and every vantage point. The report of Portreeve about this node must agree with the answer.
+//! Compares verdicts with packets. For each configuration of the proxy, each listener, each shape of Service and each
+//! vantage point, a client opens a real connection. Portreeve's report about this node must agree with the answer.
 //!
-//! No expected answer is written here. Clients query the listeners before there is a proxy, and again when the proxy
-//! has programmed the Services on their ports. An answer is recorded if the process answered before. The judged
-//! snapshot is from the shipped `portreeve snapshot` on the node, without a flag for the mode or a setting.
+//! The tests contain no expected answers. Clients query the listeners before a proxy exists. They query them again when
+//! the proxy has programmed the Services on the listeners' ports. An answer is recorded only if the process had
+//! answered before. The snapshot that is judged comes from `portreeve snapshot` on the node, as shipped, without a flag
+//! for the mode or a setting.
 //!
-//! The answers of packets are recorded below `tests/anywhere/verdicts`. Tests without a lab judge the recordings again,
-//! and the behaviour matrix of the documentation comes from them. `UPDATE=1` records the answers anew.
+//! The answers are recorded below `tests/anywhere/verdicts`. Tests that need no lab judge the recordings again. The
+//! behaviour matrix of the documentation is made of the recordings. `UPDATE=1` records the answers again.
 
 pub mod addresses;
 pub mod asks;
@@ -81,7 +82,8 @@ fn behind_the_gate_for_node_ports_of_loopback_verdicts_are_what_packets_show() {
         settings["featureGates"] = json!({"KubeProxyNFTablesLocalhostNodePorts": true});
         lab.agrees_behind(Proxy::start_newer(&lab.cluster, "nftables", &settings), name, "nftables");
     };
-    // Not the other way round: 1.37.2 cannot delete the chain of refused connections while its map leads to the chain, and syncs nothing.
+    // This order is necessary. After the other order, kube-proxy 1.37.2 cannot delete the chain of refused connections
+    // while its map leads to the chain. It then syncs nothing.
     agrees("nftables-1.37-localhost", json!({"nodePortAddresses": ["primary", "localhost"]}));
     agrees("nftables-1.37-gate", json!({}));
 }
@@ -141,7 +143,7 @@ fn a_verdict_for_another_mode_is_not_what_packets_show() {
     }
 }
 
-/// A listener, and the Service that has its port.
+/// A listener, and the Service that has the listener's port.
 #[derive(Clone, Copy)]
 pub struct Listener {
     bind: &'static Bind,
@@ -153,10 +155,10 @@ pub struct Listener {
 /// The bound addresses, over TCP and UDP.
 const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 
-/// Listeners of a protocol, by the address to which they are bound.
+/// A protocol, and the addresses to which listeners of this protocol are bound.
 pub type Bound = (Protocol, &'static [Bind]);
 
-/// Each of these listeners with every shape, on its own port.
+/// Each of these listeners with each shape of Service. Each listener has a port of its own.
 fn listeners(bound: &[Bound]) -> Vec<Listener> {
     let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
         let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
@@ -166,10 +168,11 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
     numbered.map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
 }
 
-/// The answers of packets to each question in which the process answered before.
+/// The answers of packets to all questions that the process answered before.
 pub type Answers = BTreeMap<Ask, Answer>;
 
-/// A wired node with its listeners, which clients queried before the first Service, and a cluster with their Services.
+/// A wired node with its listeners, and a cluster with their Services. Clients queried the listeners before the first
+/// Service existed.
 pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
@@ -205,7 +208,7 @@ impl Lab {
         self.agrees_behind(Proxy::start(&self.cluster, mode, settings), name, mode);
     }
 
-    /// Compares the answers with the verdicts, when kube-proxy has programmed every Service.
+    /// Waits until kube-proxy has programmed all Services. Then compares the answers with the verdicts.
     #[track_caller]
     fn agrees_behind(&self, _proxy: Proxy, name: &str, mode: &str) {
         forget_flows();
@@ -231,7 +234,7 @@ impl Lab {
         snapshot(&self.cluster.kubeconfig("admin"))
     }
 
-    /// The present answers to the questions in which the process answered before.
+    /// The present answers to the questions that the process answered before.
     #[track_caller]
     fn answers(&self) -> Answers {
         let asks: Vec<Ask> = self.answered.iter().copied().collect();
@@ -242,8 +245,8 @@ impl Lab {
     }
 }
 
-/// The rules of a kubelet as old as the proxy that holds ports: that proxy only marks the packets that are to be
-/// dropped.
+/// Adds the rules of a kubelet that is as old as the proxy that holds ports. That proxy only marks the packets that
+/// must be dropped. The kubelet's rules drop them.
 #[track_caller]
 fn drop_what_is_marked() {
     for program in ["iptables", "ip6tables"] {
@@ -261,7 +264,8 @@ fn drop_what_is_marked() {
     }
 }
 
-/// The kernel translates flows of datagrams of an earlier proxy until it forgets the flows, and a source port may come again.
+/// Removes the flows of datagrams from the kernel. Until the kernel forgets a flow, it translates the flow as an
+/// earlier proxy wanted, and a client may use the same source port again.
 #[track_caller]
 fn forget_flows() {
     let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");

@@ -1,4 +1,4 @@
-//! Outgoing connections of the node whose own port is a NodePort: the report must show which of them work.
+//! Outgoing connections of the node whose local port is a NodePort. The report must show which of them work.
 
 use std::{
     io::{Read as _, Write as _},
@@ -22,22 +22,22 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// A server elsewhere that sends its input back, over TCP and UDP.
+/// The address of a server elsewhere that sends its input back, over TCP and UDP.
 pub const ECHO: &str = "192.0.2.100:7";
 
 /// An outgoing connection.
 struct Outgoing {
-    /// The own port of the connection.
+    /// The local port of the connection.
     port: u16,
     protocol: Protocol,
-    /// Whether the Service with this nodePort has an endpoint; none if no Service has the port.
+    /// Whether the Service with this nodePort has an endpoint. `None` if no Service has the port.
     service: Option<bool>,
-    /// Whether the connection was made before there was a Service.
+    /// Whether the connection was made before any Service existed.
     before: bool,
 }
 
-/// Over TCP and UDP: new and old connections, with and without endpoints, and two connections on ports that are no
-/// NodePort.
+/// Connections over TCP and UDP: new and old connections, with and without endpoints, and two connections on ports that
+/// are not NodePorts.
 fn connections() -> Vec<Outgoing> {
     let mut all = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -50,7 +50,7 @@ fn connections() -> Vec<Outgoing> {
     all
 }
 
-/// Compares the report with outgoing connections, with a real kube-proxy in this mode.
+/// Compares the report with outgoing connections. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -128,7 +128,7 @@ pub fn open(protocol: Protocol, port: u16) -> OwnedFd {
     begin(protocol, SocketAddr::new(PRIMARY[0].parse().expect("an address"), port), ECHO)
 }
 
-/// Begins a connection between two places.
+/// Begins a connection between two addresses.
 #[track_caller]
 pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
@@ -142,7 +142,7 @@ pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     }
 }
 
-/// Whether the connection returns the sent data.
+/// Whether the server sends the data of the connection back.
 pub fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];

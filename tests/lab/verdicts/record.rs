@@ -1,4 +1,4 @@
-//! The answers of packets, as the committed data.
+//! The answers of packets, as the repository stores them.
 
 use std::{env, fs};
 
@@ -15,13 +15,13 @@ use super::{
 };
 use crate::parts::Answer;
 
-/// The configurations whose snapshot stands for all configurations of their node.
+/// The configurations whose snapshot is stored for all configurations of the same node.
 const FIRST: [&str; 4] = ["iptables-default", "ipvs-default", "cilium/default", "cilium/apart"];
 
-/// The configurations whose proxy has listeners of its own.
+/// The configurations in which the proxy has listeners of its own.
 const HOLDING: [&str; 2] = ["iptables-1.23", "nftables-1.37-localhost"];
 
-/// The answers of packets, and the facts about the proxy.
+/// A recording: the answers of packets, and the facts about the proxy.
 pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
     let rows = listeners.iter().map(|Listener { bind, protocol, shape, port }| {
         let questions = every_question(*protocol, *port);
@@ -47,7 +47,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
     }
 }
 
-/// Compares a recording with the committed recording. With `UPDATE=1`, writes the recording first.
+/// Compares a recording with the recording in the repository. With `UPDATE=1`, it first writes the recording.
 #[track_caller]
 pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     update(name, recording);
@@ -59,8 +59,9 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     compare(name, recording);
 }
 
-/// Compares each listener with the committed recording: a person must see new answers, even if the verdict agrees.
-/// Nearly all earlier answers must be present: a missing question proves nothing.
+/// Compares each listener with the recording in the repository. If an answer is new, the test fails even if the verdict
+/// agrees, so that a person sees it. Nearly all earlier answers must be present, because a missing question proves
+/// nothing.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;
@@ -70,7 +71,7 @@ pub fn compare(name: &str, recording: &Recording) {
         let before = committed.iter().find(|it| (it.port, it.protocol) == (row.port, row.protocol));
         let before = before.unwrap_or_else(|| panic!("{name}: no port {}; `UPDATE=1` records it", row.port));
         (now, wanted) = (now + given(row), wanted + given(before));
-        // A datagram that was lost on a busy machine is no recorded answer.
+        // If a busy machine lost a datagram, the missing answer is not recorded.
         let pairs = row.answers.chars().zip(before.answers.chars());
         let mut new = pairs.filter(|(now, before)| *now != *before && ![*now, *before].contains(&'.'));
         assert!(
@@ -81,8 +82,8 @@ pub fn compare(name: &str, recording: &Recording) {
     assert!(now * 20 >= wanted * 19, "{name}: only {now} of {wanted} questions were answered");
 }
 
-/// A letter for an answer. If a connection to a link-local address leads nowhere, its client may get an error or none,
-/// and a datagram of the node itself is refused.
+/// The letter for an answer. If a connection to a link-local address leads nowhere, the client may get an error or no
+/// error. If the node itself sends a datagram there, it is refused.
 pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',
@@ -95,7 +96,7 @@ pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     }
 }
 
-/// With `UPDATE=1`, writes a recording, with a line for each listener, so that a person can read a difference.
+/// With `UPDATE=1`, writes a recording. Each listener has a line, so that a person can read a difference.
 #[track_caller]
 fn update(name: &str, value: &impl Serialize) {
     if env::var_os("UPDATE").is_none() {

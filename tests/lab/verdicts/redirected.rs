@@ -1,5 +1,6 @@
-//! Other takers of connections from a process or a NodePort: a load balancer's address on the node, and a redirection
-//! that no object declares. docker without its userland proxy, podman and firewalld make such redirections.
+//! Other causes by which a process or a NodePort loses connections: a load balancer's address on the node, and a
+//! redirection that no Kubernetes object declares. docker without its userland proxy, podman and firewalld make such
+//! redirections.
 
 use std::{collections::BTreeSet, net::IpAddr, process::Command, sync::Arc};
 
@@ -20,13 +21,13 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The second address of each family, which a load balancer has given to Services.
+/// The second address of each family. A load balancer has given it to Services.
 const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
-/// The first port of Services with such an address, and the first port of Services with a nodePort. The ports are in
-/// the static band, from which the API server chooses no healthCheckNodePort.
+/// The first port of the Services with such an address, and the first port of the Services with a nodePort. The ports
+/// are in the static band, from which the API server chooses no healthCheckNodePort.
 const FIRST: [u16; 2] = [8100, 30020];
 
-/// Compares the report with packets, with a real kube-proxy in this mode.
+/// Compares the report with packets. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -68,15 +69,16 @@ pub fn agrees(mode: &str) {
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
-        // The listener loses the same connections there. But a listener on all addresses does not want an address that
-        // is on the node for the Service.
+        // The listener loses the same connections on this address. But a listener on all addresses does not want an
+        // address that is on the node only for the Service.
         let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));
         }
     }
 
-    // The same redirection, as if a pod had requested it: the redirection is visible, and comes in the same order.
+    // The same redirection, as if a pod had requested it. The report sees the redirection, and the rules have the same
+    // order.
     for (protocol, port) in node_ports.clone() {
         let upper = protocol.to_string().to_uppercase();
         let pod = objects::host_port_pod(&format!("edge-{port}"), &upper, port, None);
@@ -97,7 +99,8 @@ pub fn agrees(mode: &str) {
     proxy.clean_up();
 }
 
-/// The same node, if its status did not name these addresses: kube-vip or keepalived has put them there.
+/// The snapshot of the same node, but without these addresses in its status: kube-vip or keepalived has put them on the
+/// node.
 fn without_balanced(mut seen: Snapshot) -> Snapshot {
     let balanced = BALANCED.map(|ip| ip.parse::<IpAddr>().expect("an address"));
     let Reading::Seen(nodes) = &mut seen.cluster.nodes else { panic!("Nodes were read") };
@@ -105,7 +108,7 @@ fn without_balanced(mut seen: Snapshot) -> Snapshot {
     seen
 }
 
-/// Redirects packets to an IPv4 address of the calling thread's node to the other pod.
+/// Redirects packets to an IPv4 address of the calling thread's node. They go to the other pod.
 #[track_caller]
 fn redirect(protocol: Protocol, port: u16) {
     for chain in ["PREROUTING", "OUTPUT"] {

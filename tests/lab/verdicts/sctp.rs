@@ -1,8 +1,8 @@
-//! SCTP: the answerer of an association to a NodePort on which a process listens, in a kernel that has SCTP, and the
-//! report.
+//! SCTP: a process listens on a NodePort. The tests compare who answers an association to this NodePort with the
+//! report. The kernel must have SCTP.
 //!
-//! Clients and the pod are bound to one address each. An association with several addresses writes them into its own
-//! packets, and no proxy translates them.
+//! The clients and the pod are bound to one address each. An association with several addresses writes them into its
+//! packets, and no proxy translates these addresses.
 
 use std::{
     collections::BTreeMap,
@@ -42,19 +42,20 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// The NodePorts, each with the endpoints of its Service.
+/// The NodePorts, and the endpoints of each NodePort's Service.
 const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothing)];
-/// How often a listener checks whether it must end, in milliseconds: a shutdown does not wake the listener.
+/// The time in milliseconds after which a listener checks again whether it must end. A shutdown does not wake the
+/// listener.
 const LOOK_UP: u16 = 100;
 
-/// Listeners of a node and of its pod get queries: without a proxy, and behind a proxy in this mode.
+/// Sends queries to listeners of a node and of its pod: first without a proxy, then behind a proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
     let pod = SocketAddr::new(ip(Wired::HERE[0]), Wired::PORT);
     let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
     let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
-    // SCTP answers from the address from which it would connect, which is not always the queried address.
+    // SCTP answers from the address from which it would connect. This is not always the address that was queried.
     let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
     let answers = ask_all(&wired, every);
     let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();
@@ -99,10 +100,10 @@ fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answ
     .collect()
 }
 
-/// Associates from an address in the network namespace of the calling thread.
+/// Opens an association from an address in the network namespace of the calling thread.
 ///
 /// # Panics
-/// If a lab in order cannot give this answer.
+/// If the answer is one that the lab never gives when it works.
 #[track_caller]
 fn ask(from: IpAddr, to: SocketAddr) -> Answer {
     match associate(from, to) {
@@ -118,15 +119,15 @@ fn ask(from: IpAddr, to: SocketAddr) -> Answer {
 
 fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     let client = open(SocketAddr::new(from, 0))?;
-    // The socket requests errors: so a time-out means that no error came.
+    // The socket requests errors. So a time-out means that no error came.
     setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
     let patience = i64::try_from(answer_within().as_secs()).expect("short");
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
     match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) => {}
-        // The time limit has passed.
+        // This error means that the time limit has passed.
         Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // Every failure has this text; the socket has the reason.
+        // Each failure has the same text. The socket has the reason.
         Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
             0 => return Err(refused.into()),
             reason => return Err(io::Error::from_raw_os_error(reason)),
@@ -145,7 +146,7 @@ fn open(address: SocketAddr) -> nix::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// A server that sends its name, until the value is dropped.
+/// A server that sends its name. When this value is dropped, the server ends.
 struct Serving {
     wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

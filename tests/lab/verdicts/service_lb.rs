@@ -1,5 +1,5 @@
-//! ServiceLB of k3s and RKE2: the way of a connection to a Service's port through its pods, and the outcome if another
-//! program has the NodePort. The rules of klipper-lb are in a pod's network namespace.
+//! ServiceLB of k3s and RKE2: how a connection to a Service's port passes through the pods of ServiceLB, and what
+//! happens if another program has the NodePort. The rules of klipper-lb are in a pod's network namespace.
 
 use std::{net::IpAddr, process::Command};
 
@@ -22,14 +22,14 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, kubectl, objects, sysctl},
 };
 
-/// The Service's own port, and its NodePort.
+/// The Service's own port, and the Service's NodePort.
 const PORT: u16 = 80;
 const NODE_PORT: u16 = 30080;
 
-/// The pod of ServiceLB.
+/// The address of the pod of ServiceLB.
 const POD: &str = "10.244.0.5";
 
-/// Compares the report with packets to a Service of ServiceLB, with a real kube-proxy in this mode.
+/// Compares the report with packets to a Service of ServiceLB. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     let see = || snapshot(&cluster.kubeconfig("admin"));
     let mut all = Proxy::start(&cluster, mode, &json!({}));
 
-    // With the default policy the connection goes to the Service, regardless of the NodePort's owner.
+    // With the default policy, the connection goes to the Service. Who has the NodePort makes no difference.
     let cluster_ip = web["spec"]["clusterIP"].as_str().expect("a cluster IP").to_owned();
     let squatter = || Held::on(&BINDS[1], Protocol::Tcp, NODE_PORT, Answer::Process);
     let leads_to = |address: String, port: u16| {
@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(ask(), ['P', 'P'], "{mode}");
     assert!(detail(&see()).contains("the cluster IP of Service default/web"), "{}", detail(&see()));
 
-    // With Local the connection goes to the NodePort, as a connection of a pod.
+    // With the policy Local, the connection goes to the NodePort, as a connection of a pod.
     let local = json!({"spec": {"externalTrafficPolicy": "Local"}}).to_string();
     kubectl(&cluster, &["patch", "service", "web", "--type=merge", "-p", &local]);
     all.settle(&cluster);
@@ -108,7 +108,8 @@ pub fn agrees(mode: &str) {
     assert_eq!(free[0], 'R');
     elsewhere.clean_up();
 
-    // In ipvs mode a hostPort takes the NodePort from the Service. In nftables mode the chain of its rule is the older one here.
+    // In ipvs mode, a hostPort takes the NodePort from the Service. In nftables mode, the chain of the hostPort's rule
+    // is the older chain here.
     let edge = objects::host_port_pod("edge", "TCP", NODE_PORT, None);
     cluster.api().create_running(&edge, &Wired::HERE);
     let proxy = Proxy::start(&cluster, mode, &json!({}));
@@ -123,12 +124,12 @@ pub fn agrees(mode: &str) {
     proxy.clean_up();
 }
 
-/// Whether a finding names the Service's own port.
+/// Whether a finding says that the Service's own port is lost too.
 fn lost_too(finding: &Value) -> bool {
     finding.to_string().contains("port 80/tcp of this node, which ServiceLB sends to this NodePort")
 }
 
-/// The output of `owner` about the hostPort.
+/// The text that `owner` prints about the hostPort.
 #[track_caller]
 fn detail(seen: &Snapshot) -> String {
     let owned = owner(&Limits::default().round(seen, None), Protocol::Tcp, PORT).expect("it can be told");

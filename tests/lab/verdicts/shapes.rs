@@ -1,4 +1,4 @@
-//! Shapes of Services that a proxy programs differently.
+//! The shapes of Services that a proxy programs differently.
 
 use serde_json::{Value, json};
 
@@ -7,13 +7,13 @@ use crate::parts::{Api, PRIMARY, Wired, objects};
 
 /// The shape of the Service that has a listener's port.
 pub struct Shape {
-    /// The word for the shape.
+    /// The name of the shape.
     pub name: &'static str,
     families: &'static [&'static str],
-    /// externalTrafficPolicy.
+    /// The value of externalTrafficPolicy.
     policy: &'static str,
     endpoint: Endpoint,
-    /// Other differences, for a given port.
+    /// Makes the other differences of the Service, for a given port.
     change: fn(&mut Value, u16),
 }
 
@@ -21,19 +21,19 @@ pub struct Shape {
 #[derive(Clone, Copy)]
 enum Endpoint {
     None,
-    /// Addresses, the name of their node, and whether they are ready, serving and terminating.
+    /// The addresses, the name of their node, and whether the endpoint is ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
-    /// A pod in the host's network. The listener is this pod.
+    /// A pod in the host's network. This pod is the listener.
     Listener,
 }
 
 const BOTH: &[&str] = &["IPv4", "IPv6"];
 const READY: Endpoint = Endpoint::At(Wired::HERE, "n1", [true, true, false]);
 
-/// Beside the endpoints: one NodePort Service over both families, externalTrafficPolicy Cluster.
+/// The Service that the shapes change: it has one NodePort, both families, and the externalTrafficPolicy Cluster.
 const PLAIN: Shape = Shape { name: "ready", families: BOTH, policy: "Cluster", endpoint: READY, change: |_, _| {} };
 
-/// Every shape.
+/// All shapes.
 pub static SHAPES: [Shape; 14] = [
     PLAIN,
     Shape { name: "empty", endpoint: Endpoint::None, ..PLAIN },
@@ -48,8 +48,8 @@ pub static SHAPES: [Shape; 14] = [
     Shape { name: "draining", endpoint: Endpoint::At(Wired::HERE, "n1", [false, true, true]), ..PLAIN },
     Shape { name: "four", families: &["IPv4"], ..PLAIN },
     Shape { name: "six-empty", families: &["IPv6"], endpoint: Endpoint::None, ..PLAIN },
-    // kube-proxy serves the healthCheckNodePort of the Service: a number that the API server chooses could be a port
-    // of another listener.
+    // kube-proxy serves the healthCheckNodePort of this Service. If the API server chose the number, it could be the
+    // port of another listener.
     Shape {
         name: "balancer",
         policy: "Local",
@@ -100,7 +100,8 @@ pub static SHAPES: [Shape; 14] = [
 ];
 
 impl Shape {
-    /// Whether a listener with this address can have such a Service: endpoints have addresses that pods can have.
+    /// Whether a Service of this shape is possible for a listener with this address. Endpoints have only addresses that
+    /// pods can have.
     pub fn suits(&self, bind: &Bind) -> bool {
         let ip = bind.ip();
         let link_local = matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -140,7 +141,7 @@ pub fn create(api: &Api, listener: &Listener) {
     }
 }
 
-/// The node's address with which a listener is a pod of the host's network, in a family.
+/// If the listener is a pod of the host's network, the node's address at which this pod is reached, in a family.
 fn own_address(bind: &Bind, family: usize) -> Option<&'static str> {
     let ip = bind.ip();
     match (ip.is_unspecified(), ip.is_ipv4(), family) {

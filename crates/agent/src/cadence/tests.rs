@@ -1,4 +1,5 @@
-//! Hours of an agent in a moment. Each test sets the cost of a scan, and when the cluster changes.
+//! Simulates hours of an agent in a moment. Each test sets the cost of a scan, and the times at which the cluster
+//! changes.
 
 use super::*;
 
@@ -16,7 +17,7 @@ struct Load {
     changes: Option<Duration>,
 }
 
-/// The scans: when each began, and whether it read connections.
+/// The scans of a simulation: the time at which each scan began, and whether it read connections.
 struct Scans {
     load: Load,
     all: Vec<(Duration, bool)>,
@@ -63,7 +64,8 @@ impl Scans {
         times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The share of a core for scans, and for reading connections. The first of each is left out.
+    /// The shares of a core that scans and readings of connections took. The first scan and the first reading are left
+    /// out.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();
@@ -122,7 +124,7 @@ fn a_scan_that_costs_more_than_the_share_comes_less_often_and_every_two_minutes_
 fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest() {
     let start = Instant::now();
     let mut cadence = Cadence::new(INTERVAL, 100.0 * SHARE);
-    // The cost of the last tick does not matter.
+    // The cost of the last tick has no influence.
     cadence.scanned(start, 20 * MILLISECOND, Some(SECOND));
     let changed = start + 3 * SECOND;
     cadence.changed(changed);
@@ -134,7 +136,7 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(cadence.next(now).is_ok(), quiet_at_last, "step {step}");
     }
-    // The next scan waits until the time has paid for this one.
+    // The next scan waits until this scan has cost only the share of a core.
     let scanned = changed + 2 * SECOND;
     cadence.scanned(scanned, 20 * MILLISECOND, None);
     cadence.changed(scanned + MILLISECOND);

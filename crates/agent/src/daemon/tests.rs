@@ -9,10 +9,10 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// A high cost of a reading of connections. The wait after this reading is longer than any test.
+/// The cost of a reading of connections that is so expensive that the wait after it is longer than any test.
 const MUCH: Duration = Duration::from_secs(2);
 
-/// This cost, without a wait.
+/// A reading with this cost. The test does not really wait.
 const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
 
 /// A node whose ephemeral range covers the NodePorts. This warning needs no cluster.
@@ -25,7 +25,7 @@ async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Age
     agent_of_costly(Spent::default(), read).await
 }
 
-/// Such an agent, with this cost of reading connections.
+/// An agent without a cluster. Reading connections costs `connections`.
 async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = config_of_interval(10);
     let load = {
@@ -224,7 +224,7 @@ async fn clients_that_bound_their_port_on_purpose_are_read_now_and_then_and_as_l
     .await;
     let mut scans = Vec::new();
     for number in 0..2 * EVERY_CLIENT + 4 {
-        // A client is there in two of the scans that can find it.
+        // A client exists during two of the scans that can find it.
         outgoing.store((EVERY_CLIENT..EVERY_CLIENT + 2).contains(&number), Ordering::Relaxed);
         agent.scan(Cause::Tick).await;
         scans.extend(every_client.load(Ordering::Relaxed).then_some(number));

@@ -1,4 +1,5 @@
-//! The Events of one finding from this agent: one in each hour in which it is open, and one when it is over.
+//! The Events that this agent writes about one finding: one Event in each hour in which the finding is open, and one
+//! Event when the finding is over.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -12,31 +13,33 @@ use super::{
 };
 use portreeve_rules::findings::{Key, Severity};
 
-/// The shortest and the longest wait after a refusal. Each further refusal in a row doubles the wait. A server that has come back empty
-/// gets its roles and namespaces one after the other, so a refusal may end soon.
+/// The shortest and the longest wait after the server refused a request. Each further refusal in a row doubles the
+/// wait. A refusal may end soon: a server that starts without data gets its roles and namespaces one after the other.
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 
-/// One finding, and its Events on the server.
+/// One finding, and the Events about it on the server.
 #[derive(Debug)]
 pub(super) struct FindingEvents {
     pub(super) severity: Severity,
     event: Arc<PlannedEvent>,
-    /// Since when the finding is open, or over.
+    /// The time since which the finding is open, or since which it is over.
     since: Timestamp,
     is_over: bool,
-    /// The hour in which the server has an Event, from any node.
+    /// The hour for which the server has an Event about the finding, from any node.
     hour: Option<Timestamp>,
-    /// The Event that was sent last. None if the server is known to have it, from this node or another.
+    /// The Event that was sent last. `None` if it is known that the server has the Event, from this node or from
+    /// another node.
     maybe: Option<Sent>,
-    /// Whether an Event on the server may be from this node: no answer has come yet, or the last answer was lost.
+    /// Whether an Event on the server may be from this node, because no answer has come yet or the last answer was
+    /// lost.
     may_be_own: bool,
     reported: Option<Reported>,
-    /// Whether the server refuses it for good.
+    /// Whether the server will always refuse Events about this finding.
     is_refused: bool,
-    /// When a request about it failed last. None after a success.
+    /// When a request about the finding last failed. `None` after a success.
     failed: Option<Timestamp>,
-    /// Refusals in a row.
+    /// The number of refusals in a row.
     refusals: u32,
 }
 
@@ -48,14 +51,14 @@ struct Sent {
     name: String,
 }
 
-/// An Event of this node on the server.
+/// An Event on the server that this node wrote.
 #[derive(Debug)]
 struct Reported {
     sent: Sent,
     at: Timestamp,
-    /// How often this node reported the finding.
+    /// The number of times that this node reported the finding.
     times: i32,
-    /// Whether this node also reported the end of the finding as often.
+    /// Whether this node reported the end of the finding as many times.
     is_over: bool,
 }
 
@@ -77,11 +80,11 @@ impl FindingEvents {
         }
     }
 
-    /// The finding is open, as before or again, perhaps in new words. An Event on the server keeps its words. A new Event gets the new
-    /// words.
+    /// Notes that the finding is open, still or again, perhaps with a new text. An Event on the server keeps its text.
+    /// A new Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
-            // The last Event still needs its end, until the new one is reported.
+            // The last Event still needs its end, until the new Event is reported.
             let (reported, maybe) = (self.reported.take(), self.maybe.take());
             *self = Self { reported, maybe, ..Self::new(severity, event, at) };
             return;
@@ -92,7 +95,8 @@ impl FindingEvents {
         }
     }
 
-    /// The finding is over. False if no request about it was ever sent, so that nothing has to be kept.
+    /// Notes that the finding is over. Returns false if no request about the finding was ever sent. Then the caller
+    /// need not keep this value.
     pub(super) fn close(&mut self, at: Timestamp) -> bool {
         if !self.is_over {
             (self.is_over, self.since) = (true, at);
@@ -100,34 +104,35 @@ impl FindingEvents {
         self.hour.is_some() || self.maybe.is_some() || self.reported.is_some()
     }
 
-    /// Since when the finding is over, and whether a reader saw its Event but not its end.
+    /// The time since which the finding is over, and whether a reader saw an Event about the finding but not its end.
     pub(super) fn over_since(&self) -> Option<(Timestamp, bool)> {
         let is_open = |reported: &Reported| !reported.is_over && reported.at + HOUR > self.since;
         let lacks_end = self.maybe.is_some() || self.reported.as_ref().is_some_and(is_open);
         self.is_over.then_some((self.since, lacks_end))
     }
 
-    /// Whether no Event about it is left to write.
+    /// Whether no Event about the finding has to be written any more.
     pub(super) fn is_done(&self, at: Timestamp) -> bool {
         self.is_over && self.step(at).is_none()
     }
 
-    /// The loss if this finding were forgotten. The smallest loss is first.
+    /// The importance of this value. If values must be forgotten, the least important comes first.
     pub(super) fn worth(&self, at: Timestamp) -> (bool, bool, Severity, bool) {
         (!self.is_done(at), !self.is_over, self.severity, self.hour.is_some())
     }
 
-    /// When the next request is due. None if no request is needed.
+    /// The time at which the next request is due. `None` if no request is needed.
     pub(super) fn due(&self, at: Timestamp, spread: Spread) -> Option<Timestamp> {
         let wait = spread.wait(&self.event.node, &self.event.names.incident());
         let (_, due) = self.step(at)?;
-        // A failure in the future is from before the clock was set back.
+        // If the time of a failure is in the future, the clock was set back after it.
         let refused = self.failed.filter(|failed| *failed <= at).map(|failed| failed + refused(self.refusals));
         Some((due + wait).max(refused.unwrap_or(at)).max(at))
     }
 
-    /// The order of requests. Failed ones come last, the oldest failure first. Before them come new findings, then ended ones, then
-    /// the Event of the next hour. Within each, the worst first, then the longest wait.
+    /// The order of requests. First requests about new findings, then about ended findings, then about the Event of the
+    /// next hour. In each group, the worst finding is first, then the longest wait. Requests that failed come last, the
+    /// oldest failure first.
     pub(super) fn rank(&self, at: Timestamp) -> impl Ord + use<> {
         let step = self.step(at);
         let kind = match step {
@@ -138,7 +143,7 @@ impl FindingEvents {
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// The next request. From now on it is treated as sent.
+    /// Returns the next request. From now on, the request counts as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
         let (event, name, request) = match (step, &self.maybe, &self.reported) {
@@ -165,7 +170,7 @@ impl FindingEvents {
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// Notes the answer. The Event may have been replaced in the meantime.
+    /// Notes the answer to a request. Another Event may have replaced this Event in the meantime.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
@@ -175,10 +180,10 @@ impl FindingEvents {
         }
     }
 
-    /// The next step and its time, without the wait of this node.
+    /// The next step and its time. The wait of this node is not included.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
-        // A time in the future is from before the clock was set back.
+        // If this time is in the future, the clock was set back after it.
         let since = if self.since > at { hour } else { self.since };
         let reported = self.reported.as_ref().filter(|reported| reported.at + HOUR > at);
         if self.is_over {
@@ -218,7 +223,7 @@ impl FindingEvents {
                 if is_same {
                     self.hour = Some(sent.hour);
                 }
-                // Another node reported this about the cluster. That node also reports the end.
+                // Another node reported this finding about the cluster. That node also reports the end.
                 if is_same && *reply == Reply::Exists && sent.event.names.is_of_cluster() {
                     self.reported = None;
                 }
@@ -231,7 +236,7 @@ impl FindingEvents {
             }
             Reply::Unavailable(_) => (self.maybe, self.may_be_own) = (Some(sent), true),
             Reply::Refused => self.is_refused |= is_same,
-            // An earlier request about it may have succeeded.
+            // An earlier request about this Event may have succeeded.
             Reply::Forbidden if self.may_be_own => self.maybe = Some(sent),
             Reply::Current(_) | Reply::Missing | Reply::Forbidden | Reply::Stuck => {}
         }
@@ -243,9 +248,9 @@ impl FindingEvents {
             Reply::Current(reporter) if reporter.as_ref() == Some(&sent.event.reporter) => {
                 self.reported = Some(Reported { sent, at, times: 1, is_over: false });
             }
-            // A server that has just started refuses everything for a moment: it does not know its roles yet.
+            // A server that has just started refuses everything for a moment, because it does not know its roles yet.
             Reply::Unavailable(_) | Reply::Forbidden => self.maybe = Some(sent),
-            // The Event is not known to be of this node.
+            // It is not known whether the Event is from this node.
             Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Missing => {}
             Reply::Stuck | Reply::Refused => {}
         }
@@ -261,10 +266,10 @@ impl FindingEvents {
             (Reply::Written, Request::Repeat(times, _)) if !is_end => {
                 (reported.times, reported.at, reported.is_over) = (*times, at, false);
             }
-            // The Event has expired or was deleted, so it is created anew.
+            // The Event has expired or was deleted, so the agent creates it again.
             (Reply::Missing, Request::Repeat(..)) if is_end => reported.times = 1,
-            // The Event is from before a restart, or its answer was lost. The Event may be older than the last report, so its count
-            // increases.
+            // The Event is from before a restart of the agent, or the answer was lost. The Event may be older than the
+            // last report, so the agent increases its count.
             (Reply::Exists, Request::Create(_)) if is_end => reported.times = 2,
             (Reply::Missing, Request::Repeat(..)) => (self.reported, self.hour) = (None, None),
             (Reply::Written | Reply::Exists | Reply::Current(_) | Reply::Refused, _) => reported.is_over = is_end,

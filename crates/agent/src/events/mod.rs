@@ -1,8 +1,9 @@
 //! Events: `kubectl get events` and `kubectl describe` show them.
 //!
-//! `plan` decides which requests are due, purely. [`Recorder`] sends them. The name of an Event (`name`) is a hash of the finding's
-//! identity, the hour, and a slot of the node. If a create succeeds, this node has reported the finding. If the Event exists
-//! already, this node is silent for that hour. So agents need no memory of Events and no agreement.
+//! `plan` decides which requests are due. It is pure. [`Recorder`] sends the requests. The name of an Event (`name`) is
+//! a hash of the finding's identity, the hour, and a slot of the node. If the server accepts a create request, this
+//! node has reported the finding. If the Event exists already, this node writes nothing in that hour. So agents need
+//! not remember Events, and need not agree with each other.
 
 mod finding_events;
 mod name;

@@ -1,28 +1,29 @@
-//! The names of the Events of one finding: its identity, the hour, and the slot of the reporting node.
+//! The names of the Events of one finding. A name is made of the identity of the finding, the hour, and the slot of the
+//! node that reports it.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::place::Place;
 use portreeve_rules::findings::{Finding, Impact, Key, Scope, SubjectKind};
 
-/// The greatest number of nodes that report one incident of a shared object in an hour.
+/// The greatest number of nodes that report the same incident of a shared object in one hour.
 pub(super) const SLOTS: u8 = 5;
-/// How long a name is valid. kube-apiserver keeps an Event for as long (`--event-ttl` by default).
+/// The time for which a name is valid. By default (`--event-ttl`), kube-apiserver keeps an Event for the same time.
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
-/// Many nodes can find the same. One node of each slot reports it in an hour.
+/// Many nodes can find the same problem. In each slot, only one node reports it in an hour.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Slot {
-    /// One for all nodes: the finding is about the cluster.
+    /// All nodes share one slot, because the finding is about the cluster.
     Cluster,
-    /// One for this node: the finding is about its Node.
+    /// Only this node has the slot, because the finding is about its Node.
     Own(String),
-    /// One of [`SLOTS`], by a hash of the node's name.
+    /// One of [`SLOTS`] slots, chosen by a hash of the node's name.
     Shared(u8),
 }
 
-/// Makes the names of the Events of one finding on one node. No word, counter or free port is part of a name, so these can change
-/// and the name stays.
+/// Makes the names of the Events of one finding on one node. A name does not depend on the text, on counters or on the
+/// free port that is advised. If these change, the name stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,
@@ -47,18 +48,18 @@ impl Names {
         Self { incident, slot }
     }
 
-    /// Whether other nodes may report the same about themselves.
+    /// Whether other nodes may report the same finding about themselves.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.slot, Slot::Shared(_))
     }
 
-    /// Whether one node reports it for all nodes.
+    /// Whether one node reports the finding for all nodes.
     pub(super) fn is_of_cluster(&self) -> bool {
         matches!(self.slot, Slot::Cluster)
     }
 
-    /// The beginning of the current hour. Each incident has its own hours. Each slot begins a fifth of an hour after the last slot, so
-    /// that not all Events are written at the same time.
+    /// The beginning of the current hour. Each incident has hours of its own. The hour of each slot begins a fifth of
+    /// an hour after the last slot's hour. So not all Events are written at the same time.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,
@@ -67,11 +68,11 @@ impl Names {
         let point = (self.incident % u128::from(HOUR.as_secs().unsigned_abs())) as i64 + after;
         let now = at.as_second();
         let begun = now - (now - point).rem_euclid(HOUR.as_secs());
-        // No timestamp only before the first year that a timestamp can hold.
+        // A timestamp is missing only before the first year that a timestamp can have.
         Timestamp::from_second(begun).unwrap_or(at)
     }
 
-    /// The name of the Event in the hour that began at this time.
+    /// The name of the Event in the hour that began at `hour`.
     pub(super) fn in_hour(&self, hour: Timestamp) -> String {
         let slot = match &self.slot {
             Slot::Cluster => String::new(),
@@ -81,15 +82,15 @@ impl Names {
         format!("portreeve.{:032x}", hash(&[&self.incident(), &hour.as_second().to_string(), &slot]))
     }
 
-    /// A key of the incident, the same on every node.
+    /// A key of the incident. It is the same on every node.
     pub(super) fn incident(&self) -> String {
         format!("{:032x}", self.incident)
     }
 }
 
-/// FNV-1a of 128 bits: the same in every build, on every node and after every restart.
+/// The hash FNV-1a with 128 bits. It is the same in every build, on every node and after every restart.
 pub(crate) fn hash(parts: &[&str]) -> u128 {
-    // 0xff is in no UTF-8 text: it keeps the parts apart.
+    // The byte 0xff is in no UTF-8 text, so it separates the parts.
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
         (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
@@ -150,8 +151,8 @@ mod tests {
         }
     }
 
-    /// Nodes that come and go for a day. Each affected node sends one request an hour, after its own wait. The first node creates the
-    /// Event, and the server keeps it for an hour.
+    /// Simulates a day in which nodes appear and disappear. Each affected node sends one request an hour, after its own
+    /// wait. The first node creates the Event, and the server keeps the Event for an hour.
     #[test]
     fn on_up_to_fifty_thousand_nodes_that_come_and_go_five_an_hour_report_and_one_event_is_always_there() {
         const DAY: i64 = 24 * 3600;
@@ -163,7 +164,7 @@ mod tests {
                 (random >> 33) as i64 % most
             };
             let mut affected = Vec::new();
-            // The hour of each Event, and the time of its creation.
+            // The hour of each Event, and the time at which it was created.
             let mut events: BTreeMap<String, (Timestamp, Timestamp)> = BTreeMap::new();
             for node in (0..nodes).map(|number| format!("node-{number}")) {
                 let names = names("uid", &node);

@@ -10,11 +10,11 @@ use super::{name::Names, place::Place};
 use portreeve_facts::text::clean;
 use portreeve_rules::findings::{Finding, Key, Scope, Severity, Step, Subject, SubjectKind};
 
-/// The longest note, in bytes: the API server refuses longer ones.
+/// The longest note in bytes. The API server refuses longer notes.
 pub const NOTE: usize = 1024;
 /// The longest reason, action and reporting instance, in bytes.
 const WORD: usize = 128;
-/// The action that found it.
+/// The action of each Event about a finding.
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
 
@@ -26,25 +26,25 @@ pub const AGENT_NAMESPACE: &str = "portreeve";
 /// The Events of a finding on this node, without their hour and times.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedEvent {
-    /// The namespace of the object, or `default`.
+    /// The namespace of the object. For objects without a namespace, `default`.
     pub(super) namespace: String,
     pub(super) names: Names,
     /// The reporting instance: `portreeve-<node>`.
     pub(super) reporter: String,
-    /// The node that reports it.
+    /// The node whose agent writes the Event.
     pub(super) node: String,
-    /// The note of the end.
+    /// The note of the Event about the end.
     over: String,
-    /// The Event without its name and time.
+    /// The Event without its name and its time.
     event: Event,
 }
 
-/// The object of a finding has no uid, and `kubectl describe` finds Events by the uid.
+/// An error: the object of a finding has no uid. `kubectl describe` finds Events only by the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoUid;
 
 impl PlannedEvent {
-    /// The Event of an open finding.
+    /// The Event about an open finding.
     pub(super) fn of(finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
         let regarding = regarding(&key.subject, place);
@@ -56,7 +56,7 @@ impl PlannedEvent {
             Scope::Node => Some(reference("Node", None, &place.node, place.node_uid.as_deref())),
             Scope::Cluster => None,
         };
-        // Another node, or a later scan, may repeat the note. So it must not depend on choices of this scan.
+        // Another node, or a later scan, may write the same note. So the note must not depend on choices of this scan.
         let first_step = evidence.remedies.first().and_then(|remedy| remedy.steps.first());
         let remedy = first_step.map(Step::in_lasting_words);
         let summary = &evidence.summary;
@@ -84,7 +84,7 @@ impl PlannedEvent {
         Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
-    /// Whether this Event and the other are one Event on the server.
+    /// Whether this Event and `other` are the same Event on the server.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         (&self.namespace, &self.names) == (&other.namespace, &other.names)
     }
@@ -96,7 +96,7 @@ impl PlannedEvent {
         event
     }
 
-    /// The end of the Event with this name.
+    /// The Event about the end, for the Event with this name.
     pub(super) fn over(&self, name: &str, at: Timestamp) -> Event {
         let reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
         let (note, kind) = (Some(self.over.clone()), Some("Normal".to_owned()));
@@ -104,12 +104,12 @@ impl PlannedEvent {
     }
 }
 
-/// The name of the end of an Event.
+/// The name of the Event about the end, for the Event with the name `name`.
 pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
 }
 
-/// The command that lists every node of an incident.
+/// The command that lists all nodes of an incident.
 fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
@@ -131,18 +131,18 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
         Some(remedy) => format!("{summary} Remedy: {remedy}"),
         None => summary.to_owned(),
     };
-    // Lines are joined by a space. The cleaning would remove the line ends and join the words.
+    // Line ends become spaces. The function `clean` would remove line ends and join the words.
     clean(&text.replace(['\n', '\t'], " "), NOTE)
 }
 
-/// The text, cut if needed, and the whole end: one line of at most [`NOTE`] bytes.
+/// `text`, cut if needed, and then the whole `end`. The result is one line of at most [`NOTE`] bytes.
 fn with(text: &str, end: &str) -> String {
     let end = note(end, None);
     let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));
     format!("{text}{end}")
 }
 
-/// The object of an Event. For the cluster this is the Service of its API server.
+/// The object of an Event. For the cluster, it is the Service of the cluster's API server.
 fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     let Subject { kind, namespace, name, uid } = subject;
     match kind {

@@ -7,7 +7,7 @@ use portreeve_facts::{Snapshot, Unread};
 pub struct Place {
     /// This node's name.
     pub node: String,
-    /// The uid of its Node, if it was read.
+    /// The uid of the Node object of this node, if it was read.
     pub node_uid: Option<String>,
     /// The uid of the Service `default/kubernetes`, if it was read. Events about the cluster are about this Service.
     pub kubernetes_uid: Option<String>,
@@ -18,7 +18,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a snapshot by one of the agents in this namespace.
+    /// The place of the agent that made the snapshot. `agents` is the namespace of the agents.
     pub fn of(snapshot: &Snapshot, agents: Option<&str>) -> Self {
         let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter();
         let kubernetes = services.find(|service| service.namespace == "default" && service.name == "kubernetes");

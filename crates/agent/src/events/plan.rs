@@ -1,7 +1,8 @@
-//! Plans the requests about Events: a pure state machine from the ledger's changes and the API server's answers to requests. The
-//! time is an argument.
+//! Plans the requests about Events. It is a pure state machine: its inputs are the ledger's changes and the API
+//! server's answers to requests, and the time is an argument.
 //!
-//! Each finding waits for its turn, the worst first, and for a token of the budget. Only one request is under way at a time.
+//! Each finding waits for its turn and for a token of the budget. The worst finding is first. Only one request is in
+//! progress at a time.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +22,14 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// The greatest number of findings that have Events at a time. If there are more, the mildest get none.
+/// The greatest number of findings that have Events at the same time. If there are more findings, the mildest findings
+/// get no Events.
 const OPEN: usize = 1024;
-/// The requests of a burst. After it, one request each interval.
+/// The number of requests in a burst. After a burst, one request is sent in each interval.
 const BURST: i32 = 10;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
-/// The waits double from the first to the second while the API server does not answer. Missed Events are written within two scans
-/// after it answers again.
+/// While the API server does not answer, the wait doubles from the first value up to the second value. After it answers
+/// again, the missed Events are written within two scans.
 const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), SignedDuration::from_secs(20));
 /// The longest wait that a server can request.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
@@ -43,69 +45,70 @@ pub(super) struct Write {
     pub(super) namespace: String,
     /// The name of the Event.
     pub(super) name: String,
-    /// The action.
+    /// The action on the Event.
     pub(super) request: Request,
 }
 
-/// The next step about a finding.
+/// The next step for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Create the Event of this hour, unless it exists.
     Report,
-    /// Count up this node's Event, because its end was reported and the finding is back.
+    /// Increase the count of this node's Event, because its end was reported and the finding is open again.
     ReportAgain,
-    /// The finding is over. Read an Event that may be from this node.
+    /// The finding is over. Read the Event, because it may be from this node.
     Read,
-    /// The finding is over, and this node reported it. Write its end.
+    /// The finding is over, and this node reported it. Write the Event about the end.
     End,
 }
 
 /// The action on an Event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
-    /// Create it.
+    /// Create the Event.
     Create(Box<Event>),
-    /// Set the count and the last time of its series.
+    /// Set the count and the last time of the Event's series.
     Repeat(i32, Timestamp),
-    /// Read the reporting instance. Changes nothing.
+    /// Read the Event's reporting instance. The request changes nothing.
     Read,
 }
 
 /// The answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// The Event is written.
+    /// The server has written the Event.
     Written,
-    /// An Event of this name exists.
+    /// An Event with this name exists already.
     Exists,
     /// The Event exists. The value is its reporting instance, if it has one.
     Current(Option<String>),
-    /// No Event of this name exists, or no such namespace.
+    /// No Event with this name exists, or the namespace does not exist.
     Missing,
-    /// The agent has no right to write it there. This lasts until a person changes it.
+    /// The agent has no right to write the Event in this namespace. This lasts until a person changes the rights.
     Forbidden,
-    /// This one Event cannot be read, or the server refuses for another reason. This lasts until a person changes it.
+    /// This Event cannot be read, or the server refuses for another reason. This lasts until a person changes
+    /// something.
     Stuck,
-    /// The server refuses it for good.
+    /// The server refuses the Event and will always refuse it.
     Refused,
-    /// The server gave no answer now. The value is the wait that the server wants, if it names a wait.
+    /// The server does not answer now. The value is the wait that the server requests, if it requests a wait.
     Unavailable(Option<SignedDuration>),
 }
 
 /// The results of requests about Events since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Created, or counted up in their series.
+    /// Events that were created, or whose count was increased.
     pub written: u64,
-    /// Already there, from this node or another.
+    /// Events that existed already, from this node or from another node.
     pub deduplicated: u64,
-    /// Not written, because there were too many findings or because it took too long.
+    /// Events that were not written, because there were too many findings or because it took too long.
     pub dropped: u64,
-    /// Requests that failed, and findings about objects without a uid.
+    /// Requests that failed, and findings that can have no Event because their object has no uid.
     pub failed: u64,
 }
 
-/// The Events of all findings: written, under way, or waiting.
+/// The Events of all findings: Events that were written, that are in progress, and that wait.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     findings: BTreeMap<Key, FindingEvents>,
@@ -127,7 +130,7 @@ impl Plan {
             Change::Raised(finding) | Change::Changed(finding) | Change::Cleared(finding, _) => {
                 self.close(at, &finding.key);
             }
-            // The finding has another meaning now. It is not over, so no Event reports an end.
+            // The finding has another meaning now. The finding is not over, so no Event reports an end.
             Change::Became(was, finding) if is_worth_an_event(finding.evidence.severity) => {
                 if let Some(events) = self.findings.remove(was) {
                     self.findings.insert(finding.key.clone(), events);
@@ -138,7 +141,8 @@ impl Plan {
         }
     }
 
-    /// Sets the number of Nodes. A request that waited because the number was unknown then waits only as long as needed.
+    /// Sets the number of Nodes. If a request waited for the longest time because the number was unknown, it then waits
+    /// only as long as needed.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }
@@ -148,7 +152,8 @@ impl Plan {
         self.spread.is_known()
     }
 
-    /// The next request, if one is due and the budget allows it. Pass its answer to [`Plan::answer`].
+    /// The next request, if a request is due and the budget allows it. The caller must pass the answer to
+    /// [`Plan::answer`].
     pub(super) fn next(&mut self, at: Timestamp) -> Option<Write> {
         self.forget(at);
         if self.pause.end(at) > at || self.budget.ready(at) > at {
@@ -162,7 +167,7 @@ impl Plan {
         Some(write)
     }
 
-    /// When [`Plan::next`] returns a request, as far as is known now.
+    /// The time at which [`Plan::next`] will return a request, as far as is known now.
     pub(super) fn due(&self, at: Timestamp) -> Option<Timestamp> {
         let due = self.findings.values().filter_map(|events| events.due(at, self.spread)).min()?;
         Some(due.max(self.budget.ready(at)).max(self.pause.end(at)))
@@ -202,8 +207,8 @@ impl Plan {
         }
     }
 
-    /// Whether one more finding can have Events. If there is no space, an ended finding is forgotten first, then the least important
-    /// finding if the new finding is worse.
+    /// Whether one more finding can have Events. If there is no space, an ended finding is forgotten first. Then the
+    /// least important finding is forgotten, if the new finding is worse.
     fn make_room(&mut self, at: Timestamp, severity: Severity) -> bool {
         if self.findings.len() < OPEN {
             return true;
@@ -219,7 +224,8 @@ impl Plan {
         gives_way
     }
 
-    /// Forgets ended findings whose Event has expired. Until then a finding that comes back continues its Event.
+    /// Forgets ended findings whose Event has expired. If a finding is open again before that, the agent continues its
+    /// Event.
     fn forget(&mut self, at: Timestamp) {
         let counters = &mut self.counters;
         self.findings.retain(|_, events| {
@@ -244,7 +250,7 @@ impl Plan {
     }
 }
 
-/// Limits the requests of this agent: a token bucket, kept as the time at which it is full again.
+/// Limits the requests of this agent. It is a token bucket that stores the time at which the bucket will be full again.
 #[derive(Debug, Default)]
 struct Budget {
     full: Timestamp,
@@ -261,8 +267,8 @@ impl Budget {
         self.full = self.full_after(at) + INTERVAL;
     }
 
-    /// When the bucket is full again, if no request comes after `at`. A time that is too far away even for an empty bucket is from
-    /// before the clock was set back.
+    /// The time at which the bucket is full again, if no request comes after `at`. If the stored time is too far in the
+    /// future even for an empty bucket, the clock was set back.
     fn full_after(&self, at: Timestamp) -> Timestamp {
         if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
     }
@@ -277,8 +283,8 @@ struct Pause {
 }
 
 impl Pause {
-    /// Notes a reply. In a large cluster each agent delays its requests by up to `spread`. After a failure they keep at least this
-    /// delay, so that they do not come back together.
+    /// Notes a reply. In a large cluster, each agent delays its requests by up to `spread`. After a failure, an agent
+    /// waits at least for this delay, so that not all agents send again at the same time.
     fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
         let Reply::Unavailable(wanted) = reply else {
             self.unanswered = 0;
@@ -290,7 +296,7 @@ impl Pause {
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }
 
-    /// The end of the pause. An end that is too far away is from before the clock was set back.
+    /// The end of the pause. If the stored end is too far in the future, the clock was set back.
     fn end(&self, at: Timestamp) -> Timestamp {
         if self.until > at + LONGEST { at } else { self.until }
     }

@@ -27,16 +27,16 @@ use portreeve_cluster::retry_after;
 use portreeve_facts::{Snapshot, text::clean};
 use portreeve_rules::ledger::Change;
 
-/// The longest answer that is read, in bytes.
+/// The longest answer that the recorder reads, in bytes.
 const ANSWER: usize = 256 << 10;
 /// The longest message of a server in a log line, in bytes.
 const MESSAGE: usize = 256;
 /// Agents that failed at the same moment spread their next requests over at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// The longest sleep, because someone may set the clock during the sleep.
+/// The longest sleep, because a person may set the clock during the sleep.
 const NAP: Duration = Duration::from_secs(60);
 
-/// The writer of Events. It ends when it is dropped. The next writer writes what is left.
+/// Writes Events. When this value is dropped, its task ends. The next recorder writes the Events that are missing.
 #[derive(Debug)]
 pub struct Recorder {
     shared: Arc<Shared>,
@@ -45,7 +45,8 @@ pub struct Recorder {
     agents: Option<String>,
 }
 
-/// The plan, which the loop fills and the writer empties. Its size is bounded, and it is locked for moments only.
+/// The plan. The agent's loop adds findings to it, and the task takes requests from it. Its size is limited, and it is
+/// locked only for moments.
 #[derive(Debug, Default)]
 struct Shared {
     plan: Mutex<Plan>,
@@ -69,8 +70,8 @@ impl Shared {
 }
 
 impl Recorder {
-    /// Starts to write through `client`, with the time limit `limit` for each request. `chance` returns random numbers from 0 to 1. Needs
-    /// a tokio runtime. The task ends when this is dropped, or by a bug.
+    /// Starts a task that writes through `client`. `limit` is the time limit of each request. `chance` returns random
+    /// numbers from 0 to 1. The function needs a tokio runtime. The task ends when this value is dropped, or by a bug.
     pub fn start(
         client: Client,
         limit: Duration,
@@ -99,7 +100,7 @@ impl Recorder {
         }
     }
 
-    /// Adds the changes of a round. Never waits for the API server.
+    /// Adds the changes of a round. It never waits for the API server.
     pub fn offer(&self, at: Timestamp, changes: &[Change], place: &Place) {
         let mut plan = self.shared.plan();
         plan.know(place);
@@ -113,7 +114,7 @@ impl Recorder {
 
     /// Waits until no request is due.
     pub async fn idle(&self) {
-        // The sender lives as long as this value.
+        // The sender exists as long as this value.
         self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
@@ -143,9 +144,9 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // A due time of now is not yet past, so wait for a moment.
+                // If a request is due now, its time has not passed yet. So the task waits for a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
-                // After either, the plan may have a request.
+                // After a notification or after the sleep, the plan may have a request.
                 tokio::select! {
                     () = shared.changed.notified() => {}
                     () = time::sleep(nap) => {}
@@ -155,7 +156,8 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
     }
 }
 
-/// An extra random wait for agents that failed at the same moment. It is at most as long as the wait that the server wanted.
+/// A random wait for agents that failed at the same moment. The wait is at most as long as the wait that the server
+/// requested.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
@@ -165,18 +167,18 @@ pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
 struct Writer {
     client: Client,
     limit: Duration,
-    /// The last logged failure. A failure that lasts is logged once.
+    /// The last failure that was logged. So a failure that lasts is logged once.
     failure: Option<String>,
 }
 
-/// The part of an Event that is read. A program that writes Events may leave out any field.
+/// The part of an Event that is read. Another program that writes an Event may leave out any field.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
     reporting_instance: Option<String>,
 }
 
-/// The answer of the API server instead of an Event.
+/// The answer of the API server if it returns no Event.
 #[derive(Deserialize)]
 struct Status {
     message: String,
@@ -212,7 +214,7 @@ impl Writer {
         let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // An answer of this length is about an Event of another program. The server itself works.
+            // So long an answer contains an Event of another program. The server itself works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
@@ -250,8 +252,9 @@ impl Writer {
     }
 }
 
-/// Whether the same request gets the same answer again. A token is renewed, a server with too many requests accepts some later, and of two
-/// writers that use one quota, one is late.
+/// Whether the same request will get the same answer again. After four codes, a later request may succeed: a token can
+/// be renewed (401). A busy server accepts some requests later (408, 429). If two writers use a quota at the same time,
+/// the later writer can try again (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }

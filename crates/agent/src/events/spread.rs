@@ -4,14 +4,14 @@ use jiff::SignedDuration;
 
 use super::name::hash;
 
-/// The greatest number of Nodes that may write at once.
+/// If the cluster has at most this number of Nodes, all of them may write at once.
 const FEW: usize = 200;
-/// The number of Nodes that write in one second in a larger cluster.
+/// In a larger cluster, the number of Nodes that write in one second.
 const A_SECOND: usize = 200;
 /// The longest wait, in milliseconds.
 const LONGEST: usize = 30_000;
 
-/// The number of Nodes, if it was ever known.
+/// The number of Nodes. `None` if it was never known.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Spread {
     nodes: Option<usize>,
@@ -28,15 +28,15 @@ impl Spread {
         self.nodes.is_some()
     }
 
-    /// The wait of this node before a request about this incident. All affected nodes send this request.
+    /// The wait of this node before it sends a request about this incident. All affected nodes send such a request.
     pub(crate) fn wait(self, node: &str, incident: &str) -> SignedDuration {
         let most = self.longest().as_millis().unsigned_abs();
-        // The middle of the hash, because its end selects the slot.
+        // The wait uses the middle of the hash, because the end of the hash selects the slot.
         let milliseconds = (hash(&["wait", node, incident]) >> 40) % (most + 1);
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// The longest wait of any node. An unknown number of Nodes is treated as very many.
+    /// The longest wait of any node. If the number of Nodes is unknown, it counts as very large.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

@@ -1,4 +1,5 @@
-//! The binds that the hook reports, and the meaning of a reported bind: pure functions of a snapshot.
+//! The binds that the hook reports, and the meaning of each reported bind. All functions here are pure functions of a
+//! snapshot.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -19,11 +20,13 @@ use portreeve_rules::{
     ids::{HOST_PORT_CONFLICT, LISTENER_ON_NODE_PORT},
 };
 
-/// The greatest number of claimed addresses, for one port and family. A `bind` of every address meets any of them.
+/// The greatest number of claimed addresses for one port and one family. A `bind` of the wildcard address meets each of
+/// these claims.
 const ADDRESSES: usize = 64;
-/// The greatest number of claims, over all ports: the kernel has room for twice as many keys, in two generations.
+/// The greatest number of claims of all ports. The kernel's map takes 131,072 keys. A claim needs up to two keys, and
+/// twice as many while new claims replace old claims.
 const CLAIMS: usize = 30_000;
-/// The longest name of a thread in the kernel.
+/// The longest name of a thread in the kernel, in bytes.
 const COMMAND: usize = 15;
 
 /// The claims and exemptions with which the hook compares binds.
@@ -31,24 +34,25 @@ const COMMAND: usize = 15;
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
     pub(super) exempt: Vec<Exempt>,
-    /// The claims that pods of this node may serve themselves; without a claim, the proxy serves NodePorts with sockets of its own.
+    /// The claims of ports that a pod of this node may serve itself. `None` stands for all NodePorts, if the proxy
+    /// serves NodePorts with its own sockets.
     pub(super) own: HashSet<Option<ClaimId>>,
-    /// Whether the proxy is known to open no NodePort.
+    /// Whether it is known that the proxy opens no sockets for NodePorts.
     pub(super) is_proxy_without_sockets: bool,
 }
 
-/// The control groups of this node that decide about exemptions.
+/// The control groups of this node that can be exempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
-    /// The group of each pod, by the pod's uid.
+    /// The control group of each pod, by the pod's uid.
     pub(super) pods: HashMap<String, u64>,
-    /// The group of the proxy, if its group is known and is not the root.
+    /// The control group of the proxy, if it is known and is not the root group.
     pub(super) proxy: Option<u64>,
-    /// The groups that a person allowed.
+    /// The control groups that the option `--allow` names.
     pub(super) allowed: Vec<u64>,
 }
 
-/// A number that stays the same while Services come and go.
+/// The number of a claim. It stays the same if Services are created or deleted.
 fn id(number: u16, protocol: Bound, is_host_port: bool) -> ClaimId {
     ClaimId(u32::from(number) | u32::from(protocol == Bound::Udp) << 16 | u32::from(is_host_port) << 17)
 }
@@ -68,12 +72,13 @@ fn every(family: Family) -> IpAddr {
     }
 }
 
-/// The NodePorts that this node serves, and the hostPorts of its pods.
+/// The claims: NodePorts that this node serves, and hostPorts of its pods.
 ///
-/// Only binds of certain claims are refused: of NodePorts, on addresses on which this node answers. Other binds are reported, and
-/// [`conflict`] decides. Binds of two kinds of ports are never refused. Some container runtimes open hostPorts with their own socket. A pod
-/// of the Service may serve a port itself, and may start before the guard has read it. If the proxy opens NodePorts, no bind is refused:
-/// its next pod has another control group.
+/// The hook refuses a bind only if the conflict is certain: the port is a NodePort, and the node answers on the
+/// address. The hook reports other binds, and [`conflict`] judges them. The hook never refuses binds of two kinds of
+/// ports. First, hostPorts: some container runtimes open a hostPort with their own socket. Second, a port that a pod of
+/// the Service may serve itself: the pod may start before the guard has read it. If the proxy opens NodePorts, the hook
+/// refuses no bind: the next pod of the proxy has another control group.
 pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     let of_all = groups.allowed.iter().chain(&groups.proxy);
     let mut exempt: Vec<Exempt> = of_all.map(|group| Exempt { who: Who::Cgroup(*group), claim: None }).collect();
@@ -100,9 +105,9 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             let groups = own.iter().filter_map(|pod| pod.uids_of_cgroups().find_map(|uid| groups.pods.get(uid)));
             exempt.extend(groups.map(|it| Exempt { who: Who::Cgroup(*it), claim: Some(id) }));
             all_own.extend((!own.is_empty()).then_some(Some(id)));
-            // An endpoint on the host's network listens on the target port, and need not declare it.
+            // An endpoint on the host's network listens on the target port. Its pod need not declare this port.
             let is_target = services.iter().any(|(_, port)| port.target == Some(number));
-            // Two Services can have one NodePort: after a restore of etcd, for example.
+            // Two Services can have the same NodePort, for example after a restore of etcd.
             let is_certain = served.iter().all(|(_, is_served)| *is_served == Ok(true))
                 && held == Some(false)
                 && own.is_empty()
@@ -116,7 +121,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
             }
         }
     }
-    // After the NodePorts: of two claims of one address the hook uses the first.
+    // HostPorts come after NodePorts: if two claims have the same address, the hook uses the first claim.
     if let Ok(host_ports) = host_ports {
         for ((protocol, number), pods) in host_ports.ports() {
             let Some(protocol) = bound(protocol) else { continue };
@@ -129,23 +134,24 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     Claimed { claims, exempt, own: all_own, is_proxy_without_sockets: round.proxy().never_holds() }
 }
 
-/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do; nothing if listeners were not read. A listener
-/// that may be the proxy is treated as the proxy: a refusal of the proxy's own bind would cut a Service off.
+/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do. `None` if the listeners
+/// were not read. A listener that may be the proxy's counts as the proxy's: if the guard refused a bind of the proxy, a
+/// Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
     let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
     Some(sockets.any(|socket| round.proxy().owns(socket) != Own::No))
 }
 
-/// The addresses of a family on which the node answers at NodePorts for certain. Other addresses are not of this node: a proxy of
-/// another address may bind the number there.
+/// The addresses of a family on which the node certainly answers at NodePorts. On other addresses, another proxy may
+/// bind the same port.
 fn answering<'a>(addressed: &'a Addressed<'_>, family: Family) -> impl Iterator<Item = IpAddr> + use<'a> {
     let locals = addressed.locals.iter().filter(move |local| Family::of(local.ip) == family);
     locals.filter(|local| addressed.assumptions.agree(|it| it.captures(**local)) == Some(true)).map(|local| local.ip)
 }
 
-/// The pods on the host's network that may be endpoints of a Service with this very port. A user with the right to make such a pod can
-/// usually change the Service, too.
+/// The pods on the host's network that may be endpoints of the Service and use exactly this port. A user with the right
+/// to make such a pod can usually change the Service, too.
 fn own_pods<'a>(
     snapshot: &'a Snapshot,
     service: &'a Service,
@@ -167,16 +173,16 @@ fn addresses(port: &ContainerPort) -> Vec<IpAddr> {
 /// A bind that is a conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
-    /// The key of the finding that a scan reports about the same listener.
+    /// The key of the finding that a scan would report about the same listener.
     pub(super) key: Key,
-    /// The pod that made the bind, or the node.
+    /// The pod that called `bind`, or the node if no pod did.
     pub(super) maker: Subject,
     /// The conflict and the remedy.
     pub(super) note: String,
 }
 
-/// The meaning of a bind. `None` is no conflict, or none for certain: for example the claim of an allowed bind is gone, or a container
-/// runtime holds the hostPort for its pod.
+/// The conflict that a bind makes. `None` if there is no conflict, or if the conflict is not certain. For example, the
+/// claim of an allowed bind no longer exists, or a container runtime holds the hostPort for its pod.
 ///
 /// # Errors
 /// If no rule could judge the bind, because an input was not read.
@@ -195,7 +201,7 @@ pub(super) fn conflict(
     };
     let (claim, remedy) = match in_words(snapshot, &key) {
         Some(claim) => (format!("is {claim}"), format!("give the process or {claim} another number")),
-        // The Service is gone, or changed, since the refusal.
+        // The Service was deleted or changed after the refusal.
         None if bind.answer == Answer::Refused => (
             "was the NodePort of a Service that this node no longer serves".to_owned(),
             "start the process again".to_owned(),
@@ -237,7 +243,7 @@ fn command(bind: &Bind) -> String {
     text::clean(&bind.name, COMMAND)
 }
 
-/// The listener that this bind makes.
+/// The listener that this bind opens.
 fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     let protocol = match bind.protocol {
         Bound::Tcp => Protocol::Tcp,
@@ -245,7 +251,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     };
     let ip = bind.at.ip();
     let process = match bind.name.is_empty() {
-        // The time of its start is unknown, and no process has this one.
+        // The start time of the process is unknown. No process has the start time that is used here.
         false => Ok(Process { pid: bind.pid, command: command(bind), command_line: None, started: u64::MAX }),
         true => {
             Err(Gap::new(Source::Processes, Why::NotPermitted, "the kernel does not report the name of the process"))
@@ -259,7 +265,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         local_port: bind.at.port(),
         remote: every(Family::of(ip)),
         remote_port: 0,
-        // Of the two values, the one for which it is a conflict.
+        // The hook does not know this option. The value here is the value with which the bind is a conflict.
         v6only: ip.is_ipv6().then_some(bind.answer != Answer::FamilyUnknown),
         uid: bind.uid,
         inode: 0,
@@ -270,8 +276,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding of a scan that sees this listener beside the other listeners of the node, if the finding is worth an Event. Also the unread
-/// input of a rule that could not judge the listener.
+/// The finding of a scan that sees this listener beside the node's other listeners. `None` if the finding is not worth
+/// an Event. The second value is the unread input of a rule that could not judge the listener.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();
@@ -319,7 +325,8 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Opti
     (worst, unread)
 }
 
-/// The key of a refused bind. The guard refuses only binds of NodePorts. The Service may be gone since then: the subject is then the node.
+/// The key of the finding about a refused bind. The guard refuses only binds of NodePorts. If the Service no longer
+/// exists, the subject of the finding is the node.
 fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
@@ -368,7 +375,7 @@ mod tests {
         claimed(&Limits::default().round(world, None), groups)
     }
 
-    /// The address of each claim, and whether its binds are refused.
+    /// The address of each claim, and whether the hook refuses binds of this claim.
     fn at(claimed: &Claimed) -> Vec<(String, bool)> {
         claimed.claims.iter().map(|claim| (claim.at.to_string(), claim.is_refused)).collect()
     }

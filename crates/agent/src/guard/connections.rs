@@ -1,4 +1,4 @@
-//! Outgoing connections that have reserved ports. Each keeps its port until it ends.
+//! Outgoing connections that use reserved ports. Each connection keeps its port until the connection ends.
 
 use std::{
     collections::BTreeSet,
@@ -19,15 +19,15 @@ use super::{GuardState, few, query};
 use portreeve_facts::{Gap, KernelFacts, PortSet, Protocol, Socket, State};
 use portreeve_kernel::Host;
 
-/// The pause after a search: it walks over every connection of the node.
+/// The pause after a search. A search walks over all connections of the node.
 const PAUSE: Duration = Duration::from_secs(10);
-/// From one search for known connections to the next.
+/// The time from one search to the next while known connections use reserved ports.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// An outgoing connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection {
-    /// Its local port.
+    /// The local port.
     pub port: u16,
     protocol: Protocol,
     to: SocketAddr,
@@ -39,16 +39,17 @@ impl fmt::Display for Connection {
     }
 }
 
-/// The outgoing connections on some ports.
+/// The outgoing connections that use ports of a given set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connections {
     /// The connections that were read.
     pub listed: BTreeSet<Connection>,
-    /// Why there may be others.
+    /// The reason why there may be connections that are not in `listed`.
     pub others: Option<Gap>,
 }
 
-/// The number of their ports, and some of them: `2 of these ports until they end: 30080/tcp to 192.0.2.9:443, and 7 more`.
+/// The number of ports and some of the connections in words: `2 of these ports until they end: 30080/tcp to
+/// 192.0.2.9:443, and 7 more`.
 pub fn kept_by(Connections { listed, others }: &Connections) -> String {
     let words = format!("{} of these ports until they end: {}", ports_of(listed).len(), few(listed.iter()));
     match others {
@@ -61,7 +62,7 @@ pub(super) fn ports_of(connections: &BTreeSet<Connection>) -> PortSet {
     connections.iter().map(|it| it.port).collect()
 }
 
-/// The outgoing connections on these ports.
+/// The outgoing connections that use these ports.
 ///
 /// # Errors
 /// If connections or listeners cannot be read.
@@ -73,7 +74,8 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, 
     let (clients, listeners) = (kernel.clients.get()?, kernel.listeners.get()?);
     let listening: BTreeSet<_> = listeners.iter().map(|it| (it.protocol, it.local_port)).collect();
     let is_outgoing = |socket: &&Socket| {
-        // A closed connection holds its port for a minute at most. A listener may have accepted the connection.
+        // A closed connection holds its port for a minute at most. If a port has a listener, the listener may have
+        // accepted the connection.
         socket.state != State::TimeWait && !listening.contains(&(socket.protocol, socket.local_port))
     };
     let on = clients.sockets.iter().filter(|socket| ports.contains(socket.local_port)).filter(is_outgoing);
@@ -85,7 +87,8 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, 
     Ok(Connections { listed: on.map(connection).collect(), others: clients.outgoing_missing() })
 }
 
-/// Searches for connections beside the loop of the guard: on ports that were just reserved, and again while there are some.
+/// Searches for connections, separately from the guard's loop. It searches on ports that were just reserved. It
+/// searches again while outgoing connections use reserved ports.
 pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
     let (mut changes, mut known, mut failed) = (state.subscribe(), BTreeSet::new(), String::new());
     loop {
@@ -104,7 +107,7 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
             Ok(found) => found.map_err(|gap| gap.detail),
             Err(panicked) => Err(panicked.to_string()),
         };
-        // A failed search has walked over the connections, too.
+        // A failed search may have walked over all connections, too.
         let pause = if found.is_ok() { PAUSE } else { AGAIN };
         let error = found.as_ref().err().cloned().unwrap_or_default();
         if !error.is_empty() && failed != error {
@@ -123,8 +126,8 @@ pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
     }
 }
 
-/// Takes in the result of a search on these ports; nothing if it failed. Returns the connections that the last good search did not find.
-/// Ports can leave the list during a search.
+/// Stores the result of a search on these ports. `found` is `None` if the search failed. Returns the connections that
+/// the last successful search did not find. A port can be removed from the list while the search runs.
 fn take(
     state: &mut GuardState,
     known: &mut BTreeSet<Connection>,

@@ -1,4 +1,4 @@
-//! Events of the guard: on its Node, and on pods that bind claimed ports.
+//! The Events that the guard writes: about its Node, and about pods that bind claimed ports.
 
 use std::{
     collections::BTreeSet,
@@ -23,9 +23,9 @@ use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{Node, text};
 use portreeve_rules::findings::Subject;
 
-/// From one Event to the next.
+/// The time from one Event about the list to the next.
 const PAUSE: Duration = Duration::from_secs(3600);
-/// The waits before each attempt to write an Event.
+/// The waiting times before the attempts to write an Event.
 const ATTEMPTS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_secs(5),
@@ -33,24 +33,25 @@ const ATTEMPTS: [Duration; 5] = [
     Duration::from_secs(45),
     Duration::from_secs(135),
 ];
-/// Events about a Node are here.
+/// The namespace of Events about a Node.
 const NAMESPACE: &str = "default";
 
-/// Writes an Event an hour about the list, and never waits for the API server.
+/// Writes at most one Event an hour about the list, and one for each conflict. It never waits for the API server.
 pub(super) struct Reporter {
     client: Client,
     limit: Duration,
     waits: &'static [Duration],
-    /// When the last Event about the list was made; nothing if the API server did not answer.
+    /// When the last Event about the list was written. `None` if the API server did not answer.
     overwritten: Arc<Mutex<Option<Instant>>>,
-    /// The status codes of failures since the last written Event; 0 is no answer. Each is logged once.
+    /// The status codes of failures since the last Event that was written. 0 stands for no answer. Each code is logged
+    /// once.
     failed: Arc<Mutex<BTreeSet<u16>>>,
-    /// Counts Events that were not written.
+    /// Here the reporter counts Events that it could not write.
     state: watch::Sender<GuardState>,
 }
 
 impl Reporter {
-    /// A writer, if the cluster has an API server. Needs a tokio runtime.
+    /// A reporter, if the cluster has an API server. It needs a tokio runtime.
     pub(super) fn of(cluster: &ClusterSource, state: watch::Sender<GuardState>) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
@@ -64,7 +65,7 @@ impl Reporter {
         Self { client, limit, waits, overwritten: Arc::default(), failed: Arc::default(), state }
     }
 
-    /// Another program removed ports from the list.
+    /// Writes an Event: another program removed ports from the list.
     pub(super) fn overwritten(&self, node: &Node, note: &str) {
         {
             let mut last = self.overwritten.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,13 +86,14 @@ impl Reporter {
         let (last, writing) = (Arc::clone(&self.overwritten), self.write(event));
         tokio::spawn(async move {
             if !writing.await {
-                // The next run tries again.
+                // The next run of the guard tries again.
                 *last.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
         });
     }
 
-    /// A claimed port was bound, or a bind was refused. The same again has the same name for an hour.
+    /// Writes an Event: a process bound a claimed port, or the guard refused the bind. For an hour, equal conflicts
+    /// have the same Event name, so the API server keeps one Event.
     pub(super) fn bound(&self, conflict: &Conflict, is_refused: bool, node: &str) {
         let Conflict { key, maker, note } = conflict;
         let number = |it: &dyn ToString| it.to_string();
@@ -116,8 +118,8 @@ impl Reporter {
         tokio::spawn(self.write(event));
     }
 
-    /// Returns whether the API server accepted or refused the Event. Otherwise a later attempt may succeed. Events about binds are bounded
-    /// before they are here, so that at most some sixty wait at a time.
+    /// Returns whether the API server accepted or refused the Event. If it did neither, a later attempt may succeed.
+    /// The caller limits Events about binds, so at most about sixty of them wait at a time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);
@@ -153,7 +155,7 @@ fn of(subject: &Subject) -> ObjectReference {
     reference(subject.kind.name(), subject.namespace.as_deref(), &subject.name, subject.uid.as_deref())
 }
 
-/// An Event of the guard on this node.
+/// An Event that the guard writes on this node.
 fn event(name: &str, node: &str, regarding: ObjectReference) -> Event {
     let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
     Event {
@@ -177,7 +179,7 @@ mod tests {
     use super::*;
     use portreeve_facts::Snapshot;
 
-    /// An API server that answers the first requests with a failure, and counts all requests.
+    /// A fake API server. It answers the first requests with a failure, and counts all requests.
     async fn server(failed: usize, code: u16) -> (Client, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);

@@ -1,4 +1,5 @@
-//! The bind hook in a thread of its own: it keeps the claims in the kernel, and reports each bind of one.
+//! Runs the bind hook in a thread of its own. The thread keeps the claims in the kernel current, and reports each bind
+//! of a claimed port.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -30,39 +31,44 @@ use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
-/// The greatest number of binds that are read before claims are renewed: a process may bind without end.
+/// The greatest number of binds that the thread reads before it renews the claims, because a process may bind without
+/// end.
 const BATCH: usize = 1024;
-/// Binds with an Event: a burst, and then one each time.
+/// The limit of Events about binds: so many at once, and then one each [`EVENT_EVERY`].
 const EVENTS: u32 = 10;
 const EVENT_EVERY: Duration = Duration::from_secs(6);
-/// From one log line about lost binds to the next.
+/// The time from one log line about lost binds to the next.
 const LOST_EVERY: Duration = Duration::from_secs(60);
-/// A bind like one before has no Event for so long.
+/// After an Event, a bind of the same kind has no Event for this time.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// Binds of one control group that are judged in a minute, so that Events about others are left.
+/// In a minute, at most so many binds of one control group are judged, so that Events about other groups are possible.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// Binds of all control groups that are judged in a minute. Most of them may be no conflicts, and a judgement reads all control groups.
+/// In a minute, at most so many binds are judged. To judge a bind, the thread reads all control groups, and most binds
+/// may be no conflicts.
 const JUDGED: usize = 100;
-/// How long binds of a port are allowed after the end of its last own pod: the next pod of a DaemonSet may start before the guard has read
-/// it. The same holds for all ports after the end of a proxy that listened on NodePorts.
+/// After the last own pod of a port has ended, binds of the port are allowed for this time: the next pod of a DaemonSet
+/// may start before the guard has read it. After a proxy that listened on NodePorts has ended, binds of all ports are
+/// allowed for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
-/// The pauses between attempts to attach the hook, if the cause of a failure can pass: each is twice the one before.
+/// If the hook cannot be attached, and a later attempt can succeed, the thread waits for this time. Each wait is twice
+/// the last wait.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The pause after a full batch.
+/// The pause after the thread has read a full batch of binds.
 const BREATH: Duration = Duration::from_millis(20);
 
-/// The guard's answer to binds of claimed ports.
+/// The settings for the guard's answer to binds of claimed ports.
 #[derive(Clone, Debug)]
 pub struct BindConfig {
-    /// Whether binds are reported only, or refused.
+    /// Whether the hook only reports binds, or also refuses them.
     pub mode: Mode,
-    /// The control group whose binds the hook compares; without one, all binds of the node.
+    /// The control group whose binds the hook compares with the claims. Without a group, the hook compares all binds of
+    /// the node.
     pub cgroup: Option<PathBuf>,
-    /// Facts about the cluster that are older refuse nothing.
+    /// If the facts about the cluster are older than this, the hook refuses nothing.
     pub stale: Duration,
-    /// The folders of control groups whose processes are exempt, below the mount of cgroup2.
+    /// The folders of control groups, below the mount of cgroup2. The processes in these groups are exempt.
     pub allow: Vec<PathBuf>,
 }
 
@@ -71,17 +77,17 @@ pub struct BindConfig {
 pub(super) struct HookState {
     pub(super) mode: Mode,
     pub(super) is_attached: bool,
-    /// Whether the kernel has older claims than the guard.
+    /// Whether the claims in the kernel are older than the guard's claims.
     pub(super) is_behind: bool,
-    /// Binds by the hook's answer, in the order of [`ANSWERS`].
+    /// The number of binds for each answer of the hook, in the order of [`ANSWERS`].
     pub(super) binds: [u64; ANSWERS.len()],
-    /// Binds that the kernel could not hand over.
+    /// The number of binds that the kernel saw and could not report.
     pub(super) lost: u64,
-    /// Binds without an Event, because there were too many of other kinds or of this control group.
+    /// The number of binds without an Event, because too many binds happened, in all or in one control group.
     pub(super) unreported: u64,
-    /// Binds that no rule could judge, because an input was not read.
+    /// The number of binds that no rule could judge, because an input was not read.
     pub(super) unread: u64,
-    /// The processor time of the last update of the claims.
+    /// The processor time that the last update of the claims took.
     pub(super) cost: Duration,
 }
 
@@ -108,27 +114,28 @@ impl HookState {
     }
 }
 
-/// The last snapshot of the guard, and the time at which the node was read.
+/// The last snapshot of the guard, and the time at which the guard read the node for it.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
-/// The data of the thread.
+/// The data that the thread needs.
 pub(super) struct Inputs {
     pub(super) config: BindConfig,
     pub(super) host_root: PathBuf,
     pub(super) cluster: ClusterState,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
-    /// Makes the writer of Events, on the thread that uses it.
+    /// A function that makes the reporter. The thread that uses the reporter calls the function.
     pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
-/// Attaches the hook, and follows it on a thread. Without a hook, the guard only reserves ports.
+/// Starts a thread that attaches the hook and handles its records. If the hook cannot be attached, the guard only
+/// reserves ports.
 ///
 /// # Errors
-/// If there is no thread.
+/// If the thread cannot be started.
 pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     inputs.state.send_modify(|state| state.hook = Some(HookState::of(inputs.config.mode)));
-    // The hook is for the network namespace of this thread, which the new thread has, too.
+    // The hook works for the network namespace of this thread. The new thread has the same network namespace.
     threads::start("following binds", tasks, move || async move {
         let Some(hook) = attached(&inputs.config, &inputs.host_root).await else { return pending().await };
         match Follower::new(hook, inputs) {
@@ -141,7 +148,7 @@ pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     })
 }
 
-/// Attaches the hook, and tries again as long as the cause of the failure can pass. Each cause is logged once.
+/// Attaches the hook. If it fails and a later attempt can succeed, it tries again. Each cause is logged once.
 async fn attached(config: &BindConfig, host_root: &Path) -> Option<Hook> {
     let (mut known, mut pause) = (String::new(), FIRST_PAUSE);
     loop {
@@ -199,7 +206,7 @@ fn refusal_in_words(refusal: Refusal) -> &'static str {
 
 struct Follower {
     hook: Hook,
-    /// The descriptor of the hook's records.
+    /// The descriptor from which the thread reads the hook's records.
     records: Arc<OwnedFd>,
     config: BindConfig,
     host_root: PathBuf,
@@ -209,17 +216,18 @@ struct Follower {
     reporter: Option<Reporter>,
     limit: Limit,
     lines: Bucket,
-    /// Why the kernel has older claims than the last snapshot.
+    /// The reason why the claims in the kernel are older than the last snapshot.
     failed: Option<String>,
-    /// Why the kernel was not told that the claims are fresh.
+    /// The reason why the last call of `fresh_for` failed, so that the kernel refuses nothing soon.
     unrenewed: Option<String>,
     /// The last known group of the proxy.
     proxy: Option<Cgroup>,
-    /// When a claim last had an own pod; without a claim, when the proxy last listened on NodePorts, or may have listened.
+    /// For each claim: when the port last had an own pod. For `None`: when the proxy last listened on NodePorts, or may
+    /// have listened.
     own: HashMap<Option<ClaimId>, Instant>,
-    /// The folders of `--allow` that are not there.
+    /// The folders of `--allow` that do not exist.
     absent: Vec<PathBuf>,
-    /// The unread inputs without which no rule could judge a bind. Each is logged once.
+    /// The unread inputs because of which no rule could judge a bind. Each input is logged once.
     logged: BTreeSet<(Source, Why)>,
 }
 
@@ -276,7 +284,8 @@ impl Follower {
         }
     }
 
-    /// Puts the claims of the latest snapshot into the kernel. If input is unread, the last claims stay, and soon refuse nothing.
+    /// Puts the claims of the latest snapshot into the kernel. If an input is unread, the last claims stay in the
+    /// kernel. Soon these claims are too old, and the hook refuses nothing.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
         let spent = thread_cpu_time();
@@ -301,14 +310,15 @@ impl Follower {
         self.failed = failed;
     }
 
-    /// Logs each folder of `--allow` that is not there, once.
+    /// Logs each folder of `--allow` that does not exist, once.
     fn name_absent(&mut self, all: &Cgroups) {
         for path in newly_absent(&self.config.allow, |path| all.id(path).is_some(), &mut self.absent) {
             warn!(allow = %path.display(), "no such control group: its processes are not exempt until it is there");
         }
     }
 
-    /// Lets the kernel refuse as long as the claims are fresh. The kernel stops refusing by itself. Also counts lost records.
+    /// Allows the kernel to refuse binds for as long as the claims are fresh. Without a further call, the kernel stops
+    /// refusing. The function also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -320,7 +330,7 @@ impl Follower {
         let known = self.state.borrow().hook.map(|state| (state.lost, state.unreported));
         if known.is_some_and(|known| known != counts) {
             self.change(|state| (state.lost, state.unreported) = counts);
-            // A process may bind without end.
+            // The log lines are limited, because a process may bind without end.
             if self.lines.take(now) {
                 let (lost, without_event) = counts;
                 warn!(lost, without_event, "too many bind() calls on claimed ports: some calls have no Event");
@@ -329,7 +339,7 @@ impl Follower {
         Ok(())
     }
 
-    /// How long the kernel may refuse from now on.
+    /// For how long the kernel may refuse from now on.
     fn left(&self, made: Instant, now: Instant) -> Option<Duration> {
         let ages = self.cluster.ages(now);
         let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
@@ -352,12 +362,12 @@ impl Follower {
             }
         });
         let Some((snapshot, _)) = self.latest.borrow().clone() else { return };
-        // Only a few are looked up: a search for a control group walks over all of them.
+        // Only a few binds are judged, because the search for a control group walks over all groups.
         if !self.limit.admits(bind, Instant::now()) {
             return;
         }
         let cgroup = cgroup_of(&Cgroups::find(&self.host_root), bind.cgroup);
-        // A pod that binds when it starts is newer than the snapshot.
+        // A pod that binds a port at its start is newer than the snapshot.
         let mut snapshot = Arc::unwrap_or_clone(snapshot);
         snapshot.cluster.pods = self.cluster.facts().pods.clone();
         let judged = match may_be_proxy(&self.own, bind) {
@@ -378,7 +388,7 @@ impl Follower {
     }
 }
 
-/// Takes the binds that are there, at most a batch, and pauses after a full batch.
+/// Takes the waiting binds, at most a batch. After a full batch it pauses.
 async fn drain(mut take: impl FnMut() -> Option<()>) {
     let taken = (0..BATCH).map_while(|_| take()).count();
     if taken == BATCH {
@@ -386,7 +396,7 @@ async fn drain(mut take: impl FnMut() -> Option<()>) {
     }
 }
 
-/// Waits on a thread of its own until there is a record, and not longer than a tick.
+/// Waits on a thread of its own until the hook has a record, and at most for a tick.
 fn readable(records: &Arc<OwnedFd>, tick: Duration) -> JoinHandle<()> {
     let records = Arc::clone(records);
     spawn_blocking(move || {
@@ -402,13 +412,13 @@ fn cgroup_of(groups: &Cgroups, id: u64) -> Result<Cgroup, Gap> {
     groups.of(&HashSet::from([id])).remove(&id).unwrap_or_else(|| Err(gone()))
 }
 
-/// The unread input without which claims or exemptions may be wrong.
+/// The unread input because of which claims or exemptions may be wrong.
 fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     let (cluster, kernel) = (&snapshot.cluster, &snapshot.kernel);
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
 }
 
-/// The folders that are absent now, and were not absent at the last call.
+/// The folders that do not exist now, and that were not missing at the last call.
 fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut Vec<PathBuf>) -> Vec<PathBuf> {
     let now: Vec<PathBuf> = all.iter().filter(|path| !is_there(&path.to_string_lossy())).cloned().collect();
     let new = now.iter().filter(|path| !absent.contains(path)).cloned().collect();
@@ -416,30 +426,32 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
-/// Replaces the last group of the proxy by the present one. A proxy that restarts does not answer for a moment, and keeps its last group.
+/// Replaces the last known control group of the proxy by the present group. A proxy that restarts does not answer for a
+/// moment. Then the last known group stays.
 fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
     if let Some(group) = seen.known(Unread::Chooses) {
         *last = Some(group.clone());
     }
 }
 
-/// The control groups that are exempt from some claims or from all.
+/// The control groups whose processes are exempt, from some claims or from all claims.
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
     let proxy = proxy.filter(|cgroup| !cgroup.is_root()).and_then(|cgroup| match &cgroup.pod {
-        // Its next container has another group.
+        // The group of the pod, because the pod's next container has another group.
         Some(pod) => pods.get(&pod.pod_uid).copied(),
         None => all.id(&cgroup.path),
     });
     Groups { proxy, allowed: allow.iter().filter_map(|path| all.id(&path.to_string_lossy())).collect(), pods }
 }
 
-/// A proxy that listened on NodePorts may have ended just before the start.
+/// Just before the guard started, a proxy that listened on NodePorts may have ended.
 fn at_start(now: Instant) -> HashMap<Option<ClaimId>, Instant> {
     HashMap::from([(None, now)])
 }
 
-/// Refuses no bind of a port that had an own pod a short time ago, and none if the proxy listened on NodePorts then, or may have listened.
+/// Makes the hook refuse no bind of a port that had an own pod a short time ago. If the proxy listened on NodePorts a
+/// short time ago, or may have listened, the hook refuses no bind at all.
 fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
     if claimed.is_proxy_without_sockets {
         own.remove(&None);
@@ -451,30 +463,34 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
     }
 }
 
-/// If the proxy listened on NodePorts a short time ago, or may have listened: why it is unknown whether this process is the next process of the proxy.
+/// Whether this process may be the next process of a proxy that listened on NodePorts a short time ago, or may have
+/// listened. Returns the reason why that is unknown.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
     let detail = "the proxy may listen on NodePorts, and a process of root may be its next process";
-    // A refusal is always told.
+    // A refused bind is always reported.
     (own.contains_key(&None) && bind.uid == 0 && bind.answer != Answer::Refused)
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
 
-/// The age of the claims: of the older part of the cluster, or since the node was read, if that is longer ago than usual.
+/// The age of the claims: the age of the older of Services and pods, or the time since the node was read, if the last
+/// read is late.
 fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration) -> Option<Duration> {
     Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
 
-/// Which binds are judged, and get an Event if they are conflicts.
+/// Decides which binds are judged. A judged bind gets an Event if it is a conflict.
 struct Limit {
     turns: Bucket,
-    /// When a bind of this kind last had an Event.
+    /// When a bind of each kind last had an Event.
     known: HashMap<Kind, Instant>,
-    /// The control groups of the binds that were judged in the last minute, also of binds without a conflict.
+    /// The control groups of the binds that were judged in the last minute, and the times. Binds without a conflict are
+    /// included.
     judged: Vec<(u64, Instant)>,
     unreported: u64,
 }
 
-/// A control group, the claim, and the answer. The address and the name of the process are no part: a process can choose both.
+/// The control group, the claim and the answer. The address and the name of the process are left out, because a process
+/// can choose both.
 type Kind = (u64, ClaimId, &'static str);
 
 fn kind(bind: &Bind) -> Kind {
@@ -499,7 +515,7 @@ impl Limit {
         let most = JUDGED + if bind.answer == Answer::Refused { EVENTS as usize } else { 0 };
         let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < most && self.turns.take(now);
         if is_admitted {
-            // The turns bound the number of those that stay.
+            // The limit of Events bounds the number of kinds that stay in the map.
             self.known.retain(|_, at| within(*at, SILENCE));
             self.known.insert(kind, now);
             self.judged.push((bind.cgroup, now));
@@ -509,8 +525,9 @@ impl Limit {
         is_admitted
     }
 
-    /// Silences no later bind of this kind, and gives the turn back for the Event of another bind. The control group keeps its part of the
-    /// limit: a process may repeat such a bind without end.
+    /// After a bind that is no conflict: later binds of this kind are judged, and the bind does not count for the limit
+    /// of Events. It still counts for the limit of its control group, because a process may repeat such a bind without
+    /// end.
     fn is_no_conflict(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
         self.turns.give_back();
@@ -572,7 +589,7 @@ mod tests {
 
     #[tokio::test]
     async fn after_a_thousand_binds_there_is_a_pause_and_after_fewer_there_is_none() {
-        // The first call of `poll` does all but the pause.
+        // The first call of `poll` does everything before the pause.
         let pauses = |take: &mut dyn FnMut() -> Option<()>| {
             pin!(drain(take)).poll(&mut Context::from_waker(Waker::noop())).is_pending()
         };

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
-/// Every metric of the guard.
+/// All metrics of the guard.
 pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
     gauge(
@@ -60,17 +60,17 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     ),
 ];
 
-/// The state, and the age of the older view.
+/// The guard's state, and the age of the older of its facts about Services and about pods.
 #[derive(Debug)]
 pub(super) struct Exported {
     pub(super) state: GuardState,
     pub(super) view_age: Duration,
 }
 
-/// The metrics in one of the two forms.
+/// The metrics as text, in one of the two forms.
 ///
 /// # Errors
-/// When they cannot be written, which a string never refuses.
+/// If the metrics cannot be written. Writing into a string never fails.
 pub(super) fn metrics(exported: Exported, form: Exposition) -> Result<String, fmt::Error> {
     exposed(exported, form)
 }
@@ -103,7 +103,7 @@ impl Collector for Exported {
     }
 }
 
-/// Samples of the bind hook, each with one label, if there is a hook.
+/// The samples of the bind hook, if there is a hook. Each sample has one label.
 fn of_hook(
     hook: Option<HookState>,
     samples: impl Fn(HookState) -> Vec<(&'static str, u64)>,

@@ -1,7 +1,7 @@
-//! The loop of the guard: read the cluster and the node, keep the reservation, report.
+//! The guard's loop. It reads the cluster and the node, keeps the reservation current, and reports.
 //!
-//! After a change of the cluster, the guard reserves ports with its last facts about the node. So the reservation costs little and takes
-//! little time.
+//! If the cluster changes, the guard does not read the node again: it reserves ports with its last facts about the
+//! node. So a reservation costs little and takes little time.
 
 mod binds;
 mod connections;
@@ -59,20 +59,22 @@ use portreeve_guard::{
 use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{GuardRun, Limits, NodeGuard};
 
-/// From one reading of the node to the next.
+/// The time from one reading of the node to the next.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// How long changes of the cluster are collected: a roll-out makes many.
+/// For this time, the guard collects changes of the cluster before it acts: a roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run for a change, the next change waits until so many times the cost of that run have passed since its beginning. So changes cost
-/// 2 % of a core at most: a tenant may change a Service without end. A run follows each reading in any case.
+/// After a run for a change, the next change waits. From the beginning of that run on, it waits for so many times the
+/// processor time of the run. So changes cost at most 2 % of a core, even if a tenant changes a Service without end.
+/// After each reading of the node, the guard runs in any case.
 const PAID: u32 = 50;
-/// How long the first run waits for the cluster.
+/// For this time, the first run waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long work that is under way may delay the end of the process.
+/// For this time, work that is in progress may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// From this age on, a part of the cluster is treated as unread. A watch is confirmed about once a minute.
+/// If the API server has not confirmed Services or pods for this time, they count as unread. Usually it confirms a
+/// watch about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
-/// The greatest number of ports or connections that one line names.
+/// The greatest number of ports or connections that one log line names.
 const NAMED: usize = 10;
 
 /// The inputs and outputs of the guard.
@@ -80,28 +82,28 @@ const NAMED: usize = 10;
 pub struct GuardConfig {
     /// The source of facts about the cluster.
     pub cluster: ClusterSource,
-    /// This node's name in the cluster.
+    /// The name of this node in the cluster.
     pub node: Option<String>,
     /// The directory of the node's root.
     pub host_root: PathBuf,
-    /// The facts about the node from the configuration.
+    /// Facts about the node that the configuration gives.
     pub overrides: Overrides,
-    /// The directory with the kernel's settings, like `/proc/sys/net`.
+    /// The directory with the kernel's network settings, like `/proc/sys/net`.
     pub sysctls: PathBuf,
-    /// The guard's record.
+    /// The file of the guard's record.
     pub record: PathBuf,
-    /// The fewest ports that stay for outgoing connections.
+    /// The smallest number of ports that stay for outgoing connections.
     pub leave: u32,
-    /// The address for answers over HTTP.
+    /// The address at which the guard answers over HTTP.
     pub listen: Option<SocketAddr>,
-    /// The answer to binds of claimed ports, if one is configured.
+    /// The settings of the bind hook, if `--bind` is set.
     pub bind: Option<BindConfig>,
 }
 
-/// The keeper of this node's list.
+/// The keeper of this node's list of reserved ports.
 type NodeKeeper = Keeper<KernelList, Files>;
 
-/// The last state, for metrics and health.
+/// The guard's last state, for metrics and for the health check.
 #[derive(Clone, Debug, Default)]
 struct GuardState {
     reserved: BTreeMap<&'static str, usize>,
@@ -109,41 +111,43 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
-    /// Events that the guard could not write.
+    /// The number of Events that the guard could not write.
     unwritten_events: u64,
-    /// The kernel's list after the last run without an error.
+    /// The kernel's list after the last successful run.
     list: PortSet,
-    /// Entries that are treated as entries of other programs because another program wrote the list.
+    /// Entries of the guard that now count as entries of other programs, because another program wrote the list.
     given_up: PortSet,
-    /// Reserved ports on which connections were not searched for yet.
+    /// Reserved ports on which the guard has not searched for connections yet.
     unsearched: PortSet,
-    /// Outgoing connections with reserved ports, at the last search; nothing if none was made, or if it failed.
+    /// Outgoing connections that used reserved ports at the last search. `None` if there was no search, or if it
+    /// failed.
     connections: Option<BTreeSet<Connection>>,
     last_success: Option<Timestamp>,
-    /// When the last run ended, with or without an error.
+    /// When the last run ended, successful or not.
     ran: Option<Instant>,
     /// The bind hook, if `--bind` is set.
     hook: Option<HookState>,
 }
 
 impl GuardConfig {
-    /// Takes the lock. There is one guard on a node.
+    /// Takes the lock, so that only one guard runs on a node.
     ///
     /// # Errors
-    /// If another guard runs, or the files cannot be made.
+    /// If another guard runs, or if the files cannot be made.
     pub fn keeper(&self) -> Result<NodeKeeper, GuardError> {
         let files = Files::lock(self.record.clone())?;
         Ok(Keeper::new(KernelList::below(&self.sysctls), files, Place::below(&self.host_root)?))
     }
 
-    /// The change that a run would make now, and why the record is malformed if it is. It takes no lock: a guard may run.
+    /// The change that a run would make now. If the record is malformed, also the reason. The function takes no lock,
+    /// because a guard may run.
     ///
     /// # Errors
     /// If the list or the record cannot be read.
     pub fn preview(&self, wanted: &Wanted, bound: Bound) -> Result<(Plan, Option<String>), GuardError> {
         let list = KernelList::below(&self.sysctls).read()?;
         let place = Place::below(&self.host_root)?;
-        // Without a record, or with a malformed one, no entry is treated as the guard's.
+        // Without a record, or with a malformed record, no entry counts as the guard's entry.
         let (record, bad_record) = match read_record(&self.record, &place)?.transpose() {
             Ok(record) => (record.filter(|record| record.boot_id == place.boot_id).unwrap_or_default(), None),
             Err(why) => (Record::default(), Some(why)),
@@ -155,7 +159,7 @@ impl GuardConfig {
     /// Reads the cluster and the node once.
     ///
     /// # Errors
-    /// If there is no runtime for it.
+    /// If the asynchronous runtime cannot be started.
     pub fn read(&self) -> anyhow::Result<Snapshot> {
         let host = Host::at(&self.host_root);
         let hostname = host.hostname();
@@ -179,10 +183,10 @@ impl GuardConfig {
         }
     }
 
-    /// The ports that a snapshot wants, and the bound.
+    /// The ports that the node needs by this snapshot, and the bound of reserved ports.
     ///
     /// # Errors
-    /// If the range of ports was not read: then it is unknown which ports need a reservation.
+    /// If the port range was not read: then it is unknown which ports need a reservation.
     pub fn wanted(&self, snapshot: &Snapshot) -> anyhow::Result<(Wanted, Bound)> {
         let range = *snapshot.kernel.sysctls.ip_local_port_range.get().map_err(|gap| anyhow::anyhow!(gap.detail))?;
         let round: Round<'_> = Limits::default().round(snapshot, None);
@@ -190,11 +194,11 @@ impl GuardConfig {
     }
 }
 
-/// A guard that had no successful run for so long is stuck.
+/// A guard without a successful run for this time is stuck.
 const STUCK: Duration = Duration::from_secs(3 * RENEWAL.as_secs());
 
-/// The guard with this record on this node, and what it reserved in this boot; nothing if there is no record. If the record cannot
-/// be parsed: why.
+/// The guard of this record on this node, and the ports that it reserved since the node booted. `None` if there is no
+/// record. If the record cannot be parsed: the reason.
 ///
 /// # Errors
 /// If the record, its lock or the list cannot be read.
@@ -210,9 +214,10 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { run, ports: record.ours_in(&list, &place.boot_id) })))
 }
 
-/// The facts that the guard needs from the node. With `client_ports`, also the sockets of outgoing connections on these ports.
+/// The facts that the guard needs from the node. If `client_ports` is not empty, also the sockets of outgoing
+/// connections on these ports.
 fn query(client_ports: PortSet) -> NodeQuery {
-    // A search for connections needs no owners.
+    // A search for connections does not need the owners of sockets.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
     let skipped = [
         Source::Sockstat,
@@ -226,7 +231,8 @@ fn query(client_ports: PortSet) -> NodeQuery {
         Source::HealthChecks,
     ];
     let clients = client_ports.is_empty().then_some(Source::Clients);
-    // The ports are reserved now, so that the kernel no longer chooses them: only this flag makes the walk happen.
+    // The ports are reserved now, so the kernel no longer chooses them. Therefore only this flag causes the walk over
+    // the sockets.
     let bound_on_purpose = clients.is_none();
     NodeQuery {
         client_ports,
@@ -236,13 +242,13 @@ fn query(client_ports: PortSet) -> NodeQuery {
     }
 }
 
-/// Ports with their reasons, a few of them: `30080 (NodePort of Service shop/web), and 3 more`.
+/// Some of the ports, with their reasons: `30080 (NodePort of Service shop/web), and 3 more`.
 pub fn named(ports: &BTreeMap<u16, Reason>) -> String {
     let words = by_class(ports).into_iter().map(|(number, reason)| format!("{number} ({reason})"));
     text::clean(&few(words), 2048)
 }
 
-/// The most important kinds of ports first: these are reserved first.
+/// The ports in the order in which the guard reserves them: the most important kinds first.
 pub fn by_class(ports: &BTreeMap<u16, Reason>) -> Vec<(u16, &Reason)> {
     let mut all: Vec<_> = ports.iter().map(|(number, reason)| (*number, reason)).collect();
     all.sort_by_key(|(number, reason)| (reason.class, *number));
@@ -256,7 +262,7 @@ fn few(all: impl ExactSizeIterator<Item = impl fmt::Display>) -> String {
     words.join(", ")
 }
 
-/// The ports of a set, with their reasons.
+/// The ports of a set, each with its reason.
 pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reason> {
     all.iter()
         .filter(|(number, _)| ports.contains(**number))
@@ -264,10 +270,11 @@ pub fn among(ports: &PortSet, all: &BTreeMap<u16, Reason>) -> BTreeMap<u16, Reas
         .collect()
 }
 
-/// Runs until SIGTERM or SIGINT. The reservation then stays: a restart must not open a hole.
+/// Runs until SIGTERM or SIGINT. The ports stay reserved after the end, so that no connection can take them during a
+/// restart.
 ///
 /// # Errors
-/// When it cannot start: another guard runs; no runtime, no thread, no signals.
+/// If the guard cannot start: another guard runs, or there is no runtime, no thread or no signal handler.
 pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     let keeper = config.keeper()?;
     let runtime = threads::runtime().context("starting the runtime")?;
@@ -276,8 +283,9 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
-/// How long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor time. Until a port is
-/// reserved, a connection may get it, so a change after a quiet time waits for the debounce only.
+/// For how long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor
+/// time. A connection may get a port until the port is reserved. So a change after a quiet time waits only for
+/// [`DEBOUNCE`].
 fn wait_after_change(last: Option<(Instant, Duration)>, now: Instant) -> Duration {
     let unpaid = |(began, cost): (Instant, Duration)| {
         cost.saturating_mul(PAID).saturating_sub(now.saturating_duration_since(began))
@@ -290,22 +298,22 @@ struct Guard {
     keeper: NodeKeeper,
     scanner: Scanner,
     cluster: ClusterState,
-    /// Requests nothing: a watch without a sender of requests would end.
+    /// The guard requests no endpoints. The sender is kept, because a watch without a sender of requests would end.
     _endpoints: EndpointsRequest,
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
-    /// For the bind hook.
+    /// Sends each snapshot to the bind hook.
     latest: watch::Sender<Latest>,
-    /// Writes Events, if there is an API server.
+    /// Writes Events, if the cluster has an API server.
     reporter: Option<Reporter>,
-    /// The last facts of the node, and their time.
+    /// The last facts about the node, and the time at which they were read.
     kernel: Option<(KernelFacts, Instant)>,
-    /// The last attempt to read the node.
+    /// When the guard last tried to read the node.
     read_at: Option<Instant>,
-    /// The wanted ports of the last run.
+    /// The ports that the last run wanted.
     wanted: Wanted,
-    /// The last text of each kind of log line: a state that lasts is logged once.
+    /// The last text of each kind of log line, so that a lasting state is logged once.
     logged: BTreeMap<&'static str, String>,
 }
 
@@ -381,7 +389,7 @@ impl Guard {
             let (began, spent) = (Instant::now(), thread_cpu_time());
             self.run();
             if is_for_change {
-                // The hook has just begun with its claims: the last cost stands for this one.
+                // The hook has just begun to update its claims, so the cost of its last update is used here.
                 let of_claims = self.state.borrow().hook.map_or(Duration::ZERO, |hook| hook.cost);
                 last = Some((began, thread_cpu_time().saturating_sub(spent) + of_claims));
             }
@@ -394,7 +402,7 @@ impl Guard {
         }
     }
 
-    /// Reads the node if that is due.
+    /// Reads the node, if a reading is due.
     async fn read(&mut self) {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
             return;
@@ -413,7 +421,7 @@ impl Guard {
         let Some((kernel, kernel_at)) = self.kernel.clone() else { return };
         let mut cluster = (*self.cluster.facts()).clone();
         cluster.rejected.extend(no_own_node(&cluster, &self.hostname));
-        // A watch keeps its last objects as long as the server does not answer.
+        // While the API server does not answer, a watch keeps its last objects.
         cluster.rejected.extend(self.old_views());
         let snapshot = Arc::new(self.config.snapshot(cluster, kernel));
         self.latest.send_replace(Some((Arc::clone(&snapshot), kernel_at)));
@@ -422,7 +430,7 @@ impl Guard {
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
-            // The detail of an old view has no age: the line is logged once.
+            // The text has no age that grows, so the line is logged once.
             self.log_once("unread", unread, |unread| {
                 warn!(unread, "the guard removes no ports that this may need, until it can be read");
             });
@@ -448,7 +456,7 @@ impl Guard {
         self.state.send_modify(|state| state.ran = Some(Instant::now()));
     }
 
-    /// Parts of the cluster that the API server has not confirmed for a long time.
+    /// The kinds of objects that the API server has not confirmed for a long time.
     fn old_views(&self) -> Vec<Gap> {
         let ages = self.cluster.ages(Instant::now());
         let is_old = |name: &str| ages.iter().any(|it| it.resource == name && it.age.is_some_and(|age| age > OLD_VIEW));
@@ -467,7 +475,7 @@ impl Guard {
             state.missing = kept.missing.len();
             state.list.clone_from(&kept.list);
             state.overwritten += u32::from(!kept.lost.is_empty());
-            // A guard that starts again does not know the result of the last search.
+            // After a restart, the guard does not know the result of its last search.
             let is_first = state.last_success.is_none();
             let new = if is_first { kept.reserved.keys().copied().collect() } else { kept.added.clone() };
             state.unsearched = state.unsearched.union(&new).intersection(&kept.list);
@@ -500,7 +508,7 @@ impl Guard {
         });
     }
 
-    /// Logs a text when it is new, and forgets it when it is empty.
+    /// Logs a text if it differs from the last text of this kind. An empty text makes the guard forget the last text.
     fn log_once(&mut self, kind: &'static str, text: String, log: impl FnOnce(&str)) {
         if text.is_empty() {
             self.logged.remove(kind);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{cluster_state::ClusterState, connections, metrics::Exposition, tasks::Tasks, threads};
 
-/// How long the guard may be without a run.
+/// A guard without a run for this time is not healthy.
 const STUCK: Duration = READ_INTERVAL.saturating_mul(4);
 
 #[derive(Clone)]
@@ -30,10 +30,11 @@ struct Shared {
     started: Instant,
 }
 
-/// Answers at `address`. While the port is taken, a thread tries again: the reservation matters more.
+/// Answers over HTTP at `address`. If the port is taken, a thread tries again, and the guard runs meanwhile: reserved
+/// ports matter more than metrics.
 ///
 /// # Errors
-/// If there is no thread.
+/// If the thread cannot be started.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,
@@ -52,7 +53,7 @@ async fn metrics_text(State(shared): State<Shared>, headers: HeaderMap) -> Respo
     let form = Exposition::accepted(headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or(""));
     let ages = shared.cluster.ages(Instant::now());
     let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
-    // A part that was never read is as old as the guard.
+    // Objects that were never read count as old as the guard.
     let view_age =
         of("services").zip(of("pods")).map_or(shared.started.elapsed(), |(services, pods)| services.max(pods));
     let state = shared.state.borrow().clone();

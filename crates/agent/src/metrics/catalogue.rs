@@ -1,11 +1,11 @@
-//! Every metric: its name, type, labels and meaning.
+//! All metrics. Each has a name, a type, labels and a meaning.
 
 use prometheus_client::{metrics::MetricType, registry::Unit};
 
 /// One metric family.
 #[derive(Debug)]
 pub(crate) struct Metric {
-    /// The metric's name, without the `_total` of counters.
+    /// The metric's name. For a counter, the name is without `_total`.
     pub(crate) name: &'static str,
     pub(super) kind: MetricType,
     pub(super) labels: &'static [&'static str],
@@ -13,7 +13,8 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The two parts of its name that the library needs. The last word may be a base unit.
+    /// The two parts of the metric's name that the library needs. If the last word is a base unit, it is the second
+    /// part.
     pub(super) fn stem_and_unit(&self) -> (&'static str, Option<Unit>) {
         [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)]
             .into_iter()
@@ -30,12 +31,12 @@ pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str],
     Metric { name, kind: MetricType::Counter, labels, help }
 }
 
-/// The metric of this name. Families use only these.
+/// The metric with this name. Families use only metrics of this list.
 pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }
 
-/// Every metric, in the order in which they are reported.
+/// All metrics, in the order in which they are reported.
 pub(super) static METRICS: &[Metric] = &[
     gauge("portreeve_findings", &["rule", "variant", "severity"], "Open findings"),
     gauge(

@@ -25,26 +25,27 @@ use portreeve_rules::{
     {Choice, RULES, port_usage},
 };
 
-/// The greatest number of findings with a series of their own, as far as [`SERIES`] allows.
+/// The greatest number of findings that have a series each, if [`SERIES`] allows so many.
 const SINGLE_FINDINGS: usize = 100;
 /// The greatest number of series.
 const SERIES: usize = 300;
 
-/// The capabilities that the profiles attribution and netfilter add.
+/// The capabilities that the profiles `attribution` and `netfilter` add.
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
-/// An unread value has no sample. Another family reports the unread source.
+/// If a value was not read, it has no sample. The family that is named here reports the unread source.
 const ABSENT: Unread = Unread::Reported("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
-/// A metric with its samples: values of its labels, in their order, and a number.
+/// A metric with its samples. Each sample has the values of the labels, in the order of the labels, and a number.
 pub(crate) struct Family {
     pub(crate) metric: &'static Metric,
     pub(crate) samples: Vec<(Vec<String>, f64)>,
 }
 
 impl Family {
-    /// The number of its series. A histogram has one for each bucket, one for the sum and one for the count.
+    /// The number of series of this family. A histogram has one series for each bucket, one for the sum and one for the
+    /// count.
     fn series(&self) -> usize {
         match self.metric.kind {
             MetricType::Histogram => BUCKETS.len() + 3,
@@ -53,7 +54,7 @@ impl Family {
     }
 }
 
-/// Every family that has samples.
+/// All families that have samples.
 pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     let mut all = Families(Vec::new());
     let empty = Arc::new(Board::default());
@@ -90,7 +91,7 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
-        // Only the severities that a variant can have. All pairs would be twice as many series.
+        // Only the severities that a variant can have: with all pairs, there would be twice as many series.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
@@ -115,7 +116,7 @@ impl Families {
     fn single(&mut self, board: &Board) {
         let taken: usize = self.0.iter().map(Family::series).sum();
         let most = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
-        // Two names may be equal after cleaning, and an exposition has each series only once.
+        // After `text::clean`, two names may be equal. An exposition may have each series only once.
         let single: BTreeSet<Vec<String>> = board.findings.iter().take(most).map(labels).collect();
         let reported = single.len();
         self.add("portreeve_finding_info", single.into_iter().map(|labels| (labels, 1.0)));
@@ -168,7 +169,8 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        // A bound is no measurement. With one name for both, a forecast would take the step between them for growth.
+        // An upper bound is not a measurement. If both had the same name, a forecast would see growth in the step from
+        // one to the other.
         let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
         let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();
@@ -264,7 +266,7 @@ impl Families {
     }
 }
 
-/// The labels of `portreeve_finding_info`.
+/// The values of the labels of `portreeve_finding_info`.
 fn labels(finding: &Finding) -> Vec<String> {
     let Finding { key, evidence, .. } = finding;
     let subject = &key.subject;
@@ -281,7 +283,8 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// The addresses on the link of an ipvs proxy by their owner. None if a source for this was not read.
+/// The number of addresses on the link of an ipvs proxy, by the owner of the address. `None` if a source for this was
+/// not read.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) =
         (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);
@@ -304,12 +307,12 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     Some(states)
 }
 
-/// Whether an address is link-local: the kernel gives every link such an address.
+/// Whether this is an IPv6 link-local address. The kernel gives each link such an address.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }
 
-/// The word of a closed list, as in JSON.
+/// The word for a value of a closed list, as in JSON.
 pub(crate) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -321,7 +324,7 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// A count as a sample. Exact up to 2^53.
+/// A count as a sample. It is exact up to 2^53.
 fn count(count: usize) -> f64 {
     count as f64
 }

@@ -1,4 +1,4 @@
-//! The metrics of an agent. One collector makes all series again for each scrape, so that no series is stale.
+//! The metrics of an agent. For each scrape, one collector makes all series again, so no series is out of date.
 
 mod catalogue;
 mod families;
@@ -31,66 +31,67 @@ pub enum Exposition {
     Text,
 }
 
-/// Upper bounds of the buckets of `portreeve_scan_duration_seconds`: few, because each is a series of every node.
+/// The upper bounds of the buckets of `portreeve_scan_duration_seconds`. There are few buckets, because each node has a
+/// series for each bucket.
 pub const BUCKETS: [f64; 3] = [0.005, 0.05, 0.5];
 
-/// The input of one scrape.
+/// The input for one scrape.
 #[derive(Clone, Debug)]
 pub struct Scrape {
-    /// The last scan. None before the first.
+    /// The last scan. `None` before the first scan.
     pub scan: Option<(Arc<Snapshot>, Arc<Board>)>,
     /// The agent's own work.
     pub work: Work,
     /// The age of the facts about each kind of object.
     pub views: Vec<ViewAge>,
-    /// The results of requests about Events. None if the agent writes no Events.
+    /// The results of requests about Events. `None` if the agent writes no Events.
     pub events: Option<Counters>,
-    /// The results of writes of the Node condition. None if the agent writes none.
+    /// The results of writes of the Node condition. `None` if the agent does not write the condition.
     pub condition: Option<Writes>,
     /// The resources of this process.
     pub process: ProcessUse,
 }
 
-/// The agent's own work since the start.
+/// The agent's own work since its start.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
-    /// Judged scans.
+    /// The number of scans that were judged.
     pub scans: u64,
-    /// Scans by duration. The last number counts the scans above all of [`BUCKETS`].
+    /// The number of scans by duration. The last number counts the scans that took longer than all of [`BUCKETS`].
     pub buckets: [u64; BUCKETS.len() + 1],
     /// The duration of all scans together, in seconds.
     pub seconds: f64,
     /// When the last scan ended.
     pub last: Option<Timestamp>,
-    /// The time of each reader of the node in the last scan.
+    /// The time that each reader of the node took in the last scan.
     pub took: BTreeMap<Source, Duration>,
-    /// Caught panics, by the rule's name or `reader`.
+    /// The number of caught panics, by the name of the rule, or `reader`.
     pub panics: Vec<(&'static str, u64)>,
-    /// The last readings of the configuration.
+    /// The results of the last readings of the configuration.
     pub configuration: Configuration,
 }
 
-/// The last readings of the configuration.
+/// The results of the last readings of the configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Configuration {
     /// Whether the last reading was valid.
     pub is_valid: bool,
-    /// The time at which the configuration in force was read, if there was one.
+    /// The time at which the current configuration was read, if there is one.
     pub adopted: Option<Timestamp>,
 }
 
 /// The age of the facts about one kind of object.
 #[derive(Clone, Debug)]
 pub struct ViewAge {
-    /// The plural, e.g. `services`.
+    /// The name of the kind in the plural, for example `services`.
     pub resource: &'static str,
-    /// The time since all objects were last read. None if they never were.
+    /// The time since all objects of the kind were last read. `None` if they were never read.
     pub age: Option<Duration>,
-    /// Failures by their code, a closed set of words or numbers.
+    /// The number of failures by their code. The codes are words or numbers of a closed list.
     pub errors: Vec<(String, u64)>,
 }
 
-/// The resources of the agent's process. A value that could not be read is None.
+/// The resources that the agent's process uses. `None` stands for a value that could not be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProcessUse {
     /// User and system time in seconds.
@@ -103,7 +104,7 @@ pub struct ProcessUse {
     pub open_fds: Option<u64>,
     /// The limit of open file descriptors.
     pub max_fds: Option<u64>,
-    /// When it started.
+    /// The time at which the process started.
     pub started: Option<Timestamp>,
 }
 
@@ -128,13 +129,13 @@ impl Work {
 }
 
 impl Exposition {
-    /// The form for this header `Accept`: OpenMetrics if the header names it, otherwise the text format.
+    /// The form that this `Accept` header selects: OpenMetrics if the header names it, otherwise the text format.
     pub fn accepted(accept: &str) -> Self {
         let mut wanted = accept.split(',').map(|part| part.split(';').next().unwrap_or("").trim());
         if wanted.any(|kind| kind == "application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
     }
 
-    /// Its `Content-Type`.
+    /// The `Content-Type` of the form.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -143,15 +144,15 @@ impl Exposition {
     }
 }
 
-/// The metrics in one of the two forms.
+/// The metrics as text, in one of the two forms.
 ///
 /// # Errors
-/// When the text cannot be written. A string accepts all text.
+/// If the text cannot be written. Writing into a string never fails.
 pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
     exposed(scrape, form)
 }
 
-/// The metrics of a collector in one of the two forms.
+/// The metrics of a collector as text, in one of the two forms.
 pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collector));
@@ -163,7 +164,7 @@ pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<Str
     })
 }
 
-/// The page `docs/metrics.md`.
+/// Makes the page `docs/metrics.md`.
 pub fn metrics_page() -> String {
     let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The header `Accept` selects the format.\n\n";
     let guards =
@@ -202,7 +203,7 @@ impl Metric {
         for (values, value) in samples {
             let labels: Vec<(&str, &str)> =
                 self.labels.iter().copied().zip(values.iter().map(String::as_str)).collect();
-            // An empty set of labels would be reported as `{}`.
+            // An empty set of labels would appear as `{}`.
             match labels.is_empty() {
                 true => self.write(*value, family)?,
                 false => self.write(*value, &mut family.encode_family(&labels)?)?,
@@ -229,8 +230,8 @@ impl Family {
     }
 }
 
-/// From OpenMetrics to the text format 0.0.4. In the text format, `_total` is part of the name of a counter's family, and there are
-/// no units and no end mark.
+/// Changes OpenMetrics to the text format 0.0.4. In the text format, `_total` is part of the name of a counter's
+/// family. The text format has no units and no end mark.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let counters: Vec<&str> =

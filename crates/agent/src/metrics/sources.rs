@@ -1,24 +1,24 @@
-//! The success of each reader in the last scan.
+//! Whether each reader of the last scan succeeded.
 
 use std::collections::BTreeMap;
 
 use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
 use portreeve_report::is_indispensable;
 
-/// Every source that was read and exists on this node, and whether its reading succeeded.
+/// All sources that were read and that exist on this node, and whether their reading succeeded.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     let reported = readings(snapshot).into_iter().chain(holders(snapshot));
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
         Some(Why::NotRequested) => None,
-        // Every kernel has sockets and addresses.
+        // Every kernel has sockets and addresses, so these sources are never left out.
         Some(Why::NotSupported) if !is_indispensable(source) => None,
         Some(_) => Some(false),
     };
     reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
 }
 
-/// Each reader with a fact of its own, and the reason if it failed.
+/// All readers that have a fact of their own. If a reader failed, also the reason.
 fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
         (source, reading.gap())
@@ -55,7 +55,8 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers of sockets' holders. One unknown holder is a failure. A process that has ended is not.
+/// The two readers that find the holders of sockets. If one holder is unknown, the reader failed. If a process has
+/// ended, the reader did not fail.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let reported = Unread::Reported("readings");
     let clients = snapshot.kernel.clients.known(reported).map(|clients| &clients.sockets);

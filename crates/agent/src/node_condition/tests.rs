@@ -14,7 +14,7 @@ fn state(snapshot: &Snapshot) -> State {
     state_of(snapshot, &judge(snapshot, &Limits::default()))
 }
 
-/// A node on which a process has the NodePort of a Service.
+/// A node on which a process has bound the NodePort of a Service.
 fn conflict() -> Snapshot {
     Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080")
 }
@@ -47,7 +47,7 @@ fn a_clear_result_names_what_was_not_judged_as_the_form_of_node_problem_detector
         let state = state_of(snapshot, &board);
         assert_eq!(state.status, "False", "{state:?}");
         let line = portreeve_report::npd_line(&Report::of(snapshot, &board));
-        // A line of node-problem-detector is shorter.
+        // Lines of node-problem-detector are shorter than this.
         assert!(state.message.starts_with(&line), "{} {line}", state.message);
         state.message
     };
@@ -79,7 +79,7 @@ fn a_message_is_cut_where_events_are() {
     assert_eq!(State::new(TRUE, "PortsInConflict", &"x\u{1b}".repeat(9999)).message, "x".repeat(NOTE));
 }
 
-/// The condition and the wanted states, without a task.
+/// The condition and its wanted states. No task writes them.
 fn condition() -> (NodeCondition, watch::Receiver<Option<Wanted>>) {
     let (wanted, receiver) = watch::channel(None);
     (NodeCondition { wanted, writes: watch::channel(Writes::default()).1 }, receiver)

@@ -36,12 +36,12 @@ fn event(finding: &Finding) -> PlannedEvent {
     PlannedEvent::of(finding, &place()).expect("a uid")
 }
 
-/// The name of its Event in one hour.
+/// The name of the finding's Event in one hour.
 fn name(finding: &Finding) -> String {
     event(finding).names.in_hour(Timestamp::UNIX_EPOCH)
 }
 
-/// The Event as JSON, as it is sent.
+/// The Event as JSON, in the form in which it is sent.
 fn json(event: &PlannedEvent) -> serde_json::Value {
     serde_json::to_value(event.open("portreeve.7", web().since)).expect("JSON")
 }
@@ -263,7 +263,7 @@ proptest! {
     }
 }
 
-/// Long texts, with characters that hide, reorder or need four bytes.
+/// Long texts with characters that are invisible, reorder text or need four bytes.
 fn any_text() -> impl Strategy<Value = String> {
     prop_oneof![".{0,40}", "[a-zäß日🦀\n\t\u{202e}\u{200b}\u{feff}\u{2066}\u{1b}]{0,1500}"]
 }

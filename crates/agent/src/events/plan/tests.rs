@@ -47,12 +47,12 @@ fn turn(finding: &Finding, node: &str) -> i64 {
     (event.names.hour(second(0)) + HOUR).duration_since(second(0)).as_secs()
 }
 
-/// A finding whose hour has only just begun.
+/// A finding whose hour has just begun.
 fn fresh(severity: Severity) -> Finding {
     (0..).map(|object| finding(object, severity)).find(|finding| turn(finding, "n1") > 50 * 60).expect("one of many")
 }
 
-/// This number of nodes in the slot of `n0`.
+/// The names of `count` nodes in the slot of `n0`.
 fn of_one_slot(finding: &Finding, count: usize) -> Vec<String> {
     let name = |node: &str| PlannedEvent::of(finding, &place(node)).expect("a uid").names.in_hour(second(0));
     (0..).map(|number| format!("n{number}")).filter(|node| name(node) == name("n0")).take(count).collect()
@@ -66,7 +66,7 @@ fn clear(plan: &mut Plan, at: Timestamp, finding: &Finding) {
     plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place("n1"));
 }
 
-/// The reasons of requests.
+/// The steps of the requests.
 fn steps(writes: &[Write]) -> Vec<Step> {
     writes.iter().map(|write| write.step).collect()
 }
@@ -106,7 +106,8 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     let silent = Counters { deduplicated: 1, ..Counters::default() };
     assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
 
-    // An agent that restarted reads whether the Event is its own. An agent that did not report writes no end.
+    // After a restart, an agent reads whether the Event is its own. An agent that did not report the finding writes no
+    // end.
     let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
     let mut over = |server: &mut Server, agent: usize| {
         let (node, plan) = &mut agents[agent];
@@ -122,7 +123,7 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     }
     let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
     assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
-    // In the hour before, the agent wrote no Event; now it knows that it has reported.
+    // In the last hour, the agent wrote no Event. Now the agent knows that it reported the finding.
     let (node, plan) = &mut agents[2];
     plan.offer(turn, &cleared, &place(node));
     assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
@@ -393,7 +394,7 @@ fn a_finding_that_comes_back_within_the_hour_is_counted_in_its_series_and_so_is_
         server.serve(&mut plan, minute(10 * round + 4));
     }
     assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [3, 3]);
-    // An Event that was deleted is created anew.
+    // After an Event was deleted, the agent creates it again.
     server.events.clear();
     raise(&mut plan, minute(30), &finding);
     assert_eq!(steps(&server.serve(&mut plan, minute(30))), [Step::ReportAgain, Step::Report]);

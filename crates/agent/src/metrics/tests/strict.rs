@@ -1,4 +1,5 @@
-//! Reads an exposition by the letter of OpenMetrics 1.0, or of the text format 0.0.4 as far as it has one.
+//! Parses an exposition exactly as OpenMetrics 1.0 demands, or as the text format 0.0.4 demands, if that format has a
+//! rule.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +8,14 @@ use super::super::Exposition;
 /// One sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// Name and labels as written.
+    /// The name and the labels, as they are written.
     pub(super) series: String,
     name: String,
     labels: Vec<(String, String)>,
     pub(super) value: f64,
 }
 
-/// The description of the family of the next samples.
+/// The description of the family to which the next samples belong.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -23,7 +24,7 @@ struct Family {
     samples: Vec<Sample>,
 }
 
-/// All samples, or the first error.
+/// All samples. If the text has an error: the first error.
 pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String> {
     let body = match form {
         Exposition::OpenMetrics => text.strip_suffix("# EOF\n").ok_or("does not end with # EOF")?,
@@ -49,7 +50,8 @@ pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String>
     Ok(families.into_iter().flat_map(|family| family.samples).collect())
 }
 
-/// A family begins with HELP. TYPE follows, then UNIT in OpenMetrics if there is one, then the samples.
+/// Reads a line of a family's description. HELP comes first, then TYPE. In OpenMetrics, UNIT may follow. Then the
+/// samples follow.
 fn read(families: &mut Vec<Family>, line: &str, form: Exposition) -> Result<(), String> {
     let Some(words) = line.strip_prefix("# ") else {
         let family = families.last_mut().filter(|family| family.kind.is_some()).ok_or("a sample without a TYPE")?;
@@ -84,7 +86,7 @@ impl Family {
         }
     }
 
-    /// The names that its samples can have, and its own name.
+    /// The names that samples of this family can have, and the family's own name.
     fn names(&self, form: Exposition) -> BTreeSet<String> {
         let with = |suffix: &&str| format!("{}{suffix}", self.name);
         self.suffixes(form).iter().chain(&[""]).map(with).collect()
@@ -117,7 +119,8 @@ impl Family {
         if kind == "histogram" { self.check_histogram() } else { Ok(()) }
     }
 
-    /// A histogram without other labels: rising bounds, counts that never fall, and a last bucket with the full count.
+    /// Checks a histogram without other labels. The bounds must rise, the counts must never fall, and the last bucket
+    /// must have the full count.
     fn check_histogram(&self) -> Result<(), String> {
         let of = |suffix: &str| self.samples.iter().filter(move |it| it.name.ends_with(suffix)).collect::<Vec<_>>();
         let (buckets, sums, counts) = (of("_bucket"), of("_sum"), of("_count"));
@@ -138,13 +141,13 @@ impl Family {
 }
 
 impl Sample {
-    /// Labels have no order.
+    /// The identity of a series. The order of its labels has no meaning.
     fn identity(&self) -> (String, BTreeSet<(String, String)>) {
         (self.name.clone(), self.labels.iter().cloned().collect())
     }
 }
 
-/// `name value` or `name{label="value",...} value`, and no time.
+/// Parses `name value` or `name{label="value",...} value`. A time after the value is an error.
 fn sample(line: &str) -> Result<Sample, String> {
     let end = line.find(['{', ' ']).ok_or("no value")?;
     let (name, mut rest) = line.split_at(end);
@@ -186,7 +189,7 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// The text without escapes. These are all escapes.
+/// The text without escapes. `escapes` has all escapes that are allowed.
 fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut letters = text.chars();
@@ -203,7 +206,7 @@ fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// A number as OpenMetrics writes it. Rust would also accept `infinity` and `nan`.
+/// Parses a number as OpenMetrics writes it. Rust would also accept `infinity` and `nan`.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     (plain || matches!(text, "+Inf" | "-Inf" | "NaN")).then(|| text.parse().ok()).flatten()

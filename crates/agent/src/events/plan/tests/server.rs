@@ -1,4 +1,5 @@
-//! An API server that knows only Events, and one that does not answer, refuses, or has just started.
+//! A fake API server that knows only Events. It can also refuse requests, give no answer, or behave like a server that
+//! has just started.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +49,7 @@ impl Server {
         .collect()
     }
 
-    /// The Events of open findings.
+    /// The Events about open findings.
     pub(super) fn openings(&self) -> impl Iterator<Item = &Kept> {
         self.events.iter().filter(|(name, _)| !name.ends_with(".resolved")).map(|(_, kept)| kept)
     }
@@ -183,7 +184,7 @@ fn what_the_server_will_never_take_is_not_sent_again() {
     let write = plan.next(second(0)).expect("a request");
     plan.answer(second(0), &write, Reply::Refused);
     assert_eq!(plan.due(second(0)), None);
-    // The server may accept it in another form.
+    // The server may accept the finding in another form.
     raise(&mut plan, second(1), &finding(1, Severity::Warning));
     assert_eq!(Server::default().serve(&mut plan, second(1)).len(), 1);
 }
