@@ -1,4 +1,5 @@
-//! Every form of the output: read by its own parser, with the place of the field, and with the exit codes of other commands.
+//! Every form of the output of `lint`: a parser of the form reads the output, the place of the field is right, and the
+//! exit code is as for other commands.
 
 use crate::named::name;
 use std::{collections::BTreeSet, fs, path::Path};
