@@ -59,7 +59,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     }
     let Some(owned) = owned(snapshot, port) else {
         // A problem of the whole cluster may be certain without the addresses of a node. `owner` is not certain without
-        // them.
+        // these addresses.
         let is_excused = evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some();
         return (!is_excused).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
@@ -196,8 +196,8 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// The differences between `owner` and the findings of a node. For each loser, also the number of its excuse: `None`
-/// counts losers with a finding.
+/// The differences between `owner` and the findings of a node. Also, for each excuse, the number of losers with this
+/// excuse. `None` counts losers without an excuse.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));

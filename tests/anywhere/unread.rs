@@ -67,7 +67,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             let (_, document, _) = ask(&["check", "-o", "json", "--snapshot"]);
             let document: Value = serde_json::from_str(&document).expect("JSON");
             assert_ne!(document["result"], "clear", "{case}");
-            // The clients are outgoing connections, and such a connection does not answer a client.
+            // `owner` does not need `clients`: an outgoing connection of the node does not answer other clients.
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");

@@ -68,8 +68,8 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
-/// The facts while `rude` answers on the proxy's port. Then a real proxy answers on the port again, and the function
-/// checks that the next scan has the proxy's facts.
+/// The facts while `rude` answers on the proxy's port. Then the stand-in for kube-proxy answers on the port, and the
+/// function checks that the next scan has the proxy's facts.
 #[track_caller]
 fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
     let is_back = Arc::new(AtomicBool::new(false));

@@ -122,7 +122,7 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
     }
 }
 
-/// The head and the body of an agent's answer at its socket. This works for every document.
+/// The head and the body of an agent's answer at its socket. The agent returns every document at its socket.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(connect_to_socket()?, method, path, headers)
 }
@@ -293,7 +293,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
         line.and_then(|count| count.parse::<f64>().ok()).expect("a count")
     };
     wait_for("/metrics", |text| scans(text) >= 5.0);
-    // The line `state` is written after all lines of the start.
+    // The agent writes the line `state` after all lines about its start.
     agent.signal(Signal::SIGUSR1);
     let mut line = agent.says("\"state\"");
     let before = scans(&wait_for("/metrics", |_| true));

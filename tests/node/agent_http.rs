@@ -186,7 +186,7 @@ fn an_agent_has_one_port_at_one_address_and_no_other() {
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
     wait_for("/metrics", |text| !text.contains("portreeve_scans_total 0.0") && text.contains("portreeve_scans_total "));
-    // This is 127.0.0.1:29517.
+    // 127.0.0.1:29517, as `/proc/net/tcp` writes it.
     assert_eq!(places(), ["0100007F:734D"]);
     assert!(connect_to_socket().is_some(), "and its socket");
 }

@@ -75,8 +75,8 @@ pub(super) fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     let mut unsure = String::new();
-    // The recordings `no-replacement` are left out. There, Cilium does not serve Services and no other proxy ran, but a
-    // real node has another proxy.
+    // The recordings `no-replacement` are left out. In these recordings, Cilium does not serve Services, and no other
+    // proxy ran. A real node has another proxy.
     for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let node = node(&recording);
         let wrong = disagreements(&recording, &node);

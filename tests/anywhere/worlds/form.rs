@@ -58,18 +58,20 @@ pub(super) struct Node {
     pub(super) families: Vec<String>,
     /// The proxy of the node.
     pub(super) proxy: Option<Proxy>,
-    /// `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234 ingress-nginx/controller:nginx`.
+    /// The sockets: `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234
+    /// ingress-nginx/controller:nginx`.
     pub(super) sockets: Lines,
-    /// `flannel.1 vxlan 8472`: name, kind, UDP port. Then `external`, `id=1`, and `down` if the device is not up.
+    /// The links, `flannel.1 vxlan 8472`: name, kind, UDP port. Then `external`, `id=1`, and `down` if the device is
+    /// not up.
     pub(super) links: Lines,
-    /// `cni0 10.244.0.1/24`. If the link has no line in `links`, it is a plain link.
+    /// The addresses: `cni0 10.244.0.1/24`. If the link has no line in `links`, it is a plain link.
     pub(super) addresses: Lines,
-    /// `tcp_tw_reuse 1`.
+    /// The settings of the kernel: `tcp_tw_reuse 1`.
     pub(super) sysctls: Lines,
     /// The nameservers, if they differ from the default.
     pub(super) nameservers: Lines,
-    /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, then `in namespace/pod` for a pod's own
-    /// network.
+    /// The ports that connections to a destination use: `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400
+    /// haproxy`, then `in namespace/pod` for a pod's own network.
     pub(super) busy: Lines,
     /// IPVS servers that the proxy does not make: `udp 192.0.2.53:53 2`.
     pub(super) virtual_servers: Lines,
@@ -100,7 +102,7 @@ pub(super) struct Proxy {
     pub(super) known_by: KnownBy,
     /// The proxy's process, in the form of `sockets`.
     pub(super) owner: Option<String>,
-    /// `nodePortAddresses`.
+    /// The list `nodePortAddresses` in the proxy's settings.
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
     /// Whether Cilium masquerades in eBPF.
@@ -129,14 +131,14 @@ pub(super) struct Cluster {
     pub(super) version: Option<String>,
     /// The container runtime of this node; the default is `containerd://2.1.4`.
     pub(super) runtime: Option<String>,
-    /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`. `n1` is this node.
+    /// The Nodes: `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`. `n1` is this node.
     pub(super) nodes: Lines,
-    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. The address of a load balancer: `lb
-    /// 192.0.2.50`. If kube-vip announces the address on `n1`: `vip-host n1`. If MetalLB took the address from a pool:
-    /// `pool lan`.
+    /// The Services: `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. The address of a load
+    /// balancer: `lb 192.0.2.50`. If kube-vip announces the address on `n1`: `vip-host n1`. If MetalLB took the address
+    /// from a pool: `pool lan`.
     pub(super) services: Lines,
-    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`. `failing
-    /// wants 8080/tcp`: the pod's container ends with an error, and needs this port in the pod's network.
+    /// The pods: `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`.
+    /// `failing wants 8080/tcp`: the pod's container ends with an error, and needs this port in the pod's network.
     pub(super) pods: Lines,
     /// The NodePort range, if it differs from the default.
     pub(super) node_port_range: Option<String>,

@@ -65,8 +65,8 @@ pub(super) fn protocol(word: &str) -> Protocol {
     found.unwrap_or_else(|| panic!("no protocol: {word}"))
 }
 
-/// `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's address if there is a peer, and owner. Then
-/// `uid=1001` or `retransmits=2`.
+/// Reads a socket, `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's address if there is a peer, and
+/// owner. Then `uid=1001` or `retransmits=2`.
 #[track_caller]
 pub(super) fn socket(line: &str) -> Socket {
     let mut words = Words::of(line);
@@ -147,8 +147,8 @@ fn number(text: &str) -> u64 {
     text.bytes().fold(7, |sum: u64, byte| (sum * 31 + u64::from(byte)) % 30_011)
 }
 
-/// `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, and the pod in whose network the connections
-/// are.
+/// Reads the use of a destination, `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, and the pod in
+/// whose network the connections are.
 #[track_caller]
 pub(super) fn busy(line: &str) -> (Option<String>, DestinationUse) {
     let mut words = Words::of(line);
@@ -168,7 +168,8 @@ pub(super) fn busy(line: &str) -> (Option<String>, DestinationUse) {
     (pod, destination)
 }
 
-/// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`.
+/// Reads the source ports that masquerade uses: `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535
+/// from 10.244.1.7`.
 #[track_caller]
 pub(super) fn pool(line: &str) -> MasqueradePool {
     let mut words = Words::of(line);
@@ -187,7 +188,7 @@ pub(super) fn pool(line: &str) -> MasqueradePool {
     MasqueradePool { protocol, translated, server: (server.ip(), server.port()), used, ports, moved, senders }
 }
 
-/// `tcp 80 10.244.1.5:8080`: the rule at the position `place`.
+/// Reads a redirection, `tcp 80 10.244.1.5:8080`. `place` is the position of the rule.
 #[track_caller]
 pub(super) fn redirection(line: &str, place: u64) -> Redirection {
     let mut words = Words::of(line);
@@ -198,7 +199,7 @@ pub(super) fn redirection(line: &str, place: u64) -> Redirection {
     Redirection { protocol, port, ip: None, to: to.ip(), to_port: to.port(), chain, handle: 5 + place }
 }
 
-/// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`.
+/// Reads a Node: `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`.
 #[track_caller]
 pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
     let mut words = Words::of(line);
@@ -227,7 +228,7 @@ pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
     }
 }
 
-/// `default/edge 80>8080/tcp`: the pod's name, words about the pod, and its ports as
+/// Reads pods, `default/edge 80>8080/tcp`: the pod's name, words about the pod, and its ports as
 /// `[hostIP@]hostPort>containerPort/protocol`.
 #[track_caller]
 pub(super) fn pods(line: &str) -> Vec<Pod> {
@@ -309,7 +310,8 @@ fn parted<'a>(word: &'a str, at: char, line: &str) -> (&'a str, &'a str) {
     word.split_once(at).unwrap_or_else(|| panic!("{word:?} has no {at}: {line}"))
 }
 
-/// `default/web NodePort 10.96.0.20 http=80:30080>8080/tcp local health 31000 lb 198.51.100.7 to 10.244.0.5@n1`.
+/// Reads a Service and its endpoints: `default/web NodePort 10.96.0.20 http=80:30080>8080/tcp local health 31000 lb
+/// 198.51.100.7 to 10.244.0.5@n1`.
 #[track_caller]
 pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
     let mut words = Words::of(line);
@@ -369,8 +371,8 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
     (service, slices)
 }
 
-/// `http=80:30080>8080/tcp`: name, port, nodePort, and the endpoints' port. Only the port and the protocol are
-/// necessary.
+/// Reads a port of a Service, `http=80:30080>8080/tcp`: name, port, nodePort, and the endpoints' port. Only the port
+/// and the protocol are necessary.
 #[track_caller]
 fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     let (ports, word) = parted(word, '/', line);
@@ -387,7 +389,7 @@ fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     )
 }
 
-/// `10.244.0.5@n1`, with `!` at the end if the endpoint terminates.
+/// Reads an endpoint: `10.244.0.5@n1`, with `!` at the end if the endpoint terminates.
 #[track_caller]
 fn endpoint(word: &str, line: &str) -> Endpoint {
     let (word, terminating) = word.strip_suffix('!').map_or((word, false), |word| (word, true));

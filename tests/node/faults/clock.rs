@@ -13,7 +13,8 @@ use crate::{
     stage::Stage,
 };
 
-/// The library that changes the clock, from the Debian package libfaketime. This file is for programs with threads.
+/// The library that changes the clock, from the Debian package libfaketime. The package has another file for programs
+/// without threads.
 const LIBRARY: &str = "libfaketimeMT.so.1";
 
 /// Starts an agent whose clock the test can set.
