@@ -12,7 +12,7 @@ pub struct Grant {
     pub names: &'static [&'static str],
     /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
-    /// Whether the program works without this right, and does not report a refusal.
+    /// Whether the program does not report a refusal.
     pub optional: bool,
 }
 

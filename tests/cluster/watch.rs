@@ -218,7 +218,8 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // If a change arrives within 10 ms after its batch, it belongs to the batch, but makes its own view.
+        // A change that arrives within 10 ms after a batch belongs to the batch, but makes its own view. So this view
+        // does not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }

@@ -72,7 +72,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Waits for the agent's end. Returns its exit status. The agent must not end by a signal.
+    /// Waits until the agent has ended, and returns its exit status. This function sends no signal to the agent.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);

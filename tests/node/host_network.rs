@@ -33,7 +33,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
-        // Here a container runtime has its streaming server.
+        // A container runtime has its streaming server on loopback.
         ("127.0.0.1:9100", "cannot listen on 9100/tcp with a socket for all addresses."),
     ] {
         let stage = exporter(CRASHES);
@@ -91,7 +91,7 @@ fn bound(address: &str) -> OwnedFd {
     made
 }
 
-/// Checks that the kernel refuses port 9100 to a server. Servers in Rust and Go bind in the same way.
+/// Checks that the kernel refuses port 9100 to a server in Rust. The kernel refuses the port to a server in Go too.
 #[track_caller]
 fn cannot_listen() {
     let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");

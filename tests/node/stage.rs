@@ -127,7 +127,8 @@ impl Stage {
         self.directory.path().join(name)
     }
 
-    /// The command `portreeve <command>` with this manifest and this node. It must start as a child of this thread.
+    /// The command `portreeve <command>` with this manifest and this node. If this thread starts the command, the
+    /// command runs on this node.
     pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();
         portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);

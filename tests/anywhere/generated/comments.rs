@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The attributes of a test: the comment is above the attribute.
+/// The attributes that mark a test. The test's comment is above its attribute.
 const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
 /// An item of a source file, with its comment.

@@ -26,7 +26,7 @@ const AREAS: [(&str, &str); 7] = [
     ("operator", "Actions of people and of their tools."),
 ];
 
-/// The first word of an entry, and the beginnings of its other lines, in their order.
+/// The beginning of an entry's first line, and the beginnings of its other lines, in their order.
 const FAULT: &str = "Fault (";
 const LINES: [&str; 3] = ["Does: ", "Right again: ", "Lost: "];
 

@@ -488,7 +488,7 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
         ("charts/shop/Chart.yaml", "name: shop\n"),
         ("charts/shop/templates/web.yaml", template),
     ];
-    // The first words of the command in the file of hooks for pre-commit.
+    // The command in `.pre-commit-hooks.yaml` begins with these words.
     let hooks = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.pre-commit-hooks.yaml")).expect("the hooks");
     let hooks: serde_json::Value = serde_saphyr::from_str(&hooks).expect("YAML");
     let entry = hooks[0]["entry"].as_str().expect("a command").strip_prefix("portreeve lint ").expect("the verb");

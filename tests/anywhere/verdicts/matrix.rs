@@ -22,7 +22,8 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The shapes of Services that Cilium serves only in part, or that another proxy serves, with their names for a reader.
+/// The shapes of Services for which Cilium has special settings, and addresses on other devices, with their names for a
+/// reader.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),
