@@ -26,7 +26,7 @@ const READ: [&str; 18] = [
     "deny.toml",
 ];
 
-/// Folders of which people read every page.
+/// People read every page in these folders.
 const FOLDERS: [&str; 6] =
     ["docs", "docs/platforms", "docs/rules", "docs/runbooks", "docs/symptoms", "docs/who-answers"];
 

@@ -66,9 +66,9 @@ fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The same node, with every unordered list in another order. Ordered lists keep their order. They are the families of
-/// a Service and the addresses of an endpoint (the first counts), the addresses of a Node (the first of a type counts),
-/// and redirections (the kernel checks them in order).
+/// The same node, with every unordered list in another order. Ordered lists keep their order. The families of a Service
+/// and the addresses of an endpoint are ordered: the first counts. The addresses of a Node are ordered: the first of a
+/// type counts. Redirections are ordered: the kernel checks them in this order.
 fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = snapshot.clone();

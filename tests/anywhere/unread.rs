@@ -377,9 +377,9 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// Removes each input in turn, and adds the errors in the results: a new finding; a more severe finding; a finding that
-/// disappears or becomes milder although its rule reports nothing unknown; a clear result that does not name unread
-/// input. Returns the number of removed inputs.
+/// Removes each input in turn, and adds the errors in the results. A new finding or a more severe finding is an error.
+/// If a finding disappears or becomes milder, its rule must report *unknown*. If the result is clear, it must name the
+/// unread input. Returns the number of removed inputs.
 pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
     let with_all = severities(&board(whole).findings);
     let mut asked = 0;

@@ -147,7 +147,7 @@ fn a_plug_in_that_hangs_is_killed() {
     is_ended(&path);
 }
 
-/// Waits until the process has ended whose pid is in this file.
+/// Reads a pid from this file, and waits until the process with this pid has ended.
 fn is_ended(path: &Path) {
     let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
     // The process may be a zombie, if its parent has not waited for it yet.

@@ -32,8 +32,8 @@ impl Copy {
         fs::create_dir(&temporary).expect("a directory");
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
-        // This process must not open the file for writing. If it did, a child process of another test could have the
-        // file open too, and the copy could not start.
+        // This process must not open the file for writing. If it did, a child process of another test could keep the
+        // file open. Then the kernel would refuse to run the copy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
         assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }

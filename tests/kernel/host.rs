@@ -107,7 +107,7 @@ fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("access for other users");
     let copy = place.path().join("portreeve");
     // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
-    // could have the copy open too, and the copy could not start.
+    // could keep the copy open. Then the kernel would refuse to run the copy.
     assert!(Command::new("cp").arg(program).arg(&copy).status().expect("the program cp").success());
     let mut setpriv = Command::new("setpriv"); // of the package util-linux
     setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);

@@ -411,7 +411,7 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 #[test]
 fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
     let stage = sysctl_range(Stage::new().document(POD));
-    // One write can take neither all entries of the other programs nor all entries of the guard.
+    // One write cannot take all entries of the other programs. One write also cannot take all entries of the guard.
     let file = File::options().write(true).open(LIST).expect("the list");
     for first in [50001u16, 51001, 52001] {
         let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();

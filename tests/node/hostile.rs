@@ -1,5 +1,5 @@
-//! A tenant, a file or the name of a process can only appear in one line of the output, and this line has no control
-//! characters.
+//! Names from tenants, from files and of processes may be hostile. Such a name can only appear in one line of the
+//! output, without control characters.
 
 use std::{net::TcpListener, process::Output};
 

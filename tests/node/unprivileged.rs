@@ -27,7 +27,7 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     }
     let binary = place.path().join("portreeve");
     // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
-    // could have the copy open too, and the copy could not start.
+    // could keep the copy open. Then the kernel would refuse to run the copy.
     assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
     let mut nobody = Command::new("setpriv"); // of the package util-linux
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);

@@ -6,7 +6,7 @@ use portreeve_facts::{Netfilter, Protocol, Reading, Redirection};
 
 use super::{objects::pod_with_host_ports, served::Served, world::World};
 
-/// The rules of the CNI plugin `portmap` for a TCP port, in the order in which the kernel evaluates them.
+/// The rules of the CNI plugin `portmap` for a TCP port. The kernel evaluates the rules in this order.
 fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
     let rules = to.iter().enumerate().map(|(place, to)| {
         let to: SocketAddr = to.parse().expect("an address with a port");

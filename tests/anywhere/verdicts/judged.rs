@@ -45,7 +45,7 @@ pub struct Cell {
     pub is_unsure: bool,
 }
 
-/// The severity, and the vantage points whose connections do not reach the listener.
+/// The severity, and the vantage points. Connections from these vantage points do not reach the listener.
 pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 impl Judged<'_> {

@@ -56,8 +56,8 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 #[test]
 fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
-    // If a thread stops inside the allocator, all threads stop. A thread with a hanging read does not stop other
-    // threads. So the test stops the thread outside the allocator.
+    // If the test stops a thread inside the allocator, all other threads wait for it. A thread that hangs in a read
+    // does not block other threads. So the test tries again until the agent still answers.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
     let before = scans();
