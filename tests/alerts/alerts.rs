@@ -1,4 +1,5 @@
-//! The alerts in `dashboards/`: promtool accepts them and runs their tests; their metrics exist, and each has a runbook.
+//! The alerts in `dashboards/`. promtool accepts them and runs their tests, their metrics exist, and each alert has a
+//! runbook.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::promql::{Metric, Query, catalogue, promtool};
 
-/// Alerts over agents, and alerts that need none.
+/// The file of alerts that need agents, and the file of alerts that need none.
 const FILES: [&str; 2] = ["alerts", "alerts-without-agent"];
 
 /// Metrics of other programs: kube-state-metrics, the API server, kube-proxy and node_exporter.
@@ -46,7 +47,7 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The rules of a file.
+/// The alert rules in a file.
 fn rules(file: &str) -> Vec<Value> {
     let file = yaml(&format!("dashboards/{file}.yaml"));
     let groups = file["groups"].as_array().expect("groups");
@@ -95,7 +96,7 @@ fn an_alert_that_never_fires_or_for_everything_or_too_soon_or_too_short_fails_it
     }
 }
 
-/// Runs the tests of one alert in a file, with one key of the alert changed.
+/// Changes one key of an alert, and runs the tests of this alert in a file.
 fn changed(file: &str, number: usize, key: &str, value: &str) -> Result<(), String> {
     let mut rule = rules(file).remove(number);
     rule[key] = value.into();
@@ -176,7 +177,7 @@ fn alerts_without_an_agent_ask_for_what_others_tell_only() {
         (name.to_owned(), Metric { is_counter: name.ends_with("_total"), labels })
     };
     let mut known = BTreeMap::from(FOREIGN.map(reported));
-    // `label_replace` makes the address a label of this name.
+    // A function `label_replace` in a query adds this label with the address.
     known.get_mut("kube_node_status_addresses").expect("it is foreign").labels.insert("external_ip".to_owned());
     ask_only(FILES[1], &known);
 }

@@ -1,4 +1,4 @@
-//! The dashboards in `dashboards/`: they pass the checks of Grafana's linter, and their metrics exist.
+//! The dashboards in `dashboards/`. They pass the checks of Grafana's linter, and their metrics exist.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::promql::{Query, catalogue, promtool};
 
 const NAMES: [&str; 4] = ["fleet", "incident", "node", "agent"];
-/// The labels that select an incident, and an example.
+/// The labels that select an incident, each with an example.
 const CHOICE: [(&str, &str); 7] = [
     ("rule", "listener-on-node-port"),
     ("variant", "loses"),
@@ -30,7 +30,7 @@ fn file(name: &str) -> PathBuf {
     root().join("dashboards").join(name).with_extension("json")
 }
 
-/// A dashboard by its name.
+/// The dashboard with this name.
 fn dashboard(name: &str) -> Value {
     let path = file(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -45,7 +45,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap_or_else(|| panic!("no {key} in {value}"))
 }
 
-/// Every panel except rows, with a name for messages.
+/// Every panel except rows. Each panel has a name for error messages.
 fn panels() -> Vec<(String, Value)> {
     let panels = NAMES.into_iter().flat_map(|name| {
         let dashboard = dashboard(name);
@@ -65,12 +65,12 @@ fn queries() -> Vec<(String, Value)> {
     targets.collect()
 }
 
-/// Every query, for tests that compare queries of alerts and dashboards.
+/// Every query of the dashboards, for tests that compare the queries of alerts and dashboards.
 pub(crate) fn all_queries() -> impl Iterator<Item = String> {
     queries().into_iter().map(|(_, target)| word(&target, "expr").to_owned())
 }
 
-/// A query in the form that Grafana sends.
+/// A query after Grafana has replaced the variables with values.
 fn substituted(query: &str) -> String {
     let mut query = query.to_owned();
     let usual = [("__rate_interval", "5m"), ("__interval", "1m"), ("__range", "6h"), ("cluster", ".*"), ("node", "n1")];
@@ -156,7 +156,7 @@ fn every_query_is_promql() {
     let rules: Vec<Value> = queries().into_iter().enumerate().map(record).collect();
     let folder = tempfile::tempdir().expect("a folder");
     let file = json!({"groups": [{"name": "queries", "rules": rules}]}).to_string();
-    // `$1` is no variable of Grafana: the first group of a label_replace.
+    // `$1` is not a variable of Grafana: it is the first group in a `label_replace`.
     let variable = file.replace("$1", "").split_once('$').map(|(_, rest)| rest.chars().take(40).collect::<String>());
     assert_eq!(variable, None, "a variable is not known");
     fs::write(folder.path().join("queries.yaml"), file).expect("a file");
@@ -207,7 +207,7 @@ fn links_lead_to_pages_and_runbooks() {
         let text = dashboard(name).to_string();
         let targets = text.split("docs/").skip(1).map(|rest| rest.split(".md").next().unwrap_or_default());
         for target in targets {
-            // The rule or the runbook of a row.
+            // Grafana replaces these variables with the rule or the runbook of a row.
             let target = target
                 .replace("${__data.fields.Rule}", "listener-on-node-port")
                 .replace("${__data.fields.Runbook}", "PortreeveInfoFinding");
@@ -240,7 +240,7 @@ fn a_port_in_a_table_is_no_quantity_and_an_empty_cell_no_good_news() {
         };
         if columns.contains_key("port") {
             assert_eq!(set("Port", "unit"), Some(json!("string")), "{name}: 30080 is not 30.1 K");
-            // A link to the incident uses the values that the panel shows.
+            // A link to the incident uses the values in the row of the panel.
             let nothing = if name.starts_with("fleet") { "" } else { "-" };
             for column in ["Namespace", "Port", "Protocol"] {
                 assert_eq!(set(column, "noValue"), Some(json!(nothing)), "{name}: {column} may be empty");

@@ -1,4 +1,5 @@
-//! One mistake is one alert, on one node or on hundreds: promtool runs generated tests for these numbers of nodes.
+//! One mistake makes one alert, whether one node or hundreds of nodes have the problem. promtool runs generated tests
+//! for these numbers of nodes.
 
 use std::fs;
 
@@ -6,14 +7,14 @@ use serde_json::{Value, json};
 
 use crate::promql::promtool;
 
-/// The numbers of nodes with a problem.
+/// The numbers of nodes that have a problem.
 const SIZES: [usize; 3] = [1, 3, 500];
 
 fn node(number: usize) -> String {
     format!("n{number:03}")
 }
 
-/// A series of a metric on each node, for a quarter of an hour. `{node}` in its labels becomes the node.
+/// One series of a metric for each node, with these values. In `labels`, `{node}` stands for the name of the node.
 fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> {
     let series = |number| {
         let labels = labels.replace("{node}", &node(number));
@@ -22,7 +23,7 @@ fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> 
     (1..=size).map(series).collect()
 }
 
-/// The words for so many nodes in the description.
+/// The words in the description of an alert for this number of nodes.
 fn names(size: usize) -> String {
     let first: Vec<String> = (1..=size.min(5)).map(node).collect();
     let more = if size > 5 { format!(" and {} more", size - 5) } else { String::new() };
@@ -33,7 +34,7 @@ fn nodes(size: usize) -> String {
     if size == 1 { "1 node".to_owned() } else { format!("{size} nodes") }
 }
 
-/// Runs a test of the alerts, at minute 30.
+/// Runs a test of the alerts with these series. `cases` are the expected alerts.
 #[track_caller]
 fn run(series: &[Value], cases: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -55,7 +56,7 @@ fn silent(alert: &str) -> Value {
     json!({"eval_time": "30m", "alertname": alert})
 }
 
-/// An agent that scans, on every node of a cluster of a thousand.
+/// The metrics of a cluster with a thousand nodes: on every node, an agent scans.
 fn fleet() -> Vec<Value> {
     let mut series = on_each(1000, "portreeve_build_info", "version=\"0.1.0\"", "1x40");
     series.extend(on_each(1000, "portreeve_scans_total", "pod=\"{node}\"", "0+4x40"));

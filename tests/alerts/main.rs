@@ -1,4 +1,4 @@
-//! Alerts and dashboards, as Prometheus itself reads them.
+//! Tests of alerts and dashboards. Prometheus itself reads them.
 
 #![allow(clippy::disallowed_methods, reason = "tests read the package's own files and run promtool")]
 

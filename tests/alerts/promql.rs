@@ -1,4 +1,4 @@
-//! Parses enough of PromQL to compare the names in a query with the catalogue. promtool checks the syntax.
+//! Parses a part of PromQL, to compare the names in a query with the catalogue of metrics. promtool checks the syntax.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,17 +7,18 @@ use std::{
     process::Command,
 };
 
-/// Labels that Prometheus adds when it scrapes, by the chart's monitors, or that a fleet may add.
+/// Labels that a metric can have besides its own: Prometheus adds them when it scrapes, the chart's monitors add them,
+/// or a fleet adds them.
 pub(crate) const TARGET: [&str; 4] = ["cluster", "node", "instance", "job"];
 
 const AGGREGATED_BY: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "offset", "bool"];
 
-/// A query, taken apart.
+/// The parts of a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) selectors: Vec<Selector>,
-    /// Labels in `by (...)`, `on (...)` and their like.
+    /// The labels in `by (...)`, `on (...)` and similar clauses.
     pub(crate) grouped: BTreeSet<String>,
 }
 
@@ -25,9 +26,9 @@ pub(crate) struct Query {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) metric: String,
-    /// Labels with the values that the query compares.
+    /// The labels that the query compares, and the values.
     pub(crate) matchers: Vec<(String, String)>,
-    /// The function around it and the range, like `rate` and `5m`, if there is a range.
+    /// The function around the metric and the range, for example `rate` and `5m`. `None` if the query has no range.
     pub(crate) range: Option<(String, String)>,
 }
 
@@ -39,7 +40,7 @@ pub(crate) struct Metric {
 }
 
 impl Query {
-    /// Takes a query apart.
+    /// Splits a query into its parts.
     pub(crate) fn of(text: &str) -> Self {
         let tokens = tokens(text);
         let is = |at: usize, wanted: &str| tokens.get(at).is_some_and(|token| token == wanted);
@@ -77,7 +78,7 @@ impl Query {
         query
     }
 
-    /// Names in the query that the catalogue does not have.
+    /// The names in the query that are not in the catalogue.
     pub(crate) fn strange(&self, catalogue: &BTreeMap<String, Metric>) -> Vec<String> {
         let mut strange = Vec::new();
         let mut known: BTreeSet<&str> = TARGET.into();
@@ -96,7 +97,7 @@ impl Query {
     }
 }
 
-/// Every metric of `docs/metrics.md`, which the program itself writes, and Prometheus' own `up`.
+/// Every metric in `docs/metrics.md`, which the program itself writes, and the metric `up` of Prometheus.
 pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
     let page = fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
@@ -122,7 +123,7 @@ pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
 /// Runs promtool in a folder. Returns its output, and whether it succeeded.
 ///
 /// # Panics
-/// If promtool is not installed: nothing else can check the rules.
+/// If promtool is not installed: no other program can check the rules.
 pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("promtool").args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("promtool, of Debian's package prometheus: {error}"));
@@ -135,7 +136,8 @@ fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_ascii_alphabetic()) && !OPERATORS.contains(&token)
 }
 
-/// Words, strings with their quotes, ranges from `[` on without their end, and every other character for itself.
+/// The tokens of a query. A token is a word, a string with its quotes, a range from `[` without its end, or one other
+/// character.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

@@ -1,5 +1,5 @@
-//! `owner` and the findings must agree. If a finding names a loser, `owner` names it too. If `owner` names a loser, it has a
-//! finding, or an excuse from a closed list.
+//! `owner` and the findings must agree. If a finding names a loser, `owner` names the same loser. If `owner` names a
+//! loser, the loser has a finding, or an excuse from a closed list.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,12 +19,13 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, ports, small};
 
-/// Rules about a listener that gets no connections.
+/// Variants of rules about a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/takes-listener"];
-/// Rules about leftovers of a hostPort.
+/// The variant of the rule about a redirection that a hostPort left behind.
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
-/// Rules about claims to one port, without a listener: the claims on this node.
+/// Variants of rules about several claims to one port, without a listener. For each variant: the kinds of the claims on
+/// this node.
 const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("external-ip-conflict/takes-node-port", &[ClaimKind::ExternalIp, ClaimKind::NodePort]),
     ("host-port-conflict/node-port", &[ClaimKind::HostPort, ClaimKind::NodePort]),
@@ -40,13 +41,13 @@ pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> O
     owner(&Limits::default().round(snapshot, None), protocol, port).ok()
 }
 
-/// Whether a claim takes connections from there, or may take them.
+/// Whether a claim loses connections from this vantage point, or may lose them.
 fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered) -> bool) -> bool {
     let mut answers = owned.answers.iter().filter(|it| it.from == from);
     answers.any(|it| it.outcome.is_err() || lost(it))
 }
 
-/// A finding about lost connections that `owner` does not show.
+/// The error if a finding reports lost connections and `owner` does not show them.
 fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let (rule, evidence) = (&*name(&finding.key), &finding.evidence);
     let port = (finding.key.port?, finding.key.protocol?);
@@ -57,7 +58,8 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         return None;
     }
     let Some(owned) = owned(snapshot, port) else {
-        // A problem of the cluster may be certain without the addresses of a node, and `owner` is not.
+        // A problem of the whole cluster may be certain without the addresses of a node. `owner` is not certain without
+        // these addresses.
         let is_excused = evidence.scope == Scope::Cluster && snapshot.kernel.interfaces.gap().is_some();
         return (!is_excused).then(|| format!("{}: owner tells nothing", pair(&finding.key)));
     };
@@ -69,7 +71,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         })
     };
     let missing: Vec<Vantage> = evidence.affects.iter().copied().filter(|from| !shown(*from)).collect();
-    // Another node may have the address.
+    // The second claim may be at an address of another node.
     if rule == "external-ip-conflict/claimed-twice" && !is_claimed_twice_here(snapshot, port) {
         return None;
     }
@@ -84,7 +86,8 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
 }
 
-/// A finding whose port is not the port for which its arbiter decides. Routes decide for an address, whatever the port.
+/// The error if a finding has no port although its arbiter decides for a port, or has a port although routes decide.
+/// Routes decide for an address, at every port.
 fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
     let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
     let wants_port = match kind {
@@ -100,12 +103,12 @@ fn name(key: &Key) -> String {
     format!("{}/{}", key.rule, key.variant)
 }
 
-/// Whether these rows have this variant.
+/// Whether one of these rows is about this variant.
 fn have(rows: &Rows, of: &str) -> bool {
     Named::parse(of).expect("a variant").names_any(rows.rule.0, rows.variants)
 }
 
-/// Whether two Services have this port of one address of this node.
+/// Whether two Services claim this port at one address of this node.
 fn is_claimed_twice_here(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> bool {
     let services = snapshot.cluster.services.seen().into_iter().flatten();
     let with_port: Vec<_> =
@@ -118,20 +121,21 @@ fn is_claimed_twice_here(snapshot: &Snapshot, (port, protocol): (u16, Protocol))
     })
 }
 
-/// Why a listener that loses according to `owner` has no finding.
+/// Why a listener has no finding, although `owner` shows that it loses connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
-    /// The proxy holds the port itself.
+    /// The listener is the proxy's own socket.
     Proxys,
-    /// A UDP socket of the ephemeral range is a client more often than not.
+    /// A UDP socket in the ephemeral range is usually a client, not a server.
     Client,
-    /// A pod has it as hostPort: another rule reports the pod.
+    /// A pod has the port as hostPort: another rule reports the pod.
     HostPort,
-    /// The rule of the finding could not judge this port or this object, and reports this.
+    /// The rule could not judge this port or this object, and the rule reports *unknown*.
     NotJudged,
-    /// The listener loses only connections to a link-local address of the node itself.
+    /// The listener loses only the node's own connections to a link-local address.
     LinkLocal,
-    /// The address is on this node for the Service: a wildcard listener has the node's own addresses.
+    /// The address is on this node only for the Service. A process that listens on all addresses still gets the
+    /// connections to the node's own addresses.
     ForTheService,
 }
 
@@ -144,7 +148,7 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// Why a listener that loses has no finding.
+/// The excuse for a listener that loses connections and has no finding.
 fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.loser == Some(loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
@@ -178,7 +182,7 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
     snapshot.cluster.nodes.seen().into_iter().flatten().any(|node| node.addresses.iter().any(|it| it.ip == ip))
 }
 
-/// The ports of a node that Services and pods have, and the ports in findings.
+/// The ports that Services and pods claim on a node, and the ports in its findings.
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();
@@ -192,7 +196,8 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// The differences between `owner` and the findings of a node. Also, for each loser, the finding or the excuse.
+/// The differences between `owner` and the findings of a node. Also, for each excuse, the number of losers with this
+/// excuse. `None` counts losers without an excuse.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));
@@ -260,7 +265,7 @@ fn owner_and_findings_are_one_judgement() {
 fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
     let mut wanted_at_all = 0;
     for (name, mut snapshot) in small() {
-        // The kernel may choose most ports, and none is reserved yet.
+        // The kernel may choose most ports, and no port is reserved yet.
         snapshot = snapshot.ephemeral("1024 65535", "");
         let guard = NodeGuard { run: GuardRun::Runs, ports: PortSet::default() };
         let Ok(node) = NodeReservation::of(&snapshot, Some(guard)) else { continue };

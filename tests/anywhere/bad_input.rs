@@ -1,4 +1,5 @@
-//! Files and arguments that cannot be used: the first line names the input, the place and the expected form.
+//! Files and arguments that the program cannot use. The first line of the error names the input, the place and the
+//! expected form.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use crate::cli::{binary, ended, healthy};
 const GOOD: &str =
     "kind: Service\nmetadata: {name: good}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
 
-/// `check` of a file, on a node without recorded facts.
+/// Runs `check` with a file of Services, on a node without recorded facts.
 fn check(directory: &TempDir, content: &[u8], form: &str) -> (i32, String, String) {
     let path = directory.path().join("services.yaml");
     fs::write(&path, content).expect("a file");
@@ -139,7 +140,7 @@ fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
     }
 }
 
-/// Runs a command, and ends it after a while if it still runs.
+/// Runs a command. Ends the command after this number of seconds if it still runs.
 pub(crate) fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
     let mut bounded = Command::new("timeout");
     bounded.arg("--signal=KILL").arg(seconds.to_string()).arg(command.get_program()).args(command.get_args());
@@ -196,7 +197,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
         let (code, stdout, stderr) = ended(&mut snapshot);
         let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-        // A recorded tree has no sockets. This test is about the other messages.
+        // A recorded tree has no sockets, so the exit code is 2. This test is about the other messages.
         assert_eq!(code, 2);
         let said = world.cluster.rejected.iter().map(|gap| gap.detail.clone()).collect::<Vec<_>>();
         said.iter().for_each(|detail| assert!(stderr.contains(detail) && stderr.lines().count() == 1, "{stderr}"));

@@ -1,12 +1,13 @@
-//! For every variant of every rule, one test shows that it is reported, and another that it is not: on a real node or cluster, if
-//! a test can make one.
+//! For every variant of every rule, one test shows that the program reports the variant. Another test shows a similar
+//! case without a report. The tests use a real node or cluster if a test can make one.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_rules::ids::{IDS, Id};
 
-/// A variant, the test that reports it, and the test of a similar case that does not. Each is a file and a function: in `tests`,
-/// or in a crate if no node or cluster can show it. The two must differ.
+/// A variant, the test that reports the variant, and the test of a similar case without a report. Each test is a file
+/// and a function. The file is in `tests`, or in a crate if no real node or cluster can show the case. The two tests
+/// must differ.
 type Row = (&'static str, (&'static str, &'static str), (&'static str, &'static str));
 
 const SEEN: &[Row] = &[
@@ -416,15 +417,16 @@ const SEEN: &[Row] = &[
     ),
 ];
 
-/// Checks a test as proof of a variant: none if the test is good, else the error. For the silent case the file may name only the
-/// id.
+/// Checks that a test exists and is about a variant: `None` if both are true, else the error. For the test without a
+/// report, it is enough if the file names the id.
 fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = if file.starts_with("crates/") { root.to_owned() } else { root.join("tests") };
     let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
     let (id, variant) = rule.split_once('/').unwrap_or((rule, ""));
     let is_test = text.split("#[test]\n").skip(1).any(|it| it.trim_start().starts_with(&format!("fn {function}() ")));
-    // A silent test may assert that there is no finding at all. A file of a crate is about one rule, and names its variant.
+    // The test without a report may assert that there is no finding at all. A file of a crate is about one rule, so it
+    // must name only the variant.
     let names = [rule.to_owned(), format!("\"{id}\"")];
     let of_crate = file.starts_with("crates/") && (is_silent || text.contains(&format!("\"{variant}\"")));
     let silence = is_silent && (text.contains(&format!("{id}/")) || text.contains("alarms("));
@@ -432,7 +434,7 @@ fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Opt
     (!is_test || !is_about_it).then(|| format!("{file} has no test {function} about {rule}"))
 }
 
-/// One test cannot be the proof of both.
+/// The error if one test is named for both cases of a variant.
 fn one_for_both((rule, speaks, silent): &Row) -> Option<String> {
     (speaks == silent).then(|| format!("{rule}: {} is named for both", speaks.1))
 }

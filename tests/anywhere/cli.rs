@@ -1,4 +1,4 @@
-//! The binary as people and pipelines use it: exit codes, every form of output, usage, hostile input.
+//! The binary as people and pipelines use it: exit codes, every form of output, wrong usage, hostile input.
 
 use crate::named::name;
 use std::{
@@ -38,7 +38,7 @@ pub(crate) fn healthy() -> Snapshot {
     serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("a snapshot")
 }
 
-/// The kubelet's socket moves onto the NodePort of `default/web`.
+/// The healthy node after the kubelet's socket moved to the NodePort of `default/web`.
 fn squatted() -> Snapshot {
     let mut world = healthy();
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
@@ -200,7 +200,7 @@ fn what_if_is_judged_as_if_it_were_so() {
 fn usage_errors_end_with_64_and_say_what_was_wanted() {
     let file = NamedTempFile::new().expect("a file");
     let path = file.path().to_str().expect("UTF-8");
-    // A form that FORMS lacks would not be tested here.
+    // If the program has a form that FORMS lacks, this test fails: no other test would test this form.
     let forms = format!("[possible values: {}]", FORMS.join(", "));
     let node = NamedTempFile::new().expect("a file");
     serde_json::to_writer(&node, &healthy()).expect("a snapshot is JSON");
@@ -300,7 +300,7 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
     assert!(stderr.contains(r#"lists all rules, did you mean "host-network-port-taken"?"#), "{stderr}");
-    // A similar name is another rule.
+    // A similar name is the name of another rule.
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
     assert_eq!(code, 64);
     assert!(stderr.contains("no rule has this name; `explain` without a name lists all rules\n"), "{stderr}");
@@ -339,7 +339,7 @@ fn a_verb_is_about_the_node_of_a_snapshot_under_both_names() {
         let [mine, same] = [(stdout, stderr), (same, notes)].map(|(out, notes)| (as_typed(out), as_typed(notes)));
         assert_eq!((code, mine), (again, same), "{words:?}");
     }
-    // Without a cluster there are no agents.
+    // Without a cluster, the program finds no agents.
     let mut agents = binary();
     agents.args(["--agents", "check", "--kubeconfig", "/nonexistent"]);
     let (code, _, stderr) = ended(&mut agents);

@@ -1,10 +1,10 @@
-//! The written documents: the commands and figures that users rely on are right. `make lint` checks the links.
+//! The commands and figures in written documents that users rely on are right. `make lint` checks the links.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_cluster::WatchTiming;
 
-/// Written documents, and other files that people read.
+/// Documents that people write, and other files that people read.
 const READ: [&str; 18] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -26,7 +26,7 @@ const READ: [&str; 18] = [
     "deny.toml",
 ];
 
-/// Folders whose pages are all read.
+/// People read every page in these folders.
 const FOLDERS: [&str; 6] =
     ["docs", "docs/platforms", "docs/rules", "docs/runbooks", "docs/symptoms", "docs/who-answers"];
 
@@ -47,10 +47,10 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Users type this range, and it can take the ports of another program.
+/// Users copy this range from the documents, and the range can include the ports of another program.
 #[test]
 fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_there() {
-    // A page of a rule shows a range as a value, and is no advice. `cli.md` has the flag's grammar.
+    // The page of a rule shows a range only as a value, and gives no advice. `cli.md` shows the grammar of the flag.
     let advises = |path: &String| !path.starts_with("docs/rules/") && path != "docs/cli.md" && path.ends_with(".md");
     let pages: Vec<String> = documents().into_iter().filter(advises).filter(|it| text(it).contains("65535")).collect();
     for page in &pages {
@@ -59,16 +59,17 @@ fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_the
     assert!(pages.len() > 2, "documents speak of the ephemeral port range: {pages:?}");
 }
 
-/// The median in a field of a table row, like `10.8`.
+/// The median in a field of a table row, for example `10.8`.
 fn median<'a>(rows: &'a str, name: &str, column: usize) -> &'a str {
     let start = format!("| {name} |");
     let row = rows.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row {name}"));
     let number = row.split('|').nth(column).and_then(|cell| cell.split_whitespace().next()).expect("a number");
-    // A count is `2`, not `2.0`.
+    // A count is written as `2`, not as `2.0`.
     number.strip_suffix(".0").unwrap_or(number)
 }
 
-/// Users plan with these figures. `UPDATE=1 make bench` writes the rows; a person writes the answers of docs/cost.md.
+/// Users plan with these figures. `UPDATE=1 make bench` writes the rows of docs/performance.md. A person writes the
+/// answers of docs/cost.md.
 #[test]
 fn the_first_numbers_about_cost_are_those_of_the_rows() {
     let (page, answers) = (text("docs/performance.md"), text("docs/cost.md"));
@@ -100,17 +101,18 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
     }
 }
 
-/// A figure with which users plan their API server.
+/// Users plan their API server with this figure.
 #[test]
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     let watch_duration = WatchTiming::default().watch_duration.as_secs();
     assert_eq!(watch_duration, 300, "each watch is renewed after five to ten minutes");
-    // By chance, a run may last up to twice as long.
+    // By chance, a watch may last up to twice as long.
     let said = format!("10,000 open watches; {} of them are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
 }
 
-/// The rows of SUPPORT.md whose last column has versions of programs: the row, and those programs of `tools/versions`, oldest first.
+/// The rows of SUPPORT.md whose last column has versions of programs. For each row: its name, and its programs in
+/// `tools/versions`, the oldest version first.
 const RUN: [(&str, &[&str]); 8] = [
     ("kube-apiserver", &["kube-apiserver"]),
     ("kubelet", &["kubelet"]),
@@ -122,7 +124,7 @@ const RUN: [(&str, &[&str]); 8] = [
     ("krew", &["krew"]),
 ];
 
-/// The folder of the module that has a program of `tools/versions`, and the version there.
+/// For a program of `tools/versions`: the folder of its Go module, and its version.
 fn pinned(program: &str) -> (String, String) {
     let tools = text("tools/versions");
     let mut rows = tools.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
@@ -132,7 +134,7 @@ fn pinned(program: &str) -> (String, String) {
     (row[3].to_owned(), required(row[3], module))
 }
 
-/// The version of a module that the `go.mod` of a folder requires.
+/// The version of a module that the file `go.mod` of a folder requires.
 fn required(folder: &str, module: &str) -> String {
     let modules = text(&format!("{folder}/go.mod"));
     let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
@@ -162,7 +164,8 @@ fn the_supported_versions_are_those_that_tests_run() {
         let shown: Vec<&str> = versions(&run).into_iter().filter(|it| it.contains('.')).collect();
         assert_eq!(shown, pins, "{part}: the pinned versions");
         folders.extend(of_part);
-        // A range ends with the newest version that was run, and begins with the oldest of several.
+        // If the supported versions are a range, the range ends with the newest version that ran in tests. If several
+        // versions ran, the range begins with the oldest.
         let ends = versions(&supported);
         if let (Some(first), Some(last), false) = (ends.first(), ends.last(), supported.ends_with("or later")) {
             let is_of = |end: &str, pin: &String| pin.starts_with(&format!("{end}."));

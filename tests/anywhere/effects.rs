@@ -1,4 +1,5 @@
-//! A remedy ends its problem and makes no new one: the test applies its changes to the snapshot and judges again.
+//! A remedy ends its problem and makes no new problem. The test applies the changes of the remedy to the snapshot, and
+//! judges the snapshot again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,7 +17,7 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, reported_by, severities, small};
 
-/// The beginnings of advice that changes no judged fact, or that is not needed after a command.
+/// The first words of advice that changes no judged fact, or that is not needed after a command.
 const BESIDE: [&str; 5] = [
     "to refuse new external IPs",
     "if Antrea serves NodePortLocal",
@@ -25,7 +26,7 @@ const BESIDE: [&str; 5] = [
     "restart kube-proxy: the rules of its current mode",
 ];
 
-/// Whether the commands are the whole remedy.
+/// Whether the test can apply every step that the problem needs.
 fn is_whole(remedy: &Remedy) -> bool {
     let is_done = |step: &Step| match step.kind {
         StepKind::Advice => step.effect().is_some() || BESIDE.iter().any(|it| step.text.starts_with(it)),
@@ -41,7 +42,7 @@ fn services(snapshot: &mut Snapshot) -> &mut [Arc<Service>] {
     }
 }
 
-/// Changes the Service with this name; two copies in one file are one Service.
+/// Changes every Service with this name. Two copies of a Service in one file are one Service.
 fn change(snapshot: &mut Snapshot, (namespace, name): &ServiceRef, change: impl Fn(&mut Service)) {
     let of_name = services(snapshot).iter_mut().filter(|it| (&it.namespace, &it.name) == (namespace, name));
     of_name.for_each(|service| change(Arc::make_mut(service)));
@@ -53,7 +54,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// The node and the cluster after a command, with the proxy's changes.
+/// Changes the snapshot as a command changes the node and the cluster, with the changes that the proxy then makes.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -125,10 +126,11 @@ fn move_service(snapshot: &mut Snapshot, service: &ServiceRef, port: u16, [from,
     }
 }
 
-/// Chains that kube-proxy makes in ipvs mode and in no other.
+/// Chains that kube-proxy makes in ipvs mode and in no other mode.
 const OF_IPVS: [&str; 4] = [" KUBE-NODE-PORT", " KUBE-LOAD-BALANCER", " KUBE-IPVS-FILTER", " KUBE-IPVS-OUT-FILTER"];
 
-/// Removes the rules of all modes but the present one. A chosen mode's rules go even if it is the present mode.
+/// Removes rules of kube-proxy. If `mode` is given, removes the rules of this mode, even if it is the present mode.
+/// Otherwise removes the rules of all modes except the present mode.
 fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     let present = snapshot.proxy_mode().ok().map(|it| it.value);
     let goes = |of: Mode| mode.map_or(present != Some(of), |mode| mode == of);
@@ -156,7 +158,7 @@ fn clean_up(snapshot: &mut Snapshot, mode: Option<Mode>) {
     }
 }
 
-/// Ports on which a pod listens, or has to, and that the kernel may give to its connections.
+/// Ports on which a pod listens or must listen, if the kernel may also choose them for the pod's connections.
 fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> impl Iterator<Item = u16> + use<'a> {
     let pods = snapshot.cluster.pods.seen().into_iter().flatten();
     let pod = pods.into_iter().find(|it| (&it.namespace, &it.name) == (namespace, name)).expect("the pod");
@@ -168,7 +170,7 @@ fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> imp
     ports.filter(move |port| choosable.contains(*port))
 }
 
-/// The problems after a remedy.
+/// The errors of a remedy: the problems after it.
 fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy) -> Vec<String> {
     let with_all = severities(&before.findings);
     let mut then = snapshot.clone();
@@ -190,10 +192,11 @@ fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy
     if is_whole(remedy) && after.contains_key(&own) {
         wrong.push(format!("leaves it as {:?}", after[&own]));
     }
-    // An information may appear that the problem hid before, such as a listener on a number without a Service.
+    // After the remedy, a finding of severity info may appear that the problem hid before, for example a listener on a
+    // number without a Service.
     let counts = severity.max(Severity::Warning);
     for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
-        // A result that was unknown before may be an old problem.
+        // A problem that appears may be old, if its result was unknown before.
         let was_hidden = before.unknown.iter().any(|it| {
             let rule = reported_by(it.rows.rule, it.rows.variants[0]);
             it.subject.as_ref().is_some_and(|subject| other.starts_with(&format!("{rule} {subject} ")))
@@ -209,8 +212,8 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// The errors of remedies that change something, and the number of such remedies for each rule. One of many similar findings
-/// stands for all.
+/// The errors of remedies that change something, and the number of such remedies for each rule. Of similar findings,
+/// only the first two count.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
@@ -228,7 +231,8 @@ pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>
     (complaints, applied)
 }
 
-/// Numbers that remedies give to two Services, and nodePorts that remedies change to two different numbers.
+/// Two kinds of errors in remedies: a number that remedies give to two Services, and a nodePort that remedies change to
+/// two different numbers.
 pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     let remedies = board.findings.iter().flat_map(|it| &it.evidence.remedies);
     let moves: BTreeSet<(&ServiceRef, u16, [u16; 2])> = remedies
@@ -247,7 +251,7 @@ pub(crate) fn numbers_told_twice(board: &Board) -> Vec<String> {
     moves.iter().enumerate().filter_map(twice).collect()
 }
 
-/// The same node, with a reserved port that no rule knows.
+/// The same node, with a reserved port that no rule needs.
 fn reserving(mut snapshot: Snapshot) -> Snapshot {
     if let Reading::Seen(reserved) = &mut snapshot.kernel.sysctls.ip_local_reserved_ports {
         *reserved = reserved.union(&[2_703].into_iter().collect());

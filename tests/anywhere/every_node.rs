@@ -1,4 +1,4 @@
-//! Every recorded or invented node of the tests, with its judgements, for assertions about all nodes.
+//! Every recorded or invented node of the tests, with its judgements. Tests assert something about all nodes.
 
 use std::{collections::BTreeMap, fs};
 
@@ -12,7 +12,7 @@ use portreeve_rules::{
 
 use crate::{agreement, effects, order, snapshots, unread, verdicts, worlds};
 
-/// Recorded snapshots, healthy example nodes with their later moments, and their sick twins.
+/// Recorded snapshots, healthy example nodes, the same nodes at later moments, and the same nodes with one fault.
 pub(crate) fn small() -> Vec<(String, Snapshot)> {
     let recorded = snapshots::paths().map(|(name, path)| {
         let bytes = fs::read(&path).expect("a recorded snapshot");
@@ -21,36 +21,36 @@ pub(crate) fn small() -> Vec<(String, Snapshot)> {
     recorded.chain(worlds::snapshots()).chain(worlds::later()).chain(worlds::sick()).map(in_order).collect()
 }
 
-/// The nodes on which packets were recorded: each has a listener for every kind of Service that it meets.
+/// The nodes on which packets were recorded. Each node has a listener for every shape of Service.
 pub(crate) fn of_cells() -> impl Iterator<Item = (String, Snapshot)> {
     let recorded = verdicts::recordings().into_iter().map(|(name, _, snapshot)| (name, snapshot));
     recorded.chain(verdicts::behind_cilium()).map(in_order)
 }
 
-/// Some of these nodes, because one of them takes as long as all others.
+/// For each data plane, one or two of these nodes. All of these nodes would take too long.
 pub(crate) fn one_of_each_plane() -> impl Iterator<Item = (String, Snapshot)> {
     const NAMES: [&str; 5] = ["iptables-default", "ipvs-default", "nftables-default", "cilium/default", "cilium/apart"];
     of_cells().filter(|(name, _)| NAMES.contains(&name.as_str()))
 }
 
-/// In the form that readers of a cluster or a file return.
+/// Sorts the cluster's objects as the readers of a cluster or of a file do.
 fn in_order((name, mut snapshot): (String, Snapshot)) -> (String, Snapshot) {
     snapshot.cluster = snapshot.cluster.in_order();
     (name, snapshot)
 }
 
-/// The judgements of a node, with no patience.
+/// The judgements of a node with the default limits.
 pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
 
-/// The rule that reports this variant of an id: the id, and the first of the variants of that rule.
+/// The name of the rule that reports this variant of an id: the id, and the first variant of the rule.
 pub(crate) fn reported_by(id: RuleId, variant: &str) -> String {
     let of = RULES.iter().find(|rule| rule.name() == id && rule.variants.contains(&variant)).expect("a rule");
     format!("{id}/{}", of.variants[0])
 }
 
-/// The identity of a finding for comparisons: its rule, subject and port.
+/// The identity of a finding for comparisons: rule, subject and port.
 pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> String {
     let rule = reported_by(*rule, variant);
     let at = port.map(|port| format!(" {port}")).unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn pair(Key { rule, variant, subject, port, protocol }: &Key) -> Stri
     format!("{rule} {subject}{at}{over}")
 }
 
-/// Every finding, by its subject.
+/// The highest severity of the findings with each identity ([`pair`]).
 pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
     let mut all = BTreeMap::new();
     for finding in findings {
@@ -68,7 +68,7 @@ pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
     all
 }
 
-/// Every port that a finding names, once.
+/// Every port that a finding names. Each port appears once.
 pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     let mut ports: Vec<_> = findings.iter().filter_map(|it| Some((it.key.port?, it.key.protocol?))).collect();
     ports.sort_unstable();
@@ -76,7 +76,7 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     ports
 }
 
-/// The checks for the node of each thread: order, failed inputs, `owner` and remedies.
+/// The checks for the node of a thread: the order of the input, missing inputs, `owner`, and remedies.
 #[track_caller]
 pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
     let (name, snapshot) = in_order(("the node".to_owned(), snapshot.clone()));
@@ -94,7 +94,8 @@ fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
     wrong
 }
 
-/// The same checks for every node on which packets were recorded: minutes each, so only `tests/nightly` runs them.
+/// The same checks for every node on which packets were recorded. They need minutes for each node, so only
+/// `tests/nightly` runs them.
 mod over_every_recording {
     use super::*;
 

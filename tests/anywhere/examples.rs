@@ -1,4 +1,4 @@
-//! The output that documents show is the output of the program, for the files of `examples/`.
+//! Documents show commands with files of `examples/`, and the output. The program prints exactly this output.
 
 use std::{fs, path::Path};
 
@@ -6,7 +6,7 @@ use crate::cli::{binary, ended};
 
 const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
 
-/// The commands of a page that read a file of `examples/`, each with the lines below it.
+/// Of one page, each command that reads a file of `examples/`, with the output below the command.
 fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut commands: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     let mut inside = false;
@@ -28,7 +28,7 @@ fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     commands
 }
 
-/// Whether the output has these lines in their order. A line `...` is any number of lines.
+/// Whether the output has these lines in this order. A line `...` stands for any number of lines.
 fn has(output: &str, lines: &[&str]) -> bool {
     let parts: Vec<String> = lines.split(|line| *line == "...").map(|part| part.join("\n")).collect();
     let mut rest = output.trim_end();

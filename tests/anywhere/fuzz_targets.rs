@@ -1,4 +1,4 @@
-//! Every target of the fuzzers has a line in the list and in the document, and every crate with counters exists.
+//! Every fuzz target has a line in the list of targets and a line in the document. Every crate with counters exists.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! Documents that are generated from tests: `make docs` writes them.
+//! Some documents are generated from tests: `make docs` writes these documents.
 
 mod comments;
 mod faults;

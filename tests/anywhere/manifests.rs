@@ -1,4 +1,4 @@
-//! The facts that are read from files.
+//! The facts that Portreeve reads from manifest files.
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
@@ -6,7 +6,7 @@ use portreeve_cluster::{self as cluster, ClusterSource, Environment, Input, Sour
 use portreeve_facts::{ClusterFacts, Family, NodeAddressKind, PortRange, Protocol, Service, ServiceKind, Source, Why};
 use tempfile::TempDir;
 
-/// Reads files of these contents, on a host called `n1`.
+/// The facts from files with these contents, on a host with the name `n1`.
 pub(crate) fn facts_of(contents: &[impl AsRef<[u8]>]) -> ClusterFacts {
     let directory = TempDir::new().expect("a directory");
     let inputs = contents.iter().enumerate().map(|(index, content)| {
@@ -28,7 +28,8 @@ pub(crate) fn as_json(yaml: &str) -> String {
     serde_json::to_string_pretty(&value).expect("JSON")
 }
 
-/// A Service as `kubectl get svc -o yaml` prints it (Kubernetes 1.32), applied from a file that names its nodePort.
+/// A Service in the output of `kubectl get svc -o yaml` (Kubernetes 1.32). A person applied the Service from a file
+/// that sets its nodePort.
 const APPLIED: &str = r#"apiVersion: v1
 kind: Service
 metadata:

@@ -1,4 +1,4 @@
-//! The facts that are read from Pods: pods of this node, pods that end or crash, and pods that wait for a node.
+//! The facts that Portreeve reads from Pods: pods of this node, pods that end or crash, and pods that wait for a node.
 
 use portreeve_facts::{ClusterFacts, Pod, Protocol, Source, WaitingPod, Why};
 
@@ -9,7 +9,7 @@ const REFUSED: &str = "phase: Pending, conditions: [{type: PodScheduled, status:
     lastTransitionTime: '2026-03-01T10:00:00Z', message: \"0/1 nodes are available: 1 node(s) didn't have free ports \
     for the requested pod ports. preemption: not helpful\"}]";
 
-/// A Pod with these parts of its metadata, spec and status, in flow style.
+/// A Pod with these additions to its metadata, spec and status, in YAML's flow style.
 fn pod(metadata: &str, spec: &str, status: &str) -> String {
     format!("kind: Pod\nmetadata: {{name: p, namespace: d{metadata}}}\nspec: {{{spec}}}\nstatus: {{{status}}}\n")
 }
@@ -202,7 +202,7 @@ fn a_pod_that_is_refused_for_its_ports_waits_and_is_on_no_node() {
 
 #[test]
 fn a_pod_that_waits_for_something_else_is_nowhere_and_one_without_a_status_may_be_here() {
-    // This host is not a Node of the cluster: its pods are not known.
+    // This host is not a Node of the cluster, so Portreeve does not know its pods.
     let other = "phase: Pending, conditions: [{type: PodScheduled, status: 'False', message: 0/1 nodes are available}]";
     let scheduled = REFUSED.replace("'False'", "'True'");
     for status in ["phase: Pending", other, scheduled.as_str()] {
@@ -244,7 +244,7 @@ fn the_only_node_that_a_pod_may_run_on_is_in_its_affinity() {
     ] {
         assert_eq!(meant_for(&terms), None, "{terms}");
     }
-    // A pod for another node is left out here.
+    // If a pod can run only on another node, the facts of this node do not include the pod.
     let affinity = |node: &str| {
         let terms = named("metadata.name", "In", node);
         let required = format!("requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{terms}]}}");

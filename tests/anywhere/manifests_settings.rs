@@ -1,4 +1,4 @@
-//! The NodePort range and the proxy's settings, from every place that knows them.
+//! The NodePort range and the proxy's settings, from every place that can set them.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use portreeve_facts::{
 
 use crate::manifests::facts_of;
 
-/// Range, source and place.
+/// The NodePort range, the kind of its source, and its place.
 fn range(facts: &ClusterFacts) -> (String, RangeSource, String) {
     assert_eq!(facts.rejected, []);
     let known = facts.node_port_range.get().expect("a range");
@@ -275,7 +275,7 @@ fn cilium_serves_sctp_where_its_config_map_says_so() {
     );
 }
 
-/// The facts of Cilium as kube-proxy's replacement, with more settings, each after a comma.
+/// The facts of Cilium as kube-proxy's replacement, with additional settings. Each setting begins with a comma.
 #[track_caller]
 fn of_cilium(settings: &str) -> CiliumConfig {
     let facts = facts_of(&[format!(
@@ -316,7 +316,7 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
     assert!(!of_cilium(nothing).masquerades);
 }
 
-/// The settings of kube-proxy in its ConfigMap.
+/// The settings that Portreeve reads from kube-proxy's ConfigMap, if the ConfigMap has this line.
 fn configured(line: &str) -> ProxyConfig {
     let facts = facts_of(&[format!(
         "kind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata: {{config.conf: '{line}'}}"

@@ -1,4 +1,4 @@
-//! The facts that are read from workloads: their ports and their nodes.
+//! The facts that Portreeve reads from workloads: the ports of a workload, and the nodes on which it can run.
 
 use portreeve_facts::Protocol;
 

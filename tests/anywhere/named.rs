@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-/// `node-port-claimed-twice/lost`; an unknown result has all variants: `health-check-unserved/nobody,other,one-family`.
+/// The name of a finding, for example `node-port-claimed-twice/lost`. An unknown result has the names of all variants:
+/// `health-check-unserved/nobody,other,one-family`.
 #[allow(dead_code, reason = "not every package of tests that has this file prints names")]
 pub(crate) fn name(entry: &Value) -> String {
     let variants: Vec<&str> = variants(entry).collect();
     format!("{}/{}", entry["rule"].as_str().unwrap_or_default(), variants.join(","))
 }
 
-/// Whether it is of this id, or of this `id/variant`.
+/// Whether the finding has this id, or this `id/variant`.
 pub(crate) fn is_of(entry: &Value, named: &str) -> bool {
     let (rule, variant) = named.split_once('/').map_or((named, None), |(rule, variant)| (rule, Some(variant)));
     entry["rule"] == rule && variant.is_none_or(|variant| variants(entry).any(|it| it == variant))

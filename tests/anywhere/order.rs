@@ -1,4 +1,4 @@
-//! The order of the input changes no byte of the output.
+//! If the order of the input changes, no byte of the output changes.
 
 use std::{fs, io::Write as _, os::unix::fs::symlink, process::Command, sync::Arc};
 
@@ -15,14 +15,14 @@ use crate::{
     snapshots,
 };
 
-/// The number of orders for each node.
+/// The tests shuffle the input of each node once for each seed.
 const SEEDS: [u64; 2] = [1, 2];
 
-/// Numbers that depend on a seed only.
+/// Random numbers that depend only on the seed.
 struct Dice(u64);
 
 impl Dice {
-    /// A number below `end` (splitmix64).
+    /// The next random number, smaller than `end` (splitmix64).
     fn below(&mut self, end: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -43,7 +43,7 @@ impl Dice {
         }
     }
 
-    /// The objects, and the unordered lists in each.
+    /// Shuffles the objects. `within` shuffles the unordered lists in each object.
     fn shuffle_objects<T: Clone>(&mut self, list: &mut Reading<Vec<Arc<T>>>, within: impl Fn(&mut Self, &mut T)) {
         self.shuffle_seen(list);
         if let Reading::Seen(list) = list {
@@ -52,8 +52,8 @@ impl Dice {
     }
 }
 
-/// The same node, with the lists in Services in another order too. Such a Service is another object: commands name the places in
-/// it, and sentences follow its order.
+/// The same node, with also the lists in Services in another order. The output may differ: commands name the places of
+/// fields in a Service, and sentences follow the Service's order.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);
@@ -66,9 +66,9 @@ fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The same node, with every unordered list in another order. Some lists are ordered: a Service's families and an endpoint's
-/// addresses (the first counts), a Node's addresses (the first of a type counts), and redirections (the kernel checks them in
-/// order).
+/// The same node, with every unordered list in another order. Ordered lists keep their order. The families of a Service
+/// and the addresses of an endpoint are ordered: the first counts. The addresses of a Node are ordered: the first of a
+/// type counts. Redirections are ordered: the kernel checks them in this order.
 fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = snapshot.clone();
@@ -112,7 +112,7 @@ fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// All output about a node, each part with its name.
+/// The output of every command about a node, with the name of the command.
 fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     let style = Style { width: 120, colour: false, program: "portreeve".to_owned() };
     let board = board(snapshot);
@@ -159,17 +159,17 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     reported.into_iter().map(|(name, text)| (name, String::from_utf8(text).expect("UTF-8"))).collect()
 }
 
-/// A node with recorded packets has hundreds of ports.
+/// The most ports of a node for which the tests compare `owner`: a node with recorded packets has hundreds of ports.
 const MOST_PORTS: usize = 6;
 
-/// The differences in the output if a node is read in another order.
+/// For each seed, the first difference in the output if the node's input is in another order.
 pub(crate) fn told_otherwise(name: &str, snapshot: &Snapshot, seeds: &[u64]) -> Vec<String> {
     let as_it_was = reported(snapshot);
     let other = |seed: &u64| first_difference(name, &as_it_was, &reported(&shuffled(snapshot, *seed)));
     seeds.iter().filter_map(other).collect()
 }
 
-/// The first line that differs between the outputs of two nodes.
+/// The first line in which the outputs about two nodes differ.
 fn first_difference(name: &str, as_it_was: &[(String, String)], other: &[(String, String)]) -> Option<String> {
     assert_eq!(as_it_was.len(), other.len(), "{name}");
     let (was, is) = as_it_was.iter().zip(other).find(|(was, is)| was != is)?;
@@ -228,7 +228,7 @@ fn nor_what_is_told_of_a_node_as_it_might_be() {
     for (name, path) in snapshots::paths() {
         let snapshot = Snapshot::from_json(&fs::read(path).expect("a snapshot")).expect("a snapshot");
         let (code, as_it_was, error) = what_if(&snapshot);
-        // Without Services there is nothing to change.
+        // Without Services, nothing can change: the exit code is then 2.
         assert!(as_it_was.len() > 100 || code == 2, "{name}: {error}");
         assert_eq!(as_it_was, what_if(&shuffled(&snapshot, 4)).1, "{name}");
     }

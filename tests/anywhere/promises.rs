@@ -1,7 +1,7 @@
-//! The promises of `SECURITY.md` are tested: each promise names tests, and each named test exists.
+//! Tests check the promises of `SECURITY.md`: each promise names tests, and each named test exists.
 //!
-//! A promise is a list item or a row of a table, in any part of the document; the text between them only explains. If nothing
-//! stops an attacker, the row has the words `nothing` and `no promise`.
+//! A promise is a list item or a table row, in any part of the document. The text between promises only explains. If
+//! nothing stops an attacker, the row has the words `nothing` and `no promise`.
 
 use std::{
     collections::BTreeSet,
@@ -11,11 +11,11 @@ use std::{
 
 use crate::permissions::{ACCESS, REVIEWS};
 
-/// The one file that opens netlink sockets.
+/// The only file that opens netlink sockets.
 const OPENS: &str = "crates/kernel/src/netlink/socket.rs";
-/// The words for *no promise*, and the words that must stand with them.
+/// A promise without a test must have both of these words.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
-/// The attackers in the tables of the threat model.
+/// The header rows of the threat model's two tables.
 const THREATS: [&str; 2] = ["| asset | protection | tests |", "| attacker | reaches | protection | tests |"];
 
 fn root() -> &'static Path {
@@ -35,13 +35,13 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The texts of every Rust file below these folders.
+/// Every Rust file below these folders: path and text.
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let paths = folders.iter().flat_map(|folder| files(&root().join(folder)));
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
 }
 
-/// The source files of the program, without tests and build scripts: path and text.
+/// The source files of the program, without tests and build scripts. For each file: path and text.
 fn program() -> Vec<(PathBuf, String)> {
     let below = |path: PathBuf| path.strip_prefix(root()).expect("below the repository").to_owned();
     let all = sources(&["src", "crates"]).into_iter().map(|(path, text)| (below(path), text));
@@ -52,13 +52,13 @@ fn document() -> String {
     fs::read_to_string(root().join("SECURITY.md")).expect("a document")
 }
 
-/// The names of the tests in a file: functions under an attribute `test`.
+/// The names of the tests in a file. A test is a function below an attribute that ends with `test]`.
 fn tests(source: &str) -> impl Iterator<Item = &str> {
     let after = source.split("test]\n").skip(1);
     after.filter_map(|rest| rest.split_once("fn ")?.1.split_once('(').map(|(name, _)| name))
 }
 
-/// Words between backticks that can only be names of tests.
+/// The words between backticks that can only be names of tests.
 fn named(document: &str) -> impl Iterator<Item = &str> {
     let is_sentence = |word: &&str| {
         word.matches('_').count() >= 3
@@ -67,7 +67,7 @@ fn named(document: &str) -> impl Iterator<Item = &str> {
     document.split('`').skip(1).step_by(2).filter(is_sentence)
 }
 
-/// The list items and the rows of tables, without header rows.
+/// The list items, and the table rows except header rows.
 fn promises(document: &str) -> Vec<String> {
     let is_rule = |line: &str| line.starts_with("|---");
     let mut found: Vec<String> = Vec::new();
@@ -89,7 +89,7 @@ fn promises(document: &str) -> Vec<String> {
     found
 }
 
-/// Whether a promise names a test, or has the words for *no promise*.
+/// Whether a promise names a test, or has both words of [`NO_PROMISE`].
 fn is_held(promise: &str) -> bool {
     named(promise).next().is_some() || NO_PROMISE.iter().all(|words| promise.contains(words))
 }
@@ -158,10 +158,10 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
     }
 }
 
-/// WireGuard answers over generic netlink, with the private key of a device beside its port.
+/// Over generic netlink, WireGuard returns the port of a device and also its private key.
 #[test]
 fn no_source_queries_wireguard() {
-    // Names of generic netlink, of crates that speak it, and of ways to open a netlink socket of any family.
+    // Names of generic netlink, of crates that use generic netlink, and of ways to open a netlink socket of any family.
     const NAMES: [&str; 7] = [
         "netlinkgeneric",
         "genetlink",
@@ -194,7 +194,7 @@ fn no_source_queries_wireguard() {
     });
     let [(path, text, found)] = &found.collect::<Vec<_>>()[..] else { panic!("not one file opens netlink sockets") };
     assert_eq!((path.strip_prefix(root()), &found[..]), (Ok(Path::new(OPENS)), &["netlinksys"][..]));
-    // Each socket has one of the imported families.
+    // Each opened socket has one of the families that the file imports.
     let opened = text.split("Socket::new(").skip(1).filter_map(|rest| rest.lines().next());
     assert_eq!(opened.collect::<Vec<_>>(), ["match family {", "NETLINK_ROUTE)?;"]);
     assert!(text.contains("protocols::{NETLINK_NETFILTER, NETLINK_ROUTE, NETLINK_SOCK_DIAG},"), "{text}");
@@ -204,7 +204,7 @@ fn no_source_queries_wireguard() {
 fn no_unsafe_code_is_compiled() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
     let lints = manifest.split("[workspace.lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
-    // A source file cannot allow a forbidden lint again.
+    // The word `forbid` prevents that a source file allows the lint again.
     assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
     let crates = fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("a crate").path());
     for place in crates.chain([root().to_owned()]) {
@@ -219,14 +219,15 @@ fn only_the_demo_starts_programs_and_only_itself() {
     for (path, text) in program() {
         for started in text.split("Command::new(").skip(1) {
             let is_itself = path.starts_with("src/demo") && started.starts_with("\"/proc/self/exe\")");
-            // clap has a `Command` too, of arguments.
+            // The `Command` of clap is not a program: it describes arguments.
             let is_program = |line: &str| line.contains("process::") && line.contains("Command");
             if !is_itself && text.lines().any(is_program) {
                 starters.insert(path.display().to_string());
             }
         }
     }
-    // The login program of a kubeconfig. README.md and SECURITY.md name all programs that are started.
+    // This file starts the login program of a kubeconfig. README.md and SECURITY.md name all programs that Portreeve
+    // starts.
     assert_eq!(starters, BTreeSet::from(["crates/cluster/src/credential_plugin.rs".to_owned()]));
     for document in ["README.md", "SECURITY.md"] {
         let text = fs::read_to_string(root().join(document)).expect("a document");

@@ -1,4 +1,5 @@
-//! Commands of remedies in a shell: `crates/rules/src/remedies.rs` writes all of them, and its test the recorded list.
+//! Runs the commands of remedies in a shell. `crates/rules/src/remedies.rs` writes all of these commands, and a test
+//! there records their list.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +12,7 @@ use portreeve_agent::judge;
 use portreeve_rules::{Limits, findings::StepKind};
 
 const WRITER: &str = "crates/rules/src/remedies.rs";
-/// The placeholder in the list for a name that tries to break out of its command.
+/// In the list, this name stands for a name that tries to break out of its command.
 const HOSTILE: &str = "a'b\"c $(touch x)`touch x`;touch x\n&";
 
 fn rooted(path: &str) -> PathBuf {
@@ -22,7 +23,7 @@ fn source(path: &str) -> String {
     fs::read_to_string(rooted(path)).expect("a source file")
 }
 
-/// Every command that a rule can write, with hostile names in it.
+/// Every command that a rule can write, with hostile names.
 fn listed() -> Vec<String> {
     let text = source("crates/rules/src/remedies/snapshots/portreeve_rules__remedies__tests__commands.snap");
     let (_, list) = text.split_once("\n---\n").expect("a head and a list");
@@ -46,13 +47,13 @@ fn a_shell_takes_every_command_that_a_rule_can_write() {
 fn a_hostile_name_arrives_as_one_word_and_runs_nothing() {
     let mut arrived = 0;
     for command in listed().iter().filter(|it| it.contains("touch")) {
-        // Without a PATH only these functions and shell builtins can run.
+        // Without a PATH, the shell can run only these functions and its builtins.
         let functions = "PATH=; words() { for word; do printf '<%s>' \"$word\"; done; }; kubectl() { words \"$@\"; }; \
                          ip() { words \"$@\"; }; nft() { words \"$@\"; }";
         let output = Command::new("sh").args(["-c", &format!("{functions}; {command}")]).output().expect("a shell");
         let words = String::from_utf8(output.stdout).expect("UTF-8");
         assert!(output.status.success() && output.stderr.is_empty(), "{command}\n{words}");
-        // As one word, after the label's name if it is the value of a label.
+        // The hostile name is one word. If the name is the value of a label, it follows the label's name.
         assert!(
             words.contains(&format!("<{HOSTILE}>")) || words.contains(&format!("={HOSTILE}>")),
             "{command}\n{words}"

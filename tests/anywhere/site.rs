@@ -1,4 +1,5 @@
-//! The site of the documents: its tree in `docs/SUMMARY.md`, its length, and the commands that it has users type.
+//! The website of the documents: its table of contents in `docs/SUMMARY.md`, its length, and the commands that users
+//! type.
 
 use std::{
     collections::BTreeSet,
@@ -12,18 +13,20 @@ use tempfile::TempDir;
 
 use crate::cli::ended;
 
-/// The most words of all pages, as `wc -w` counts. The tables behind `who-answers.md` are left out: a reader looks up one row.
+/// The largest number of words in all pages together. The tables of `who-answers/` do not count, because a reader looks
+/// up one row.
 const WORDS: usize = 45_000;
 const TABLES: &str = "who-answers/";
-/// The most words through which a new user is led. An alert leads to its runbook.
+/// The largest number of words in the pages for a new user. Runbooks do not count, because an alert leads to its
+/// runbook.
 const WORDS_OF_A_NEW_USER: usize = 15_000;
 const RUNBOOKS: &str = "runbooks/";
 
-/// The parts for a new user.
+/// The parts of `docs/SUMMARY.md` for a new user.
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
-/// Commands of other programs, by their beginning. Beside each, the file that has a test type it, or the reason why no test does.
-/// REGISTRY is the one of `deploy/names`.
+/// Commands of other programs: the beginning of each command, and the test file that types the command. If no test
+/// types the command, the reason. REGISTRY stands for the registry in `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),
@@ -91,7 +94,7 @@ fn below(folder: &Path) -> Vec<String> {
     pages
 }
 
-/// The parts of the tree and their pages, in their order.
+/// The parts of `docs/SUMMARY.md` and the pages of each part, in their order.
 fn tree(summary: &str) -> Vec<(String, Vec<String>)> {
     let mut parts: Vec<(String, Vec<String>)> = Vec::new();
     for line in summary.lines() {
@@ -105,7 +108,7 @@ fn tree(summary: &str) -> Vec<(String, Vec<String>)> {
     parts
 }
 
-/// The bars of a table are no words.
+/// The number of words. The bars of a table do not count.
 fn words(pages: &[String]) -> usize {
     let is_word = |it: &&str| it.contains(char::is_alphanumeric);
     pages.iter().map(|page| text(Path::new("docs").join(page)).split_whitespace().filter(is_word).count()).sum()
@@ -152,7 +155,8 @@ fn a_page_that_is_not_in_the_tree_is_caught() {
     );
 }
 
-/// The commands in the console blocks of a page, each in one line. In a block with a prompt the other lines are output.
+/// The commands in the console blocks of a page, each in one line. If a block has prompts, lines without a prompt are
+/// output.
 fn commands(page: &str) -> Vec<String> {
     let mut commands: Vec<String> = Vec::new();
     for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
@@ -174,7 +178,7 @@ fn commands(page: &str) -> Vec<String> {
     commands
 }
 
-/// The words behind a name of the program in a command: whether they are kubectl's, and the words.
+/// Whether a command calls Portreeve as a kubectl plugin, and the words after the program's name.
 fn ours(command: &str) -> Option<(bool, &str)> {
     let command = command.trim_start_matches("sudo ");
     if let Some((_, words)) = command.split_once("/portreeve ") {
@@ -193,7 +197,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
     let (makefile, names) = (text("Makefile"), text("deploy/names"));
     let registry = names.lines().find_map(|line| line.strip_prefix("REGISTRY=")).expect("a registry");
     let (mut accepted, mut elsewhere) = (0, BTreeSet::new());
-    // Commands of runbooks are typed in `tests/lab/runbooks.rs`.
+    // `tests/lab/runbooks.rs` types the commands of runbooks.
     let mut pages: Vec<String> = below(&root().join("docs")).into_iter().map(|page| format!("docs/{page}")).collect();
     pages.retain(|page| !page.starts_with("docs/runbooks/"));
     pages.extend(["README.md", "deploy/chart/README.md", "examples/README.md"].map(str::to_owned));
@@ -214,7 +218,7 @@ fn every_command_of_the_readme_and_the_site_is_one_that_works() {
                     assert!(text(typed).contains(begin), "{typed} does not type {begin}");
                 }
             }
-            // `--help` at the end has the program read all words before it, and do nothing.
+            // With `--help` at the end, the program parses all words before `--help`, and does nothing.
             for (is_plugin, words) in command.split([';', '|']).filter_map(|part| ours(part.trim())) {
                 is_known = true;
                 let words = words.split(" > ").next().unwrap_or(words);

@@ -1,4 +1,5 @@
-//! Unread input is never *fine*: without one input a node is not reported as clear, and no new result is certain.
+//! Unread input is never reported as *fine*. Each test removes one input of a node: the node is not reported as clear,
+//! and no result becomes more certain.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::{
     worlds,
 };
 
-/// Inputs without which a port may have an unknown owner: their place in a snapshot, and their source.
+/// If one of these inputs is missing, a port may have an unknown owner. For each input: its place in a snapshot, and
+/// its source.
 const CORE: [(&str, &str); 5] = [
     ("/cluster/services", "services"),
     ("/cluster/pods", "pods"),
@@ -27,7 +29,7 @@ const CORE: [(&str, &str); 5] = [
     ("/kernel/clients", "clients"),
     ("/kernel/interfaces", "addresses"),
 ];
-/// Failures: the input was requested, and no right is missing.
+/// Reasons why reading an input fails. In all of them, the input was requested, and no permission is missing.
 const FAILED: [&str; 4] = ["unreachable", "timed-out", "malformed", "torn"];
 /// No Service and no process has this port on any example node.
 const PORT: &str = "32123";
@@ -41,7 +43,7 @@ fn without(world: &Value, place: &str, source: &str, why: &str) -> NamedTempFile
     file
 }
 
-/// Every healthy example node that has all of these inputs.
+/// Every healthy example node that has all inputs of [`CORE`].
 fn healthy() -> impl Iterator<Item = (String, Value)> {
     let worlds = worlds::snapshots().map(|(name, world)| (name, serde_json::to_value(&world).expect("JSON")));
     worlds.filter(|(_, world)| CORE.iter().all(|(place, _)| world.pointer(&format!("{place}/seen")).is_some()))
@@ -51,7 +53,7 @@ fn healthy() -> impl Iterator<Item = (String, Value)> {
 fn a_world_whose_input_failed_is_not_called_clear() {
     let mut judged = 0;
     for (number, (name, world)) in healthy().enumerate() {
-        // Each example node has one of the failures, and all nodes together have each failure many times.
+        // Each example node gets one of the failures. Over all nodes, each failure occurs many times.
         let why = FAILED[number % FAILED.len()];
         for (place, source) in CORE {
             let file = without(&world, place, source, why);
@@ -65,7 +67,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             let (_, document, _) = ask(&["check", "-o", "json", "--snapshot"]);
             let document: Value = serde_json::from_str(&document).expect("JSON");
             assert_ne!(document["result"], "clear", "{case}");
-            // Outgoing connections answer no client.
+            // `owner` does not need `clients`: an outgoing connection of the node does not answer other clients.
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");
@@ -77,7 +79,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
     assert!(judged >= 100, "{judged} worlds without an input");
 }
 
-/// The reasons of an input whose reading failed.
+/// Reasons for a missing input: its reading failed.
 const FAILURES: [&str; 6] = ["unreachable", "timed-out", "malformed", "torn", "stale", "too-much"];
 
 #[test]
@@ -103,20 +105,20 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
                 let (code, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
                 assert_eq!(code, wanted, "{verb:?} without {source}, {why}: {text}{notes}");
             }
-            // The missing input is named, whether it sets the result or not.
+            // Each command names the missing input, even if the input does not change the exit code.
             for verb in verbs.iter().filter(|it| !["check", "what-if"].contains(&it[0])) {
                 let (_, text, notes) = ended(binary().args(*verb).arg("--snapshot").arg(file.path()));
                 assert!(format!("{text}{notes}").contains("it was taken away"), "{verb:?}, {why}: {text}{notes}");
             }
         }
     }
-    // A pod that was not read may have the hostPort: no reason excuses it.
+    // An unread pod may have the hostPort. So for no reason can the result be complete.
     for why in ["not-permitted", "not-requested"] {
         let file = without(&world, "/cluster/pods", "pods", why);
         let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
         assert_eq!(code, 2, "suggest --host without pods, {why}: {text}{notes}");
     }
-    // Each of these answers needs Services: no reason excuses their absence.
+    // Each of these answers needs Services. So for no reason can the result be complete.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {
@@ -212,10 +214,11 @@ fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last
     }
 }
 
-/// An input that can fail, with its reader. Removes it if it was read.
+/// An input that can fail: its name, its source, and a function. The function replaces the input by a gap, and returns
+/// whether the input had been read.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
-/// Every input of a snapshot that one reader reads.
+/// The inputs of a snapshot: each input has one reader.
 const INPUTS: [Input; 41] = [
     ("listeners", Source::Listeners, |it, gap| gone(&mut it.kernel.listeners, gap)),
     ("listeners of UDP", Source::Listeners, no_udp),
@@ -260,10 +263,11 @@ const INPUTS: [Input; 41] = [
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
 ];
 
-/// The reasons for which a requested input can fail.
+/// The reasons why the reading of a requested input can fail.
 const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
 
-/// Findings that appear only without an input, and why that is right: rule, input, reason.
+/// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
+/// still right.
 const INSTEAD: [(&str, &str, &str); 3] = [
     (
         "health-check-unserved/nobody",
@@ -337,12 +341,12 @@ fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     }
 }
 
-/// Removes one part of every claim on a NodePort range. Returns whether a claim had it.
+/// Removes one part of every claim on a NodePort range. Returns whether a claim had this part.
 fn claims(snapshot: &mut Snapshot, take: impl Fn(&mut RangeClaim) -> bool) -> bool {
     snapshot.cluster.range_claims.iter_mut().map(take).filter(|taken| *taken).count() > 0
 }
 
-/// Removes one part of every pod's network. Returns whether a pod had it.
+/// Removes one part of every pod's network. Returns whether a pod's network had this part.
 fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bool {
     match &mut snapshot.kernel.pod_namespaces {
         Reading::Seen(pods) => pods.iter_mut().map(take).filter(|taken| *taken).count() > 0,
@@ -350,7 +354,7 @@ fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bo
     }
 }
 
-/// Removes one part of every socket's holder. Returns whether a holder had it.
+/// Removes one part of every socket's holder. Returns whether a holder had this part.
 fn holders(snapshot: &mut Snapshot, take: impl Fn(&mut Holder) -> bool) -> bool {
     let clients = match &mut snapshot.kernel.clients {
         Reading::Seen(clients) => std::mem::take(&mut clients.sockets),
@@ -373,8 +377,9 @@ fn no_v6only(snapshot: &mut Snapshot, _: Gap) -> bool {
     listeners(snapshot).iter_mut().filter_map(|socket| socket.v6only.take()).count() > 0
 }
 
-/// The errors in the results without one input: a new or more severe finding, a lost or milder finding without doubt of its rule,
-/// or a clear result that does not name the input.
+/// Removes each input in turn, and adds the errors in the results. A new finding or a more severe finding is an error.
+/// If a finding disappears or becomes milder, its rule must report *unknown*. If the result is clear, it must name the
+/// unread input. Returns the number of removed inputs.
 pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<String>) -> usize {
     let with_all = severities(&board(whole).findings);
     let mut asked = 0;
@@ -414,14 +419,14 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
     asked
 }
 
-/// Whether the milder finding itself reports unknown input.
+/// Whether the milder finding itself says that something is unknown.
 fn admits(board: &Board, of: &str) -> bool {
     let unread =
         |(_, words): &(&str, String)| ["unknown: ", "unknown, ", "not known: "].iter().any(|it| words.contains(it));
     board.findings.iter().any(|it| pair(&it.key) == of && it.evidence.values.iter().any(unread))
 }
 
-/// Nodes that were not recorded, on which one input decides.
+/// Nodes that were not recorded. On each node, one input decides the result.
 fn made() -> Vec<(String, Snapshot)> {
     let web = || Snapshot::healthy().service("web", |it| it.node_port(30080));
     let in_pod = || held("/kubepods/pod7f/c1", Some("7f"), "proxy", 9);

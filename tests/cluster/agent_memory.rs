@@ -1,5 +1,5 @@
-//! The memory of an agent. Beside a large cluster it stays below the limit of its pod, for every request. A cluster
-//! that is too large for the agent is unread.
+//! The memory of an agent. In a large cluster, every request leaves the memory below the limit of the agent's pod. If a
+//! cluster is too large for the agent, the cluster is unread.
 
 use std::{
     fs,
@@ -28,9 +28,9 @@ use crate::{
 const SERVICES: u32 = 50_000;
 /// The limit of the agent's pod, in KiB: `resources.limits.memory` of the chart.
 const LIMIT: u64 = 128 << 10;
-/// The longest time for a step that needs a scan.
+/// The longest time that the test waits for the result of a scan.
 const SOON: Duration = Duration::from_secs(120);
-/// A list before its first item.
+/// A Kubernetes list as text, up to its first item.
 const BEGINNING: &str = r#""apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
 
 fn list_of(kind: &str, items: impl Iterator<Item = String>) -> String {
@@ -57,7 +57,7 @@ fn slice(n: u32) -> String {
     )
 }
 
-/// The first pod has a hostPort that is a NodePort, so endpoints are read.
+/// The first pod has a NodePort as hostPort, so the agent reads endpoints.
 fn pod(n: u32) -> String {
     format!(
         r#"{{"metadata":{{"name":"pod-{n}","namespace":"team-{n}","uid":"pod-{n}"}},"spec":{{"nodeName":"n1",
@@ -67,7 +67,7 @@ fn pod(n: u32) -> String {
     )
 }
 
-/// A server with very many Services, for every request.
+/// A server with very many Services. The server answers every request of an agent.
 fn large() -> Fake {
     let services = list_of("Service", (0..SERVICES).map(service));
     let slices = list_of("EndpointSlice", (0..SERVICES).map(slice));
@@ -81,7 +81,7 @@ fn large() -> Fake {
     })
 }
 
-/// The binary as an agent; dropping this value ends it.
+/// The binary as an agent. If this value is dropped, the agent ends.
 pub(crate) struct Agent {
     child: Child,
     directory: TempDir,
@@ -92,7 +92,7 @@ impl Agent {
         Self::with(fake, &[])
     }
 
-    /// An agent with further arguments.
+    /// Starts an agent with additional arguments.
     pub(crate) fn with(fake: &Fake, more: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
@@ -104,19 +104,19 @@ impl Agent {
         Self { child, directory }
     }
 
-    /// Its log so far.
+    /// The agent's log until now.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
 
-    /// Ends it as kubelet does, and waits for its end.
+    /// Ends the agent as kubelet does, and waits for its end.
     pub(crate) fn stop(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         kill(pid, Signal::SIGTERM).expect("the agent is a child");
         assert!(self.child.wait().expect("the agent ended").success(), "{}", self.log());
     }
 
-    /// The body of a good answer at the socket.
+    /// The body of an answer with status 200 at the agent's socket.
     fn ask(&self, path: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.directory.path().join("socket")).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
@@ -126,7 +126,7 @@ impl Agent {
         head.contains(" 200 ").then(|| body.to_owned())
     }
 
-    /// The first answer that matches.
+    /// Waits for the first answer that fits, and returns it.
     #[track_caller]
     pub(crate) fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
@@ -139,12 +139,12 @@ impl Agent {
         }
     }
 
-    /// The peak of resident memory since the last call, in KiB.
+    /// The highest resident memory since the last call, in KiB.
     fn peak(&self) -> u64 {
         let place = format!("/proc/{}", self.child.id());
         let status = fs::read_to_string(format!("{place}/status")).expect("the agent runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-        // Sets the peak to the memory that is resident now (proc(5)).
+        // Resets the highest value to the present resident memory (proc(5)).
         fs::write(format!("{place}/clear_refs"), "5").expect("the agent is a child");
         line.trim().trim_end_matches(" kB").parse().expect("a number")
     }

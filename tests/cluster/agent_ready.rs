@@ -1,5 +1,5 @@
-//! An agent that is ready before the API server has answered: its findings name each kind of object that is not read
-//! yet.
+//! An agent that is ready before the API server has answered. Its findings name each kind of object that the agent has
+//! not read yet.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::{
     watch::calm,
 };
 
-/// The first findings of an agent that is ready. The API server never answers a list of `unread`.
+/// The first findings of an agent that is ready. The API server never answers a list request for `unread`.
 fn ready_without(unread: &'static str) -> Value {
     let fake = Fake::new(move |path, _| match path.starts_with(unread) {
         true => Reply::Silence,
@@ -25,10 +25,10 @@ fn a_ready_agent_names_the_objects_that_it_has_not_read_yet() {
     for (unread, source) in [("/api/v1/services?", "services"), ("/api/v1/pods?", "pods"), ("/api/v1/nodes", "nodes")] {
         let findings = ready_without(unread);
         let unknown = findings["unknown"].as_array().expect("a list");
-        // A list that took too long has timed out.
+        // If a list request took too long, the reason is a time-out.
         let is_named = |it: &Value| it["source"] == source && (it["why"] == "not-yet" || it["why"] == "timed-out");
         assert!(unknown.iter().any(is_named), "{source}: {findings:#}");
-        // Without Services no rule judges.
+        // Without Services, no rule can judge.
         assert!(source != "services" || findings["result"] == "not-checked", "{findings:#}");
     }
 }

@@ -1,4 +1,4 @@
-//! Lists, pages, refusals, and servers that do not answer.
+//! List requests to an API server: pages, refusals, and servers that do not answer.
 
 use std::{collections::BTreeSet, net::TcpListener, time::Duration};
 
@@ -21,7 +21,7 @@ pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
     Reply::Json(said::page(kind, &items, next).to_string())
 }
 
-/// A cluster with one node, one Service and no objects of a platform.
+/// The answers of a cluster with one node and one Service. The cluster has no objects of a platform.
 pub(crate) fn small(path: &str) -> Reply {
     match path.split('?').next().expect("a path") {
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"n1","uid":"u"}}"#]),
@@ -79,7 +79,7 @@ fn every_request_is_in_the_access_table_and_every_row_is_used() {
     assert_eq!(used.len(), rows_of_reading(), "rows without a request");
 }
 
-/// The rows of the access table for reading. The other rows are for reviews of tokens; the lab tests them.
+/// The number of the access table's rows for reading. The other rows allow reviews of tokens, and the lab tests them.
 pub(crate) fn rows_of_reading() -> usize {
     ACCESS.iter().filter(|grant| grant.verbs != ["create"]).count()
 }
@@ -279,7 +279,7 @@ fn the_pods_of_an_unknown_node_are_not_requested() {
 #[test]
 fn a_server_that_hangs_times_out_after_one_request() {
     let fake = Fake::new(|_, _| Reply::Silence);
-    // Long enough for the request to arrive.
+    // Two seconds are enough for the request to arrive.
     let facts = fake.facts_within(Duration::from_secs(2));
     for gap in [facts.services.gap(), facts.nodes.gap(), facts.pods.gap(), facts.endpoint_slices.gap()] {
         assert_eq!(gap.expect("a gap").why, Why::TimedOut);

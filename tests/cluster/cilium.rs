@@ -1,4 +1,4 @@
-//! The settings of CiliumNodeConfigs, which override Cilium's ConfigMap on one node.
+//! The settings of CiliumNodeConfigs. For one node, they override Cilium's ConfigMap.
 
 use portreeve_facts::{Claimant, ProxyConfig, Source, Why};
 use serde_json::{Value, json};
@@ -8,13 +8,13 @@ use crate::{
     fake::{Fake, Reply},
 };
 
-/// The path of the ConfigMap.
+/// The path of Cilium's ConfigMap.
 pub(crate) const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/cilium-config";
 const CONFIGS: &str = "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs";
 const OLD_CONFIGS: &str = "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs";
 const NODE: &str = r#"{"metadata":{"name":"n1","uid":"u","labels":{"pool":"edge"}}}"#;
 
-/// The ConfigMap.
+/// The answer with Cilium's ConfigMap.
 pub(crate) fn config_map() -> Reply {
     let data = json!({"kube-proxy-replacement": "true", "devices": "eth0", "nodeport-addresses": "10.0.0.0/8"});
     let metadata = json!({"name": "cilium-config", "namespace": "kube-system"});
@@ -29,7 +29,7 @@ fn edge() -> Value {
     json!({"matchLabels": {"pool": "edge"}})
 }
 
-/// A server with Cilium's ConfigMap, this node, and the answer of `answer` at `place`.
+/// A server with Cilium's ConfigMap and this node. For the path `place`, the server gives the answer of `answer`.
 fn cilium(place: &'static str, answer: impl Fn() -> Reply + Send + Sync + 'static) -> Fake {
     Fake::new(move |path, _| match path.split('?').next().expect("a path") {
         MAP => config_map(),

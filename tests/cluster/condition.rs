@@ -1,4 +1,4 @@
-//! The Node condition of an agent, against an API server that keeps conditions, and against one that refuses them.
+//! The Node condition that an agent writes. One API server keeps conditions, and another API server refuses them.
 
 use std::{
     sync::{Arc, Mutex},
@@ -27,7 +27,7 @@ const STATUS: &str = "/api/v1/nodes/n1/status?fieldManager=portreeve";
 const MERGE: &str = "application/strategic-merge-patch+json";
 const READY: &str = r#"{"type":"Ready","status":"True","reason":"KubeletReady","message":"kubelet is ready"}"#;
 
-/// An API server with the Node `n1`. Before it keeps a patch, it gives each answer of `troubles` once.
+/// An API server with the Node `n1`. Before the server keeps a patch, it gives each answer of `troubles` once.
 struct Server {
     fake: Fake,
     node: Arc<Mutex<Value>>,
@@ -56,26 +56,26 @@ impl Server {
         Self { fake, node, troubles }
     }
 
-    /// The conditions of these types.
+    /// The conditions of this type.
     fn conditions(&self, kind: &str) -> Vec<Value> {
         let node = self.node.lock().expect("the Node");
         let all = node["status"]["conditions"].as_array().expect("a list");
         all.iter().filter(|condition| condition["type"] == kind).cloned().collect()
     }
 
-    /// The condition of the agent, if there is one.
+    /// The condition that the agent writes, if it exists.
     fn condition(&self) -> Option<Value> {
         let conditions = self.conditions("PortConflict");
         assert!(conditions.len() <= 1, "{conditions:#?}");
         conditions.into_iter().next()
     }
 
-    /// The number of patches.
+    /// The number of patches that the server has received.
     fn patches(&self) -> usize {
         self.fake.requests().iter().filter(|path| path.as_str() == STATUS).count()
     }
 
-    /// Waits until the condition is as wanted, for as long as a slow machine may need.
+    /// Waits until the condition is as wanted. The limit is long enough for a slow machine.
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..12_000 {
             match self.condition().filter(|condition| holds(condition)) {
@@ -86,7 +86,7 @@ impl Server {
         panic!("never {what}: {:#?}", self.condition());
     }
 
-    /// A writer, and its task.
+    /// Starts a writer of the condition, and returns the writer's task too.
     fn start(&self, heartbeat: Duration) -> (NodeCondition, JoinHandle<()>) {
         let client = cluster::client(self.fake.access("t", PATIENT));
         let timing = ConditionTiming { least: Duration::from_millis(50).min(heartbeat), heartbeat };
@@ -101,7 +101,7 @@ fn healthy() -> Snapshot {
     Snapshot::healthy().service("web", |it| it.node_port(30080))
 }
 
-/// The same node with a process on the NodePort, at this minute.
+/// The same node at this minute, with a process that listens on the NodePort.
 fn conflict(minute: i64) -> Snapshot {
     at(healthy().listens("0.0.0.0:30080"), minute)
 }
@@ -119,20 +119,20 @@ fn is(status: &'static str) -> impl Fn(&Value) -> bool {
     move |condition| condition["status"] == status
 }
 
-/// The server has a condition a moment before its writer knows this.
+/// Waits until the writer knows that its write succeeded. The server has the condition a moment earlier.
 async fn has_written(condition: &NodeCondition) {
     while condition.writes().written == 0 {
         sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// The number of scans in an exposition.
+/// The number of scans in the text of the metrics.
 fn scans(metrics: &str) -> f64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total "));
     count.and_then(|count| count.parse().ok()).expect("a number")
 }
 
-/// Status, reason, and the minutes of the last change and of the last scan.
+/// Status and reason of the condition, the minute of the last change, and the minute of the last scan.
 fn told(condition: &Value) -> [&str; 4] {
     let word = |key: &str| condition[key].as_str().expect("a word");
     let minute = |key: &str| word(key).strip_prefix("2026-11-21T12:").and_then(|rest| rest.strip_suffix(":00Z"));
@@ -217,7 +217,7 @@ async fn a_condition_that_is_refused_is_written_when_the_server_takes_it() {
         let written = server.until("written", is("True")).await;
         assert_eq!(told(&written), ["True", "PortsInConflict", "07", "07"]);
         has_written(&condition).await;
-        // On a busy machine an answer can come too late, too.
+        // On a busy machine, one more answer can come too late.
         assert!(condition.writes().written == 1 && condition.writes().failed >= 2, "{:?}", condition.writes());
     }
 }

@@ -1,4 +1,5 @@
-//! Credentials as people and programs write them: tokens with newlines, missing files, passwords in addresses.
+//! Credentials as people and programs write them: tokens that end with a newline, missing files, passwords in
+//! addresses.
 
 use std::{
     fs,
@@ -33,7 +34,7 @@ fn facts_of(path: &Path, request_timeout: Duration) -> ClusterFacts {
     cluster::read_now(&ClusterSource::Api(access), None, "n1").expect("a runtime")
 }
 
-/// The facts that this user reads from a server with the token `t`.
+/// The facts that a user of the kubeconfig reads. The server accepts the token `t`.
 fn facts(user: &str, request_timeout: Duration) -> ClusterFacts {
     let (fake, directory) = (Fake::new(|path, _| small(path)), TempDir::new().expect("a directory"));
     facts_of(&kubeconfig(&directory, &format!("{{server: \"{}\"}}", fake.address()), user), request_timeout)
@@ -93,7 +94,7 @@ fn a_kubeconfig_that_hangs_times_out() {
     is_refused(&facts_of(&pipe, Duration::from_secs(1)), "no answer within 1 s");
 }
 
-/// A request through an HTTP proxy begins with CONNECT, before TLS.
+/// If a kubeconfig names an HTTP proxy, a request begins with CONNECT, before TLS.
 #[test]
 fn requests_go_through_the_proxy_of_the_kubeconfig() {
     let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -129,7 +130,7 @@ fn a_password_in_the_address_of_a_server_is_shown_nowhere() {
     assert!(facts.services.gap().is_some() && !format!("{facts:?}").contains("hunter2"), "{facts:?}");
 }
 
-/// The error of a plug-in with this shell script.
+/// The error if the credential plug-in is this shell script.
 fn plugin(words: &str, request_timeout: Duration) -> String {
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
     let facts = facts(&format!("{{exec: {{{exec}, args: [\"-c\", {words:?}]}}}}"), request_timeout);
@@ -146,10 +147,10 @@ fn a_plug_in_that_hangs_is_killed() {
     is_ended(&path);
 }
 
-/// Waits for the end of the process whose pid is in this file.
+/// Reads a pid from this file, and waits until the process with this pid has ended.
 fn is_ended(path: &Path) {
     let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
-    // Possibly the parent process did not wait for the plug-in yet.
+    // The process may be a zombie, if its parent has not waited for it yet.
     let gone = || fs::read_to_string(format!("/proc/{process}/stat")).map_or(true, |stat| stat.contains(") Z "));
     (0..2000)
         .find(|_| {
@@ -161,7 +162,8 @@ fn is_ended(path: &Path) {
         .expect("the process has ended");
 }
 
-/// A kubeconfig's user with a plug-in, as a shell script. Its token has already ended, so the plug-in runs again.
+/// A user of a kubeconfig whose plug-in is a shell script. The plug-in's token has already expired, so the plug-in runs
+/// again.
 fn short_lived(more: &str) -> String {
     let ended = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";

@@ -1,4 +1,4 @@
-//! The writer of Events against an API server that keeps them, and against one that refuses them.
+//! The writer of Events. One API server keeps Events, and another API server refuses them.
 
 use std::{
     collections::BTreeMap,
@@ -19,10 +19,10 @@ use portreeve_rules::{
 };
 use serde_json::Value;
 
-/// An answer of the server other than the wanted one.
+/// An answer of the server that the writer does not want.
 #[derive(Clone, Copy)]
 enum Whim {
-    /// A status code and its reason.
+    /// An answer with this status code and reason.
     Status(u16, &'static str),
     /// 429 with a `Retry-After` of this number of seconds.
     Busy(u32),
@@ -32,11 +32,11 @@ enum Whim {
 #[derive(Default)]
 struct Kept {
     events: BTreeMap<String, Value>,
-    /// Method, path and content type of every request.
+    /// Method, path and content type of every request that the server received.
     asked: Vec<(String, String, String)>,
 }
 
-/// An API server that knows only Events. Each of its first requests gets a whim as its answer.
+/// An API server that knows only Events. Each of its first requests gets an unwanted answer.
 #[derive(Clone)]
 struct Server {
     address: String,
@@ -61,7 +61,7 @@ impl Server {
 
     fn client(&self) -> Client {
         let mut config = Config::new(self.address.parse().expect("an address"));
-        // As in `cluster`: only the writer retries.
+        // As in the crate `cluster`, the client does not retry: only the writer does.
         config.default_retry = false;
         Client::try_from(config).expect("a client")
     }
@@ -108,7 +108,7 @@ impl Server {
             "HTTP/1.1 {code} X\r\nContent-Type: application/json\r\nRetry-After: {wait}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
             body.len()
         );
-        // The client may have closed the connection; the test checks its reaction.
+        // The client may have closed the connection. The test checks how the client reacts.
         drop(stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())));
     }
 
@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-/// A clock that a test sets.
+/// A clock whose time a test sets.
 #[derive(Clone)]
 struct Clock(Arc<Mutex<Timestamp>>);
 
@@ -187,7 +187,7 @@ fn raised() -> [Change; 1] {
     [Change::Raised(finding())]
 }
 
-/// Waits until the counters are as expected, for as long as a slow machine may need.
+/// Waits until the counters are as expected. The limit is long enough for a slow machine.
 async fn counted(recorder: &Recorder, expected: Counters) {
     for _ in 0..3000 {
         if recorder.counters() == expected {
@@ -336,7 +336,7 @@ async fn one_node_of_a_slot_reports_in_an_hour_and_another_in_the_next() {
     let mut finding = finding();
     finding.key.subject =
         Subject { kind: SubjectKind::Service, namespace: Some("shop".to_owned()), ..finding.key.subject };
-    // Both are in one slot, by the hash of their names.
+    // Both nodes are in the same slot, because of the hash of their names.
     let [first, second] = ["n0", "n4"].map(|node| Place { node: node.to_owned(), ..place() });
     let [teller, silent] = [start(&server, &clock), start(&server, &clock)];
     teller.offer(clock.now(), &[Change::Raised(finding.clone())], &first);

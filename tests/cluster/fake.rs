@@ -1,4 +1,4 @@
-//! A small API server: it answers by path and records the requests.
+//! A small API server for tests. It answers by the path of a request, and records the requests.
 
 use std::{
     fs,
@@ -16,36 +16,36 @@ use tempfile::TempDir;
 
 use crate::said;
 
-/// The answer of the fake to one request.
+/// The answer of the server to one request.
 pub(crate) enum Reply {
     Json(String),
     Html(&'static str),
     Text(&'static str),
     Status(u16, &'static str),
-    /// A refusal with the text of a real server.
+    /// A refusal with the text of a real API server.
     Refused(u16),
     /// 429 with a `Retry-After` of this number of seconds.
     Busy(u32),
-    /// A body that ends before its announced length.
+    /// A body that ends before the length in its header.
     Torn(&'static str),
-    /// These pieces, with a pause after each.
+    /// The body in pieces, with a pause after each piece.
     Slow(Vec<String>, Duration),
-    /// A beginning, and then the same text repeatedly until the client closes the connection.
+    /// A beginning, and then the same text again and again until the client closes the connection.
     Endless(&'static str, String),
     /// No answer, and the connection stays open.
     Silence,
     /// No answer, and the connection is closed.
     Hangup,
-    /// Lines of a watch. After them the watch ends, or `Goes` on without a line.
+    /// Lines of a watch. After the lines the watch ends, or it `Goes` on without a line.
     Watch(Vec<String>, After),
 }
 
-/// One request, for an answer that depends on more than the path.
+/// One request. An answer may depend on more than the path.
 pub(crate) struct Sent<'a> {
     pub(crate) method: &'a str,
-    /// The path with its query.
+    /// The path, with its query.
     pub(crate) path: &'a str,
-    /// The content type of the body.
+    /// The content type of the request's body.
     pub(crate) kind: &'a str,
     pub(crate) body: &'a [u8],
 }
@@ -56,15 +56,15 @@ pub(crate) enum After {
     Goes,
 }
 
-/// The requests in order: path and query.
+/// The requests in their order. Each entry is the path, with its query.
 pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
-/// The features of a server.
+/// Features that a server may have.
 #[derive(Clone, Copy, Default)]
 struct Manner {
-    /// The server can begin a watch with the present state.
+    /// The server can begin a watch with the present objects.
     streams: bool,
-    /// The server keeps a connection after a complete answer.
+    /// The server keeps a connection open after a complete answer.
     keeps: bool,
 }
 
@@ -75,7 +75,7 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server whose `answer` gets the path with its query, and the number of equal requests before.
+    /// A server. `answer` gets the path with its query, and the number of equal requests before.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", answer)
     }
@@ -85,24 +85,25 @@ impl Fake {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
 
-    /// A server that can begin a watch with the present state. Other servers refuse such a watch themselves.
+    /// A server that can begin a watch with the present objects. Without this feature, a server refuses such a watch
+    /// itself.
     pub(crate) fn streaming(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { streams: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// A server that answers several requests on one connection, as real servers do.
+    /// A server that answers several requests on one connection, as a real API server does.
     pub(crate) fn patient(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         let manner = Manner { keeps: true, ..Manner::default() };
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// A server that can be written to: `answer` gets the whole request.
+    /// A server that accepts writes. `answer` gets the whole request.
     pub(crate) fn writable(answer: impl Fn(&Sent<'_>, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::of_whole("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), Manner::default(), answer)
     }
 
-    /// A server that answers only clients with the token, which is `t` until it is rotated.
+    /// A server that answers only clients with the right token. A test can change the token.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,
@@ -143,7 +144,7 @@ impl Fake {
         Self { address, requests, directory: TempDir::new().expect("a directory") }
     }
 
-    /// Reads the facts from this server, on a host called `n1`.
+    /// Reads the facts from this server, on a host with the name `n1`.
     pub(crate) fn facts(&self) -> ClusterFacts {
         self.facts_within(Duration::from_secs(20))
     }
@@ -152,7 +153,7 @@ impl Fake {
         facts_at(&self.address, &self.directory, request_timeout)
     }
 
-    /// The settings to reach this server. A second call writes another token into the same file.
+    /// The settings with which a client reaches this server. A second call writes another token into the same file.
     pub(crate) fn access(&self, token: &str, request_timeout: Duration) -> Access {
         access(&self.address, &self.directory, token, request_timeout)
     }
@@ -172,14 +173,14 @@ impl Fake {
     }
 }
 
-/// Reads the facts from the server at `address`.
+/// Reads the facts from the server at `address`, on a host with the name `n1`.
 pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Duration) -> ClusterFacts {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let source = ClusterSource::Api(access(address, directory, "t", request_timeout));
     runtime.block_on(cluster::read(&source, None, "n1"))
 }
 
-/// The settings to reach the server at `address`.
+/// The settings with which a client reaches the server at `address`.
 pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_timeout: Duration) -> Access {
     let kubeconfig = directory.path().join("kubeconfig");
     let text = format!(
@@ -190,7 +191,7 @@ pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_ti
     Access { credentials, api_server: None, request_timeout }
 }
 
-/// The head of an answer that ends with its connection.
+/// The head of an answer without a length: the answer ends when the connection ends.
 const OPEN_END: &str = "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n";
 
 /// Answers one request, and returns whether another request may follow.
@@ -207,7 +208,7 @@ fn serve(
     let head: Vec<_> = lines.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty()).collect();
     let known = head.iter().any(|line| line.eq_ignore_ascii_case(&expected));
     let length = head.iter().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
-    // Unread bytes at the close of the connection would discard the answer.
+    // If the server closed the connection with unread bytes, the client would lose the answer.
     let mut body = vec![0; length.unwrap_or(0)];
     if lines.read_exact(&mut body).is_err() {
         return false;
@@ -235,7 +236,7 @@ fn serve(
         Reply::Busy(wait) => (429, json, format!("Retry-After: {wait}\r\n"), "{}".to_owned(), 0),
         Reply::Hangup => return false,
         Reply::Watch(events, after) => {
-            // The client may have closed the connection, as below.
+            // The client may have closed the connection. The test checks how the client reacts.
             drop(stream.write_all(format!("{OPEN_END}{}", events.concat()).as_bytes()));
             if matches!(after, After::Goes) {
                 thread::sleep(Duration::from_secs(30));
@@ -272,7 +273,7 @@ fn serve(
     let connection = if keeps { "" } else { "Connection: close\r\n" };
     let head =
         format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\n{extra}Content-Length: {length}\r\n{connection}\r\n");
-    // The client may have closed the connection; the test checks its reaction.
+    // The client may have closed the connection. The test checks how the client reacts.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes()));
     sent.is_ok() && keeps
 }

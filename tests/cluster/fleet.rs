@@ -1,4 +1,4 @@
-//! `kubectl portreeve` with very many agents, or very slow agents.
+//! `kubectl portreeve` in clusters with very many agents or very slow agents.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use crate::{
     plugin::{self, Plugin, ended, listener, pod, snapshot, told},
 };
 
-/// A cluster of these nodes that issues tokens. `agent` gives the agents' answers to `/findings`.
+/// A cluster with these nodes. Its API server issues tokens. `agent` gives the answer of a node's agent to `/findings`.
 fn cluster(nodes: Vec<String>, agent: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Fake {
     Fake::patient(move |path, _| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
@@ -52,14 +52,14 @@ fn started(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-/// Exit code, standard output and standard error of the child.
+/// Waits for the end of a program. Returns exit code, standard output and standard error.
 fn end(child: Child) -> (i32, String, String) {
     let output = child.wait_with_output().expect("the program ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     (output.status.code().expect("an exit code"), text(output.stdout), text(output.stderr))
 }
 
-/// The greatest resident memory of a program until its end, in MiB. Its output is read meanwhile.
+/// The highest resident memory of a program until its end, in MiB.
 fn peak(child: &mut Child) -> f64 {
     let path = format!("/proc/{}/status", child.id());
     let mut peak = 0.0_f64;
@@ -72,11 +72,11 @@ fn peak(child: &mut Child) -> f64 {
     peak
 }
 
-/// The bytes of an answer beyond the bytes that are kept of it.
+/// The number of bytes in an agent's answer that the program does not keep.
 const PADDING: usize = 40_000;
 
-/// The table of this number of nodes, a tenth of which have the same finding; with it the greatest memory in MiB, and
-/// the time.
+/// Runs `check` for this number of nodes. A tenth of the nodes have the same finding. Returns the table, the highest
+/// memory in MiB, and the time.
 fn table_of(nodes: usize) -> (String, f64, Duration) {
     let padding = "x".repeat(PADDING);
     let all = names('n', nodes);
@@ -159,8 +159,8 @@ fn a_long_answer_waits_for_all_others() {
     assert!(asked.len() == 6 && asked[5].contains("n0002"), "{asked:?}");
 }
 
-/// Two hundred agents that answer at once with these findings, and then six agents that never answer. When the six are
-/// queried, many others have answered.
+/// Two hundred agents that answer at once with these findings, and six agents that never answer. The program queries
+/// the six last, when many others have answered.
 fn some_are_silent(findings: &Value) -> Fake {
     let findings = findings.clone();
     cluster([names('a', 200), names('z', 6)].concat(), move |node| match node.starts_with('z') {

@@ -1,4 +1,4 @@
-//! Servers with endless or wrong answers. Every read has an end, and incomplete facts are unknown.
+//! Servers with endless or wrong answers. Every read ends, and incomplete facts are unknown.
 
 use std::{
     sync::{
@@ -16,8 +16,8 @@ use crate::{
     watch::{A, is_list},
 };
 
-/// The reason why Services are not known, if `answer` gets the query of each LIST of them and the number of LISTs
-/// before. The next read of the server, now without the fault, is complete.
+/// Why Services are unknown, and the number of list requests for Services. `answer` answers these requests. The next
+/// read, without `answer`, must be complete.
 fn services(answer: impl Fn(&str) -> Reply + Send + Sync + 'static) -> (Option<Gap>, usize) {
     services_within(Duration::from_secs(20), answer)
 }
@@ -73,7 +73,7 @@ fn an_endless_list_is_cut() {
     is_gap(services(|_| Reply::Endless(OBJECT, "x".to_owned())), Why::TooMuch, wanted);
 }
 
-/// One user's object must not keep other objects from being read. Annotations may have 256 KiB, and the API server
+/// An object of one user must not prevent that other objects are read. Annotations may have 256 KiB, and the API server
 /// writes `<` as six bytes.
 #[test]
 fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {

@@ -1,4 +1,4 @@
-//! `lint --against cluster`: manifests compared with the objects of an API server.
+//! `lint --against cluster` compares manifests with the objects of an API server.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
 const WEB: &str = r#"{"metadata":{"name":"web","namespace":"shop","uid":"u1"},"spec":{"type":"NodePort",
     "clusterIP":"10.96.0.9","ports":[{"port":80,"nodePort":30080}]}}"#;
 
-/// The Service that every cluster has.
+/// The Service of the API server, which every cluster has.
 const API_SERVER: &str = r#"{"metadata":{"name":"kubernetes","namespace":"default","uid":"u0"},"spec":{"type":"ClusterIP",
     "clusterIP":"10.96.0.1","ports":[{"port":443}]}}"#;
 
@@ -68,7 +68,7 @@ fn a_cluster_that_may_not_be_read_is_reported() {
     assert!(stdout.starts_with("manifests: some objects could not be judged"), "{stdout}");
     assert!(stderr.starts_with("error: ") && stderr.contains("403"), "{stderr}");
     assert!(stderr.ends_with(": nothing was compared with Services\n"), "{stderr}");
-    // The first request gets no answer, so no other request is made.
+    // If the first request gets no answer, `lint` sends no other request.
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/nodes") {
         true => Reply::Hangup,
         false => small(path),
@@ -79,7 +79,7 @@ fn a_cluster_that_may_not_be_read_is_reported() {
     assert_eq!(lint(&fake, "api").0, 2);
 }
 
-/// An example of docs/lint.md.
+/// The code block of docs/lint.md in this language with these words.
 fn example(language: &str, words: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/lint.md");
     let page = fs::read_to_string(page).expect("the page");
@@ -88,7 +88,7 @@ fn example(language: &str, words: &str) -> String {
     parts.find(|part| part.contains(words)).unwrap_or_else(|| panic!("no example has {words:?}")).to_owned()
 }
 
-/// The post-renderer of the documents, started as Helm starts it: its exit code and its output.
+/// Runs the post-renderer of docs/lint.md as Helm does. Returns its exit code and its output.
 fn post_render(fake: &Fake, rendered: &str, arguments: &[&str]) -> (i32, String) {
     let directory = TempDir::new().expect("a directory");
     symlink(env!("CARGO_BIN_EXE_portreeve"), directory.path().join("portreeve")).expect("a link");

@@ -1,4 +1,4 @@
-//! The cluster read from an API server, which is a fake on loopback.
+//! Tests that read the cluster from an API server. The API server is a fake on loopback.
 
 #![allow(unreachable_pub, reason = "a test program has no outside")]
 #![allow(clippy::disallowed_methods, reason = "makes the server and the files for the readers")]

@@ -1,17 +1,18 @@
-//! Every permission that the requests of the program need. Tests compare the requests and the chart's RBAC with these tables.
+//! All permissions that the requests of the program need. Tests compare these tables with the requests and with the
+//! chart's RBAC.
 
-/// An object that is read, and the RBAC rights for it.
+/// A resource that the program reads, and the RBAC rights for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The API group; empty for the core group, and for a path that is not a resource.
+    /// The API group. Empty for the core group, and for a path that is not a resource.
     pub group: &'static str,
-    /// The resource in plural, or a path like `/flagz`.
+    /// The name of the resource in plural, or a path, for example `/flagz`.
     pub resource: &'static str,
-    /// The names that are read; empty means any name.
+    /// The names of the objects that the program reads. Empty means all names.
     pub names: &'static [&'static str],
     /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
-    /// Whether a refusal is not reported.
+    /// Whether the program does not report a refusal.
     pub optional: bool,
 }
 
@@ -23,12 +24,12 @@ pub const fn optional(group: &'static str, resource: &'static str, verbs: &'stat
     Grant { optional: true, ..needed(group, resource, verbs) }
 }
 
-/// One right for some names.
+/// A right for only these names.
 const fn named(names: &'static [&'static str], grant: Grant) -> Grant {
     Grant { names, ..grant }
 }
 
-/// Every request for facts.
+/// The rights for all requests that read facts.
 pub const ACCESS: &[Grant] = &[
     needed("", "services", &["list", "watch"]),
     needed("discovery.k8s.io", "endpointslices", &["list", "watch"]),
@@ -41,7 +42,7 @@ pub const ACCESS: &[Grant] = &[
     optional("", "/flagz", &["get"]),
 ];
 
-/// The requests by which an agent checks its readers.
+/// The rights for the requests by which an agent checks the clients that read its documents.
 pub const REVIEWS: &[Grant] = &[
     optional("authentication.k8s.io", "tokenreviews", &["create"]),
     optional("authorization.k8s.io", "subjectaccessreviews", &["create"]),

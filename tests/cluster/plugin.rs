@@ -1,4 +1,5 @@
-//! `kubectl portreeve`, the binary, with agents that misbehave behind the pod proxy.
+//! The binary as `kubectl portreeve`. It reaches agents through the pod proxy, and some agents do not behave as agents
+//! should.
 
 use std::{
     collections::BTreeMap,
@@ -18,7 +19,7 @@ use crate::{
     fake::{Fake, Reply},
 };
 
-/// The binary under one of its names, in a home directory without configuration.
+/// A home directory without configuration, with the binary under both of its names.
 pub(crate) struct Plugin(TempDir);
 
 impl Plugin {
@@ -37,7 +38,7 @@ impl Plugin {
         command
     }
 
-    /// Exit code, standard output and standard error of `kubectl portreeve`.
+    /// Runs `kubectl portreeve`. Returns exit code, standard output and standard error.
     pub(crate) fn run(&self, fake: &Fake, words: &[&str]) -> (i32, String, String) {
         ended(self.command("kubectl-portreeve", fake, words))
     }
@@ -77,8 +78,8 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// A cluster with the agents' answers from `agent`, which gets the node, the path after the proxy, and the number of
-/// equal requests before.
+/// A cluster whose agents give the answers of `agent`. `agent` gets the node, the path after the proxy, and the number
+/// of equal requests before.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -96,7 +97,7 @@ pub(crate) fn cluster(
     })
 }
 
-/// Each node with the reason why it is unknown, or `known`.
+/// The state of each node: `known`, or the reason why the node is unknown.
 fn statuses(document: &Value) -> BTreeMap<String, String> {
     let unknown = document["unknown"].as_array().expect("a list");
     let why = |of: &Value| unknown.iter().find(|it| it["node"] == *of).and_then(|it| it["why"].as_str());
@@ -262,7 +263,7 @@ fn a_watch_without_a_reader_ends_even_if_nothing_changes() {
     let out = BufReader::new(watch.stdout.take().expect("a pipe"));
     let first: Option<Result<Value, _>> = Deserializer::from_reader(out).into_iter().next();
     assert!(first.is_some_and(|it| it.is_ok()));
-    // The reader ended after its first bytes.
+    // The reader of the output ended after the first document.
     assert!(watch.wait().expect("the watch ends").success());
 }
 
@@ -285,10 +286,10 @@ fn a_watch_prints_again_only_if_something_changed() {
     assert_eq!(findings.collect::<Vec<_>>(), [Some(0), None, Some(1)]);
 }
 
-/// The time of all agents' scans.
+/// The time at which all agents have scanned.
 static LOOKED: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
 
-/// The healthy example node in a present scan of a node's agent, with one more listener.
+/// The scan of an agent on the healthy example node, with the present time and one more listener.
 pub(crate) fn snapshot(node: &str, port: u16) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
@@ -302,7 +303,8 @@ pub(crate) fn snapshot(node: &str, port: u16) -> String {
     world.to_string()
 }
 
-/// A cluster of two nodes whose agents answer with their scans, and one node whose agent does not.
+/// A cluster with three nodes. The agents of two nodes answer with their scans, and the agent of the third node gives a
+/// wrong answer.
 pub(crate) fn seen() -> Fake {
     cluster(&["n1", "n2", "odd"], |node, path, _| match (node, path) {
         ("odd", _) => Reply::Json(r#"{"schema":"portreeve.snapshot/v1"}"#.to_owned()),
@@ -331,8 +333,8 @@ fn the_owner_of_a_port_on_each_node_comes_from_its_agent() {
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Pod `shop/cart` on n1, with a failing container that declares 8000. In the scan of n1's agent a connection in the
-/// pod's network has the port.
+/// On n1: the pod `shop/cart` with a failing container that declares port 8000. In the agent's scan, a connection in
+/// the pod's network has this port.
 fn with_pod(node: &str) -> String {
     let mut world: Value = serde_json::from_str(&snapshot(node, 30000)).expect("JSON");
     if node != "n1" {

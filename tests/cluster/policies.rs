@@ -1,4 +1,5 @@
-//! `kubectl portreeve policies`: the parameters have the facts of the agents, and the chosen options.
+//! `kubectl portreeve policies` prints parameters with the facts of the agents, and with the options that the user
+//! chose.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The parameters of all policies.
+/// The parameters of all policies in the output.
 fn parameters(text: &str) -> Value {
     let objects = documents(text);
     let policies = objects.iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");

@@ -1,4 +1,4 @@
-//! `kubectl portreeve reserve`: one list for nodes that differ, and its effect in the kernel.
+//! `kubectl portreeve reserve` prints one list for nodes that differ. The test also checks the list in the kernel.
 
 use std::{
     fs,
@@ -20,7 +20,7 @@ use crate::{
     plugin::{Plugin, cluster, snapshot},
 };
 
-/// A scan of an agent with this ephemeral range and these reserved ports.
+/// The scan of an agent on a node with this ephemeral range and these reserved ports.
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
     let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
     let range: PortRange = ephemeral.parse().expect("a range");
@@ -31,7 +31,8 @@ fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
     Reply::Json(world.to_string())
 }
 
-/// One node is open, two are equal and reserve other ports, and one has all that it needs.
+/// Four nodes. On `open`, the ephemeral range includes all NodePorts. `some-1` and `some-2` are equal, and reserve only
+/// some NodePorts. On `sound`, the ephemeral range includes no NodePort.
 fn differing() -> Fake {
     cluster(&["open", "some-1", "some-2", "sound"], |node, _, _| match node {
         "open" => seen(node, "1024 65535", "2703"),
@@ -40,7 +41,7 @@ fn differing() -> Fake {
     })
 }
 
-/// The ports of the only line of a file that is not a comment.
+/// The ports in a file. Exactly one line of the file is not a comment.
 fn list(file: &str) -> PortSet {
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
     let [line] = lines[..] else { panic!("{file}") };
@@ -165,7 +166,7 @@ fn a_node_that_reserves_all_ports_is_named_and_hides_no_other_node() {
     assert!((code, file.as_str()) == (2, "") && notes.contains("node greedy reserves the most"), "{file}{notes}");
 }
 
-/// Whether the kernel finds a port for an outgoing connection, if it may choose from this range.
+/// Whether the kernel finds a port for an outgoing connection if this is the ephemeral range.
 fn connects(to: SocketAddr, range: &str) -> bool {
     fs::write("/proc/sys/net/ipv4/ip_local_port_range", range).expect("a setting of this namespace");
     match TcpStream::connect(to) {

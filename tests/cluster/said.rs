@@ -1,8 +1,9 @@
-//! The texts of API servers, word for word. The fake sends them, and `tests/lab` compares them with a real server.
+//! The texts of real API servers, word for word. The fake sends these texts, and `tests/lab` compares them with a real
+//! server.
 
 use serde_json::{Value, json};
 
-/// A page of a list; `next` is the token of the next page, empty on the last one.
+/// A page of a list. `next` is the token of the next page, or empty on the last page.
 pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
     let mut metadata = json!({"resourceVersion": "1"});
     if !next.is_empty() {
@@ -11,7 +12,7 @@ pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
     json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": metadata, "items": items})
 }
 
-/// A refusal: 410 for an expired version, 422 for an unknown field, 504 for a version that the server has not reached.
+/// A refusal. 410: the version is expired. 422: a field is unknown. 504: the server has not reached the version.
 pub fn refusal(code: u16) -> Value {
     let (reason, message) = match code {
         410 => ("Expired", "The provided continue parameter is too old to display a consistent list result."),
@@ -25,7 +26,8 @@ pub fn refusal(code: u16) -> Value {
     })
 }
 
-/// Patches the status of a Node, as a strategic merge patch does: a condition of the patch changes the condition of its type.
+/// Applies a strategic merge patch to the status of a Node. If the Node has a condition of the same type, the patch
+/// changes this condition.
 pub fn patch_status(node: &mut Value, patch: &Value) {
     let conditions = node["status"]["conditions"].as_array_mut().expect("conditions");
     for patched in patch["status"]["conditions"].as_array().into_iter().flatten() {
@@ -39,19 +41,19 @@ pub fn patch_status(node: &mut Value, patch: &Value) {
     }
 }
 
-/// An event of a watch.
+/// One event of a watch.
 pub fn event(word: &str, object: &Value) -> Value {
     json!({"type": word, "object": object})
 }
 
-/// The event that ends the state with which a watch begins.
+/// A watch can begin with the present objects. This event marks their end.
 pub fn end_of_state(kind: &str, version: &str) -> Value {
     let annotations = json!({"k8s.io/initial-events-end": "true"});
     let metadata = json!({"resourceVersion": version, "annotations": annotations});
     event("BOOKMARK", &json!({"kind": kind, "apiVersion": "v1", "metadata": metadata}))
 }
 
-/// The end of a watch whose version is gone.
+/// The event that ends a watch if the API server no longer has the watch's version.
 pub fn gone() -> Value {
     event("ERROR", &refusal(410))
 }

@@ -1,4 +1,4 @@
-//! Servers that begin a watch with the present state, and mark its end.
+//! Servers that begin a watch with the present objects, and mark the end of these objects.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn is_streamed(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && path.contains("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 }
 
-/// A server that streams its state of Services with these `lines`.
+/// A server that begins a watch of Services with these `lines`.
 fn streaming(lines: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Fake {
     Fake::streaming(move |path, before| match path {
         path if is_streamed(path) => lines(before),

@@ -1,4 +1,4 @@
-//! A view that is kept up to date through all faults of a server.
+//! Watches that keep the view of the cluster up to date, through all faults of a server.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,7 +23,7 @@ use crate::{
     permissions::{ACCESS, Grant},
 };
 
-/// The longest wait of a test. A test that hangs is ended by the runner, a little later.
+/// The longest time that a test waits. If a test hangs, the test runner ends it a little later.
 const LIMIT: Duration = Duration::from_secs(280);
 pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 pub(crate) const A: &str = r#"{"metadata":{"name":"a","namespace":"d"},"spec":{"ports":[{"port":80}]}}"#;
@@ -40,7 +40,7 @@ pub(crate) fn timing() -> WatchTiming {
     }
 }
 
-/// The state of a view at one time.
+/// The facts and the statuses of a view at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) facts: Arc<ClusterFacts>,
@@ -54,7 +54,7 @@ impl View {
     }
 }
 
-/// A channel with the Services whose endpoints are needed.
+/// A channel that names the Services whose endpoints are needed.
 pub(crate) fn about(services: &[&str]) -> (Sender<Arc<BTreeSet<String>>>, EndpointsOf) {
     channel(Arc::new(services.iter().map(|name| (*name).to_owned()).collect()))
 }
@@ -68,7 +68,8 @@ pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: Watch
     Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing)
 }
 
-/// The first view for which `holds` is true. Statuses change without a notification, so this polls.
+/// Waits for the first view for which `holds` is true. This function polls, because statuses change without a
+/// notification.
 pub(crate) async fn until(views: &ClusterView, what: &str, mut holds: impl FnMut(&View) -> bool) -> View {
     let look = async {
         loop {
@@ -98,7 +99,7 @@ pub(crate) fn is_watch(path: &str) -> bool {
     path.contains("watch=1")
 }
 
-/// Whether the request is a LIST of Services.
+/// Whether the request is a list request for Services.
 pub(crate) fn is_list(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && !is_watch(path)
 }
@@ -108,13 +109,13 @@ pub(crate) fn event(word: &str, object: &str, version: u32) -> String {
     format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")
 }
 
-/// Whether the request is a watch of Services from a version.
+/// Whether the request begins a watch of Services at this version.
 pub(crate) fn from(path: &str, version: u32) -> bool {
     let begins = format!("resourceVersion={version}");
     path.starts_with("/api/v1/services?") && is_watch(path) && path.split('&').any(|part| part == begins)
 }
 
-/// The small cluster, without changes.
+/// The answers of the small cluster. Its objects do not change.
 pub(crate) fn calm(path: &str) -> Reply {
     if is_watch(path) { Reply::Watch(vec![], After::Goes) } else { small(path) }
 }
@@ -155,7 +156,7 @@ async fn a_guard_requests_what_its_role_permits_and_nothing_else() {
     let (_watch, views) = Watch::start_with(access, &Resource::OF_GUARD, None, "n1".to_owned(), endpoints_of, timing());
     let view = until(&views, "everything is read", whole).await;
     assert!(!views.is_awaited(), "nothing else is waited for");
-    // The polls of an agent would have begun, and come again.
+    // Wait for several polls of Nodes. In this time, an agent would also have sent its other polls.
     until(&views, "more polls of Nodes", |_| {
         fake.requests().iter().filter(|path| path.starts_with("/api/v1/nodes")).count() > 3
     })
@@ -198,7 +199,7 @@ async fn changes_arrive_and_the_next_watch_begins_at_the_end_of_the_last() {
 
 #[tokio::test]
 async fn endless_changes_are_read_in_batches_and_none_is_lost() {
-    // The changes are far enough apart for each to wake the process.
+    // The pause between two changes is long enough that each change wakes the process.
     let pause = Duration::from_millis(20);
     let edits: u32 = 300;
     let fake = Fake::new(move |path, _| {
@@ -217,12 +218,13 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // A change within 10 ms of its batch belongs to the batch, but is a view of its own.
+        // A change that arrives within 10 ms after a batch belongs to the batch, but makes its own view. So this view
+        // does not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }
-    // 32 at once, later one after each pause of 100 ms or more, and the first of each kind of object. On a busy machine the changes take
-    // longer.
+    // The limit is the sum of 32 batches at once, one batch for each 100 ms, and 12 first batches of the kinds of
+    // objects. On a busy machine the changes take longer.
     let most = 32 + start.elapsed().as_millis() / 100 + 12;
     assert!(batches <= most, "{batches} batches of {edits} changes, and not {most}");
 }
@@ -260,7 +262,7 @@ async fn endpoints_are_read_and_watched_while_they_are_needed() {
     }
     asks.send_replace(wanted(&[]));
     until(&views, "the endpoints are not known any more", |view| view.facts.endpoints_of == Some(wanted(&[]))).await;
-    // A request may still be running.
+    // A request may be running at this time.
     sleep(timing().watch_duration).await;
     let requests = slices(&fake.requests()).len();
     sleep(3 * timing().watch_duration).await;

@@ -23,8 +23,8 @@ use crate::{
     },
 };
 
-/// While a server misbehaves, the known state is kept and its age grows. When the server is well again, all changes are
-/// read.
+/// While a server fails, the view keeps the known objects, and their age grows. When the server answers again, all
+/// changes are read.
 async fn is_kept_through(code: &str, request_timeout: Duration, trouble: fn() -> Reply) {
     let phase = Arc::new(AtomicUsize::new(0));
     let shared = Arc::clone(&phase);
@@ -220,7 +220,7 @@ async fn a_malformed_line_leads_to_a_new_list() {
         path if from(path, 1) && before == 0 => {
             Reply::Watch(vec![event("ADDED", B, 2), "{\"type\":\"ADDED\",\"obj\n".to_owned()], After::Goes)
         }
-        // Any server that answers must have reached the known version.
+        // The request demands an answer that is not older than the known version.
         path if is_list(path) && path.contains("resourceVersion=2&resourceVersionMatch=NotOlderThan") => {
             list("Service", &[A, B])
         }
@@ -261,7 +261,7 @@ async fn a_server_that_names_a_time_gets_no_request_until_then() {
     let fake = Fake::new(|path, _| if from(path, 1) { Reply::Busy(3600) } else { calm(path) });
     let (_watch, views) = start(&fake);
     until(&views, "the server is busy", |view| errors(view, Resource::Services, "429") == 1).await;
-    // Ten times the wait of the watcher otherwise.
+    // Ten times the usual wait of a watcher.
     sleep(Duration::from_millis(400)).await;
     assert_eq!(fake.requests().iter().filter(|path| from(path, 1)).count(), 1);
 }
@@ -312,7 +312,7 @@ async fn a_server_that_answers_a_little_before_it_fails_gets_fewer_and_fewer_req
     let slow = WatchTiming { max_backoff: Duration::from_secs(600), ..timing() };
     let (_watch, views) = start_within(&fake, PATIENT, slow);
     until(&views, "failures", |view| errors(view, Resource::Services, "500") >= 5).await;
-    // Each wait is now at least 160 ms, and then twice as long.
+    // Each further wait is at least 160 ms, and twice as long as the wait before.
     let (before, begun) = (errors(&View::of(&views), Resource::Services, "500"), Instant::now());
     sleep(Duration::from_millis(600)).await;
     let after = errors(&View::of(&views), Resource::Services, "500");
@@ -329,21 +329,22 @@ async fn a_server_that_ends_every_watch_at_once_gets_fewer_and_fewer_requests() 
         path if is_watch(path) && path.starts_with("/api/v1/services?") => Reply::Watch(vec![], After::Ends),
         path => calm(path),
     });
-    // A watch that lives for ten times the first wait ends the series: on a busy machine an empty watch takes a tenth of that.
+    // If a watch lives for ten times the first wait, the waits begin again with the first wait. Even on a busy machine,
+    // an empty watch lives much shorter.
     let first_backoff = Duration::from_millis(100);
     let slow = WatchTiming { first_backoff, max_backoff: Duration::from_secs(600), ..timing() };
     let (_watch, views) = start_within(&fake, PATIENT, slow);
     let watches = || fake.requests().iter().filter(|path| is_watch(path) && path.contains("/services?")).count();
     until(&views, "watches", |_| watches() >= 4).await;
-    // Each wait is now at least 400 ms, and then twice as long.
+    // Each further wait is at least 400 ms, and twice as long as the wait before.
     let (before, begun) = (watches(), Instant::now());
     sleep(Duration::from_millis(600)).await;
     let after = watches();
     assert!((after - before) as u64 <= most_in(begun.elapsed(), 400), "{before} and then {after}");
 }
 
-/// The largest number of waits that end in a time. The first wait has this many milliseconds, and each wait is twice
-/// the wait before: a busy machine sleeps longer.
+/// The largest number of waits that can end in `time`. The first wait has `first` milliseconds, and each wait is twice
+/// as long as the wait before. `time` is measured, because a busy machine sleeps longer.
 fn most_in(time: Duration, first: u128) -> u64 {
     u64::from((time.as_millis() / first + 1).ilog2()) + 1
 }
@@ -404,7 +405,7 @@ async fn a_client_reads_its_credentials_again_after_a_dropped_request() {
     access(&new);
     assert!(client.request_text(question("/api/v1/nodes")).await.is_ok(), "the new server is used");
 
-    // A failed request with the former client does not affect the new client.
+    // If a request of the old client fails, the new client does not change.
     fs::remove_file(directory.path().join("kubeconfig")).expect("the file exists");
     other.abort();
     assert!(other.await.is_err_and(|ended| ended.is_cancelled()));

@@ -1,4 +1,4 @@
-//! `kubectl portreeve what-if`: agents' snapshots, judged with other settings.
+//! `kubectl portreeve what-if` judges the snapshots of agents with other settings.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ fn losses_in_another_mode_are_reported_once_for_all_nodes() {
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "n1"]);
     assert!(code == 0 && text.contains("\nnothing would change\n"), "{text}");
     assert!(text.ends_with("leaves in the kernel or removes.\n"), "{text}");
-    // None of the requested nodes could be judged.
+    // The only requested node could not be judged.
     let (code, text, _) = plugin.run(&fake, &["what-if", "--set", "proxy_mode=iptables", "--node", "odd"]);
     assert!(code == 2 && text.contains("nothing is known: no node could be judged\n"), "{text}");
     assert!(text.contains("    1 of 1 nodes: odd\n"), "{text}");
@@ -35,7 +35,7 @@ fn losses_in_another_mode_are_reported_once_for_all_nodes() {
     assert!(code == 64 && error.contains("nftable"), "{error}");
 }
 
-/// One node with a changed snapshot.
+/// A cluster with one node. `change` changes the snapshot of its agent.
 fn one(change: fn(&mut Value)) -> Fake {
     cluster(&["n1"], move |node, path, _| match path {
         "/snapshot" => {
@@ -49,8 +49,7 @@ fn one(change: fn(&mut Value)) -> Fake {
 
 #[test]
 fn a_finding_that_would_be_less_severe_is_neither_new_nor_over() {
-    // In ipvs mode, connections with a NodePort as their port hang. In nftables mode a listener may be refused its
-    // port.
+    // In ipvs mode, connections with a NodePort as source port hang. In nftables mode, a listener may not get its port.
     let fake = one(|snapshot| {
         snapshot["kernel"]["sysctls"]["ip_local_port_range"]["seen"] = json!({"first": 1024, "last": 65535});
         snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("ipvs");
@@ -63,7 +62,7 @@ fn a_finding_that_would_be_less_severe_is_neither_new_nor_over() {
     assert!(changes.len() == 1 && changes[0]["how"] == "stays" && changes[0]["difference"] == words, "{text}");
 }
 
-/// Every finding that changes.
+/// Every finding that changes, from all claims of the document.
 fn findings(document: &Value) -> impl Iterator<Item = &Value> {
     let claims = document["claims"].as_array().expect("a list").iter();
     claims.flat_map(|claim| claim["findings"].as_array().expect("a list"))
@@ -81,7 +80,8 @@ fn an_unknown_fact_is_no_loss_and_clears_nothing() {
     assert!(!text.contains("unknown"), "{text}");
 }
 
-/// A node with many NodePorts in iptables mode. The node has the address 192.0.2.2, and its Node object does not.
+/// A node in iptables mode with many NodePorts. The node has the address 192.0.2.2, but its Node object does not have
+/// this address.
 fn with_many_ports(snapshot: &mut Value) {
     snapshot["kernel"]["proxy"]["mode"]["seen"]["value"] = json!("iptables");
     let copy = |list: &mut Value, of: (&str, &str), change: &mut dyn FnMut(&mut Value)| {
@@ -143,7 +143,7 @@ fn files_are_judged_like_agents_with_one_file_for_each_node() {
     let write = |name: &str, node: &str| {
         let path = folder.path().join(name);
         let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
-        // A file may be of any age.
+        // The snapshot in a file may have any age.
         world["at"] = json!("2026-03-01T10:00:00Z");
         std::fs::write(&path, world.to_string()).expect("a file");
         path.to_str().expect("UTF-8").to_owned()
@@ -185,7 +185,7 @@ fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged(
     let unknown = text.split_once("\nNot known\n").expect("a part").1.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(unknown.contains(words) && unknown.contains("1 of 2 nodes: n2"), "{text}");
     assert!(notes.contains("n2 could not be judged: the kernel of n2 refuses"), "{notes}");
-    // Without a node that takes the value, the value is wrong, though an agent may be silent.
+    // If no node accepts the value, the value is wrong. This is also the case if an agent does not answer.
     let silent = cluster(&["n1", "n2"], |node, path, _| match path {
         "/snapshot" if node == "n1" => Reply::Json(snapshot(node, 29999)),
         _ => Reply::Status(503, "later"),
@@ -196,7 +196,7 @@ fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged(
     }
 }
 
-/// A recorded node with other settings.
+/// The document of `what-if` about a recorded node with this setting.
 fn of_recorded(name: &str, setting: &str) -> Value {
     let recorded = format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let nobody = Fake::new(|_, _| Reply::Status(404, "no agent is queried"));

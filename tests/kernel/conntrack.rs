@@ -1,4 +1,4 @@
-//! Flows that tests added to conntrack, as the reader and `conntrack` show them.
+//! Tests add flows to conntrack. The reader must return the flows that the program `conntrack` shows.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use portreeve_kernel::{Host, Known};
 
 use crate::namespace::Namespace;
 
-/// Adds flows: one line of `conntrack` options for each.
+/// Adds flows to conntrack. Each flow is one line of options for `conntrack`.
 #[track_caller]
 fn enter(flows: &[String]) {
     let mut conntrack = Command::new("conntrack")
@@ -27,14 +27,14 @@ fn enter(flows: &[String]) {
     assert!(conntrack.wait().expect("conntrack ends").success(), "{lines}");
 }
 
-/// A flow of a pod that leaves with an address and a port of this node, without an answer yet.
+/// A pod's flow that leaves the node with the node's address and this port. The flow has no answer yet.
 fn hanging(protocol: &str, from: &str, to: &str, as_address: &str, port: u16) -> String {
     let state = if protocol == "tcp" { "--state SYN_SENT" } else { "" };
     let address = if as_address.contains(':') { format!("[{as_address}]") } else { as_address.to_owned() };
     format!("-p {protocol} -s {from} -d {to} --sport {port} --dport 443 {state} --src-nat {address}:{port}")
 }
 
-/// The same flow with an answer.
+/// A masqueraded flow of a pod with this port and with an answer.
 fn answered(port: u16) -> String {
     hanging("tcp", "10.244.0.6", "198.51.100.7", "192.0.2.1", port)
         .replace("SYN_SENT", "ESTABLISHED -u SEEN_REPLY,ASSURED")
@@ -44,7 +44,8 @@ fn ports(text: &str) -> PortSet {
     text.parse().expect("ports")
 }
 
-/// The masqueraded flows of one scan: the numbers in a range, and the list on some ports.
+/// The masqueraded flows of one scan. The scan counts flows with a port in `counted`, and lists flows with a port in
+/// `listed`.
 fn read(counted: &str, listed: &str) -> Masquerade {
     let wanted = NodeQuery { masquerade_ports: ports(counted), client_ports: ports(listed), ..NodeQuery::default() };
     Host::at("/").read(&wanted).masquerade.get().expect("root may list flows").clone()
@@ -61,9 +62,9 @@ fn flows_in_the_range_are_counted_and_those_without_an_answer_are_listed() {
         hanging("tcp", "fd00:244::5", "2001:db8:1::7", "2001:db8::1", 30080),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 30082),
         hanging("tcp", "10.244.0.5", "198.51.100.7", "192.0.2.1", 32768),
-        // If a node beside this one uses it as a router, its flows may be here too.
+        // If another node uses this node as a router, conntrack has the other node's flows too.
         hanging("tcp", "10.244.0.7", "198.51.100.7", "192.0.2.9", 30080),
-        // Not masqueraded.
+        // The kernel does not masquerade this flow.
         "-p tcp -s 192.0.2.1 -d 198.51.100.7 --sport 30080 --dport 80 --state SYN_SENT".to_owned(),
         answered(30079),
         answered(30083),
@@ -103,8 +104,8 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
     assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
 }
 
-/// Masquerade with a hundred ports, and more connections than ports. The kernel drops the rest and counts them in
-/// `insert_failed`, and then the pool is read.
+/// Masquerade may use a hundred ports, and there are more connections than ports. The kernel drops the other
+/// connections and counts them in `insert_failed`. Only after this, Portreeve reads the pool.
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
     let namespace = Namespace::enter();

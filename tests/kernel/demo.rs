@@ -1,4 +1,5 @@
-//! `portreeve demo`: it finds every incident, it finds none if a step is left out, and it leaves nothing behind.
+//! `portreeve demo` finds every incident. If a step is left out, it finds no incident. It leaves no process and no
+//! file.
 
 use std::{
     fs,
@@ -14,8 +15,8 @@ use crate::process::{ControlGroup, eventually};
 /// A user without any privilege.
 const NOBODY: u32 = 65534;
 
-/// A copy of the program that every user may run, and a directory for its temporary files. Only its
-/// processes have the path of the copy.
+/// A copy of the program that every user may run, and a directory for its temporary files. Only processes of this copy
+/// have the path of the copy.
 struct Copy {
     program: PathBuf,
     temporary: PathBuf,
@@ -31,7 +32,8 @@ impl Copy {
         fs::create_dir(&temporary).expect("a directory");
         open(&temporary, 0o777);
         let program = place.path().join("portreeve");
-        // If this process opened the file for writing, a child that another test starts could keep it busy.
+        // This process must not open the file for writing. If it did, a child process of another test could keep the
+        // file open. Then the kernel would refuse to run the copy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&program).status();
         assert!(copied.expect("cp is installed").success());
         Self { program, temporary, _place: place }
@@ -49,7 +51,7 @@ impl Copy {
         (output, text)
     }
 
-    /// The processes of this copy.
+    /// The processes that run this copy.
     fn processes(&self) -> Vec<String> {
         let processes = fs::read_dir("/proc").expect("/proc").map(|entry| entry.expect("an entry").path());
         processes
@@ -65,7 +67,7 @@ impl Copy {
     }
 }
 
-/// The incidents of a report, each with its steps.
+/// The incidents in a report. Each incident has its steps.
 fn steps(report: &str) -> Vec<(String, Vec<String>)> {
     let mut incidents: Vec<(String, Vec<String>)> = Vec::new();
     let mut in_steps = false;
@@ -133,7 +135,8 @@ fn root_is_not_needed_if_user_namespaces_are_allowed() {
     copy.assert_nothing_stays();
 }
 
-/// Ubuntu takes namespaces from users. No other machine of a test has the file, so it is on a tree of this test's own.
+/// On Ubuntu, this setting keeps users from making namespaces. Other test machines do not have its file. So the test
+/// makes the file in a mount of its own.
 #[test]
 fn the_check_gives_users_their_namespaces_on_a_machine_of_a_forge_and_nowhere_else() {
     let check = "cd /proc/sys/kernel; last=$(cat cap_last_cap); mount -t tmpfs tmpfs /proc/sys/kernel; cd /proc/sys/kernel; \
@@ -164,7 +167,7 @@ fn it_finds_the_same_if_started_in_a_cgroup_below_the_root() {
 fn all_its_processes_end_if_it_is_killed() {
     let copy = Copy::new();
     let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
-    // The director, five stages, and a part on at least one of them.
+    // The director, five stages, and at least one process on a stage.
     eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
     demo.kill().expect("killed");
     demo.wait().expect("reaped");

@@ -1,4 +1,4 @@
-//! Faults in the kernel's own answers. Each comment is an entry of `docs/faults.md`.
+//! Faults in the answers of the kernel. Each comment above a test is an entry of `docs/faults.md`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,11 +20,11 @@ use crate::{
     process::{ControlGroup, eventually},
 };
 
-/// Addresses that stay, and addresses that come and go.
+/// The number of addresses that stay, and the number of addresses that come and go.
 const STAY: u8 = 200;
 const GO: u8 = 200;
 
-/// `ip -batch` with these lines, in the calling thread's namespace.
+/// Starts `ip -batch` with these lines, in the network namespace of the calling thread.
 fn ip(lines: &str) -> Child {
     let batch = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn();
     let mut batch = batch.expect("ip of iproute2 is installed");
@@ -39,12 +39,12 @@ fn batch(word: &str, network: u8, count: u8) -> String {
     })
 }
 
-/// The addresses of 10.`network`.0.0/16.
+/// The number of addresses in 10.`network`.0.0/16.
 fn of(network: u8, addresses: &BTreeSet<IpAddr>) -> usize {
     addresses.iter().filter(|it| matches!(it, IpAddr::V4(it) if it.octets()[..2] == [10, network])).count()
 }
 
-/// Every address of the namespace; none if they are unread.
+/// All addresses of the namespace; `None` if the addresses are unread.
 fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
     let (seen, _) = Host::at("/").read_again(&NodeQuery::default(), known);
     Some(seen.interfaces.seen()?.addresses.iter().map(|address| address.ip).collect())
@@ -89,7 +89,8 @@ fn everything_is_listed_anew_after_lost_notifications() {
     let _namespace = Namespace::enter();
     let mut known = Known::default();
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(0));
-    // Before the last address, the changes undo each other, and each is reported.
+    // The kernel reports each of these changes. Only the last line changes the result: all changes before it cancel
+    // each other.
     let lines: String = (0..40).flat_map(|_| ["add", "del"]).map(|word| batch(word, 3, 250)).collect();
     assert!(ip(&(lines + &batch("add", 3, 1))).wait().expect("ip ends").success());
     assert_eq!(addresses(&mut known).map(|seen| of(3, &seen)), Some(1));

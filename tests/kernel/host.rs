@@ -1,4 +1,4 @@
-//! A complete scan, as root and as an unprivileged user, and a scan of a recorded tree.
+//! A complete scan as root, a complete scan as an unprivileged user, and a scan of a recorded tree.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ fn wanted() -> NodeQuery {
         owner_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         client_ports: PortRange::DEFAULT_NODE_PORTS.into(),
         command_lines: true,
-        // Other tests may have many connections now.
+        // Parallel tests may have many connections.
         bound_on_purpose: true,
         ..NodeQuery::default()
     }
@@ -37,7 +37,7 @@ fn incident() -> (TcpListener, TcpStream) {
     (listener, client)
 }
 
-/// Source and reason of every `Gap` anywhere in the facts.
+/// The source and the reason of every `Gap` in the facts.
 fn gaps(value: &Value) -> BTreeSet<(String, String)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     match value {
@@ -82,7 +82,7 @@ fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
     }
 }
 
-/// The facts of the shipped program. A command that ends in the program's path runs it.
+/// The facts that the program reads. The last word of the command must be the path of the program.
 fn snapshot(command: &mut Command) -> Value {
     let output = command.arg("snapshot").output().expect("the program runs");
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -91,7 +91,7 @@ fn snapshot(command: &mut Command) -> Value {
 
 #[test]
 fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
-    // A node without pods has no namespace that an unprivileged user may not read.
+    // If a node has no pods, an unprivileged user can read all namespaces. So the test makes a pod.
     let cgroup = ControlGroup::make("nobody", "kubepods/besteffort/pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e90");
     let _pod = {
         let _elsewhere = Namespace::enter();
@@ -102,12 +102,12 @@ fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
     let program = Path::new(env!("CARGO_BIN_EXE_portreeve"));
     let as_root = snapshot(&mut Command::new(program));
 
-    // Other users may have no access to the build directory.
+    // Other users may not be able to read the build directory.
     let place = tempfile::tempdir().expect("a directory");
     std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("access for other users");
     let copy = place.path().join("portreeve");
-    // Another program makes the copy. If this process opened it for writing, a child that a parallel test starts could
-    // keep it busy.
+    // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
+    // could keep the copy open. Then the kernel would refuse to run the copy.
     assert!(Command::new("cp").arg(program).arg(&copy).status().expect("the program cp").success());
     let mut setpriv = Command::new("setpriv"); // of the package util-linux
     setpriv.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
@@ -187,7 +187,7 @@ fn an_empty_directory_is_unread_and_no_failure() {
 fn a_mount_of_the_host_is_live() {
     let _namespace = Namespace::enter();
     let _incident = incident();
-    // The root directory of this process, by another path.
+    // Another path of this process's root directory.
     let host = Host::at("/proc/self/root");
     assert!(host.is_live());
     let seen = host.read(&wanted());
@@ -202,6 +202,6 @@ fn the_boot_time_is_the_time_in_proc() {
     let stat = std::fs::read_to_string("/proc/stat").expect("readable");
     let told: i64 =
         stat.lines().find_map(|line| line.strip_prefix("btime ")).expect("a time").parse().expect("seconds");
-    // Each time is cut to a second.
+    // Both times are rounded down to seconds.
     assert!((booted - told).abs() <= 1, "{booted} is not {told}");
 }

@@ -1,4 +1,5 @@
-//! Mirrors `crates/kernel/src`: every reader against a real kernel, in private network namespaces. Needs root.
+//! The modules are those of `crates/kernel/src`: each reader runs against a real kernel, in private network namespaces.
+//! The tests need root.
 
 #![allow(clippy::disallowed_methods, reason = "makes the nodes for the readers")]
 #![allow(unreachable_pub, reason = "a test program has no outside")]

@@ -1,15 +1,15 @@
-//! A network namespace for the calling thread. The actions of a test are not visible outside, and the outside is not
-//! visible to the test.
+//! A network namespace for the calling thread. The node does not see what a test does, and the test does not see the
+//! node.
 
 use std::{fs, fs::File, marker::PhantomData, process::Command};
 
 use nix::sched::{CloneFlags, setns, unshare};
 
-/// The calling thread is in a new, empty network namespace, with loopback up, until this value is dropped. Threads and
-/// processes that it starts meanwhile are in the namespace too.
+/// While this value exists, the calling thread is in a new, empty network namespace with loopback up. Threads and
+/// processes that the thread starts are in the same namespace.
 pub struct Namespace {
     before: File,
-    /// A namespace belongs to its thread.
+    /// A thread must not move this value to another thread.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -17,7 +17,7 @@ impl Namespace {
     /// Makes a namespace and enters it.
     ///
     /// # Panics
-    /// Without CAP_SYS_ADMIN: no smaller version of these tests would prove anything.
+    /// Without CAP_SYS_ADMIN: without namespaces, these tests would prove nothing.
     pub fn enter() -> Self {
         let before = File::open("/proc/thread-self/ns/net").expect("this thread's network namespace");
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests of the kernel make network namespaces: run them as root");
@@ -40,7 +40,7 @@ impl Namespace {
         assert!(status.success(), "{command}: {status}");
     }
 
-    /// Adds an address, with its prefix, to loopback, where the kernel does not search for duplicates.
+    /// Adds an address with its prefix to loopback. On loopback, the kernel does not search for duplicates.
     pub fn add_address(&self, address: &str) {
         self.ip(&format!("address add {address} dev lo"));
     }
@@ -50,7 +50,8 @@ impl Namespace {
         fs::write(format!("/proc/sys/net/{sysctl}"), value).expect("a sysctl of this namespace");
     }
 
-    /// Adds the link `void` with 10.66.0.1/24. Behind it, 10.66.0.2 swallows all packets.
+    /// Adds the link `void` with the address 10.66.0.1/24. Packets to 10.66.0.2 leave through this link, and get no
+    /// answer.
     pub fn add_void(&self) {
         self.ip("link add void type veth peer name pit");
         self.ip("link set void up");

@@ -1,4 +1,4 @@
-//! Tables and chains that `nft` and iptables-nft made.
+//! Tests make tables and chains with `nft` and iptables-nft. The reader must return them.
 
 use std::{
     io::Write,
@@ -54,7 +54,8 @@ fn chains_of_iptables_nft_are_read_too() {
     assert_eq!(netfilter().chains, ["ip nat KUBE-SERVICES"]);
 }
 
-/// The rules of the CNI plugin `portmap` with iptables. An older version puts the oldest pod first.
+/// The rules that the CNI plugin `portmap` makes with iptables. An older version of the plugin puts the rules of the
+/// oldest pod first.
 const IPTABLES: &str = "
 -N CNI-HOSTPORT-SETMARK
 -N CNI-HOSTPORT-DNAT
@@ -72,7 +73,7 @@ const IPTABLES: &str = "
 -A CNI-DN-nobody -p tcp --dport 81 -j DNAT --to-destination 10.1.0.7:8080
 ";
 
-/// The rules of the same plugin with nftables.
+/// The rules that the CNI plugin `portmap` makes with nftables.
 const NFTABLES: &str = "
 add table ip6 cni_hostport
 add chain ip6 cni_hostport hostports
@@ -112,7 +113,7 @@ fn redirections_of_host_ports_are_read_in_the_order_of_evaluation() {
             "443/tcp to [2001:db8::8]:8443 by ip6 cni_hostport hostports",
         ]
     );
-    // The handle deletes exactly this rule.
+    // A command with the handle deletes this rule and no other rule.
     let first = &found.iter().find(|it| it.port == 80).expect("one");
     nft(&format!("delete rule {} handle {}", first.chain, first.handle));
     let left = netfilter().redirections.get().expect("root may list rules").clone();

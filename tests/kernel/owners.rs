@@ -1,4 +1,4 @@
-//! The holders of a socket: cgroups, pods, processes and the kernel itself.
+//! The owner of a socket: a control group, a pod, a process, or the kernel itself.
 
 use std::{
     collections::HashSet,
@@ -55,8 +55,8 @@ fn holder(owner: Owner) -> Holder {
     holder
 }
 
-/// The root of a node on which only init and this process run, and every process may be read. On a test machine some
-/// processes may not be read, and then it is never certain that a socket has no holder.
+/// The root directory of a node on which only init and this process run. The test may read both processes. On a test
+/// machine, some processes may be unreadable, and then it is never certain that a socket has no process.
 fn node_of_this_process() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let proc = root.path().join("proc");
@@ -118,15 +118,15 @@ fn a_listener_in_a_pods_cgroup_names_pod_container_and_process() {
     }
 }
 
-/// Control groups of version 1 in a hierarchy with a name and no controllers, as any kernel has. Dropping this value
-/// ends the hierarchy.
+/// Control groups of version 1, in a hierarchy that has a name and no controllers. Every kernel supports such a
+/// hierarchy. If this value is dropped, the hierarchy ends.
 struct NamedHierarchy {
     place: tempfile::TempDir,
     options: String,
 }
 
 impl NamedHierarchy {
-    /// The control group of a container of a pod, below the root of the hierarchy.
+    /// The path of a pod's control group below the root of the hierarchy.
     const GROUPS: [&str; 3] = ["kubepods", "burstable", "pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f"];
 
     /// Gives the calling thread its own mounts, and mounts the hierarchy there.
@@ -158,8 +158,8 @@ impl NamedHierarchy {
 }
 
 impl Drop for NamedHierarchy {
-    /// The kernel removes a hierarchy after its last mount, if all its groups are gone by then; that takes a moment. A
-    /// hierarchy that the kernel keeps would stay until the next boot.
+    /// The kernel removes a hierarchy a moment after its last unmount, if all its groups are gone. If the kernel keeps
+    /// the hierarchy, the hierarchy stays until the next boot.
     fn drop(&mut self) {
         let group = self.group();
         for directory in group.ancestors().take_while(|it| *it != self.place.path()) {
@@ -184,7 +184,7 @@ impl Drop for NamedHierarchy {
     }
 }
 
-/// Removes every cgroup2 mount of the calling thread, which has its own mounts.
+/// Removes every cgroup2 mount of the calling thread. The thread must have its own mounts.
 fn hide_cgroup2() {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
     let of_cgroup2 = mounts.lines().filter(|line| line.contains(" - cgroup2 "));
@@ -207,7 +207,7 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     let _namespace = Namespace::enter();
     let hierarchy = NamedHierarchy::mount("pods");
     let runtime = ControlGroup::make("of-the-runtime", "here");
-    // In the runtime's group of cgroup2, and in the pod's group of version 1.
+    // In cgroup2, the process is in the group of the container runtime. In version 1, it is in the group of the pod.
     let procs = hierarchy.group().join("cgroup.procs");
     let joining = format!(
         "open my $f, '>', '{}' or die $!; print $f $$ or die $!; close $f or die $!; {LISTEN}",
@@ -228,7 +228,8 @@ fn under_control_groups_of_version_1_pods_are_named_by_their_processes() {
     };
     assert_eq!(by_itself().expect("the runtime's").pod, None, "the socket alone shows no pod");
     names_the_pod("hybrid");
-    // In a thread with its own mounts: the groups of this thread must be removable at the end.
+    // Another thread removes its own mounts. This thread keeps its mounts, because it must remove the groups at the
+    // end.
     let alone = thread::scope(|scope| {
         let alone = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNS).expect("root may");
@@ -273,7 +274,8 @@ fn the_oldest_of_several_holders_is_named() {
 fn a_socket_of_the_kernel_is_recognized_by_its_link_and_by_the_lack_of_a_holder() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    // The socket has the cgroup of the process that sets the link up: a daemon's tunnel has the daemon's cgroup.
+    // The socket belongs to the control group of the process that sets the link up. If a daemon does this, the socket
+    // has the daemon's group.
     namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();

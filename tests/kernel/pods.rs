@@ -1,4 +1,4 @@
-//! Pods' network namespaces, read from outside.
+//! Reads the network namespaces of pods from outside.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -22,7 +22,7 @@ const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9
 
 #[test]
 fn a_pods_own_namespace_is_counted_from_outside() {
-    // Not the uid of a pod in a parallel test.
+    // This uid is not the uid of a pod in a parallel test.
     let uid = "7d1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e3f";
     let cgroup = ControlGroup::make("pod", &format!("kubepods/besteffort/pod{uid}/{CONTAINER}"));
     let script = r#"
@@ -52,8 +52,8 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // Far below the limit for a walk, sockets of every kind are counted. There are no others after the kernel freed the sockets
-    // of perl.
+    // If the number of sockets is far below the limit for a walk, the count includes sockets of every kind. When the
+    // kernel has freed other sockets of perl, only the listener and the connections are left.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
         _ => panic!("not read"),
@@ -63,7 +63,7 @@ fn a_pods_own_namespace_is_counted_from_outside() {
     assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "the pod ended");
 }
 
-/// A process of a pod in a network namespace of its own, running this script.
+/// Starts a pod's process in its own network namespace. The process runs this script.
 fn pod(cgroup: &ControlGroup, script: &str) -> process::Process {
     let start = || {
         let _inside = Namespace::enter();
@@ -131,7 +131,8 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotRequested));
 }
 
-/// For every line of its input, ends the last process and starts a new one as pid 501 of a pid namespace.
+/// A shell script. For each line of input, it ends its last process and starts a new process, always with pid 501 in
+/// its pid namespace.
 const SAME_PID_AGAIN: &str = r#"
     while read -r _; do
         if [ -n "$last" ]; then kill "$last"; wait "$last"; fi
@@ -148,7 +149,7 @@ const SAME_PID_AGAIN: &str = r#"
 /// Lost: nothing
 #[test]
 fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
-    // The inode shows whether known facts belong to this process.
+    // By the inode, Portreeve finds out whether known facts belong to this process.
     let mut namespace = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "bash", "-c", SAME_PID_AGAIN])
         .stdin(Stdio::piped())

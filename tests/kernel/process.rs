@@ -8,12 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A perl process that runs a script in the network namespace of the calling thread. It is killed when this value is
-/// dropped. Its children end with it if they wait for `<STDIN>`.
+/// A perl process that runs a script in the network namespace of the calling thread. If this value is dropped, the
+/// process is killed. Child processes of the script end then if they wait for `<STDIN>`.
 pub struct Process(Child);
 
 impl Process {
-    /// Starts a script, in a cgroup if one is given, and waits until it prints a line.
+    /// Starts a script, and waits until the script prints a line. If `cgroup` is given, the process is in this control
+    /// group.
     pub fn start(cgroup: Option<&ControlGroup>, script: &str) -> Self {
         let enter = cgroup.map_or(String::new(), |cgroup| format!("echo $$ > {} && ", cgroup.procs().display()));
         let mut child = Command::new("sh")
@@ -30,7 +31,7 @@ impl Process {
         process
     }
 
-    /// Its pid.
+    /// The pid of the process.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -43,14 +44,15 @@ impl Drop for Process {
     }
 }
 
-/// A control group below the cgroup2 mount, with its ancestors. They are removed when this value is dropped.
+/// A control group below the cgroup2 mount, and the groups above it. If this value is dropped, all these groups are
+/// removed.
 pub struct ControlGroup {
     mount: PathBuf,
     path: PathBuf,
 }
 
 impl ControlGroup {
-    /// Makes `/portreeve-<pid>-<name>/<below>`. `name` separates the tests of one run.
+    /// Makes the control group `/portreeve-<pid>-<name>/<below>`. `name` must differ between the tests of one run.
     pub fn make(name: &str, below: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -60,12 +62,12 @@ impl ControlGroup {
         Self { mount, path }
     }
 
-    /// The file to which processes are added.
+    /// The file `cgroup.procs` of the group: a process that is written there joins the group.
     pub fn procs(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// The path below the mount.
+    /// The path of the group below the cgroup2 mount.
     pub fn name(&self) -> String {
         format!("/{}", self.path.strip_prefix(&self.mount).expect("below the mount").display())
     }
@@ -75,13 +77,13 @@ impl Drop for ControlGroup {
     fn drop(&mut self) {
         let ours: Vec<&Path> = self.path.ancestors().take_while(|directory| *directory != self.mount).collect();
         for directory in ours {
-            // A killed process leaves its cgroup a moment later.
+            // A killed process leaves its control group a moment later.
             eventually(|| fs::remove_dir(directory).ok()).expect("a cgroup without processes can be removed");
         }
     }
 }
 
-/// The first answer within ten seconds.
+/// Calls `ask` for ten seconds until it returns a value.
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {

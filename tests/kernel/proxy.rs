@@ -1,4 +1,5 @@
-//! The answers of kube-proxy on loopback, from a stand-in that can behave like any program on that port.
+//! The reader of kube-proxy's answers on loopback. A stand-in gives these answers, and can behave like any program on
+//! kube-proxy's port.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -15,8 +16,8 @@ use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 
-/// Answers every request on `place`. `answer` makes the bytes of a complete response from the path, or nothing for a
-/// connection that stays open and silent. The threads end with the test process.
+/// Answers every request at `place`. From the path of the request, `answer` makes the bytes of a complete response. If
+/// `answer` returns `None`, the connection stays open without a response. The threads end when the test process ends.
 pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone + 'static) {
     let place: SocketAddr = place.parse().expect("an address");
     let listener = TcpListener::bind(place).unwrap_or_else(|error| panic!("listen on {place}: {error}"));
@@ -32,10 +33,11 @@ pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone
 fn respond(mut stream: TcpStream, answer: impl Fn(&str) -> Option<String>) {
     let mut lines = BufReader::new(stream.try_clone().expect("a second handle")).lines().map_while(Result::ok);
     let request = lines.next().unwrap_or_default();
-    // The request is read to its end: unread bytes would reset the connection and discard the answer.
+    // Read the whole request. If bytes stayed unread, the close would reset the connection, and the client would lose
+    // the answer.
     lines.by_ref().find(String::is_empty);
     match answer(request.split(' ').nth(1).unwrap_or_default()) {
-        // The client may close the connection before a long answer ends; some tests need that.
+        // The client may close the connection before the end of a long answer. Some tests need this.
         Some(response) => drop(stream.write_all(response.as_bytes())),
         None => drop(lines.next()),
     }
@@ -46,7 +48,7 @@ pub fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// A kube-proxy in this mode that serves only the primary addresses.
+/// A kube-proxy in this mode. It serves NodePorts only on the primary addresses.
 pub fn kube_proxy(mode: &'static str) -> impl Fn(&str) -> Option<String> + Send + Clone {
     let configz = format!(
         r#"{{"kubeproxy.config.k8s.io":{{"Mode":"{mode}","NodePortAddresses":["primary"],"BindAddress":"0.0.0.0"}}}}"#
@@ -66,8 +68,8 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
-/// The facts while `rude` answers in the proxy's place. After the proxy answers there again, the next scan has its
-/// facts.
+/// The facts while `rude` answers on the proxy's port. Then the stand-in for kube-proxy answers on the port, and the
+/// function checks that the next scan has the proxy's facts.
 #[track_caller]
 fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
     let is_back = Arc::new(AtomicBool::new(false));

@@ -1,4 +1,4 @@
-//! Links, addresses and gateways of a namespace, compared with the commands and the output of `ip`.
+//! Links, addresses and gateways of a namespace. The reader must return what `ip` sets and prints.
 
 use std::{
     collections::BTreeSet,
@@ -23,7 +23,7 @@ fn again(known: &mut Known) -> Arc<Interfaces> {
     seen.interfaces.get().expect("rtnetlink answers").clone()
 }
 
-/// Runs `ip -batch` in this thread's namespace.
+/// Runs `ip -batch` in the network namespace of this thread.
 fn ip(batch: &str) {
     let mut child = Command::new("ip")
         .args(["-batch", "-"])
@@ -37,7 +37,7 @@ fn ip(batch: &str) {
 #[test]
 fn ten_thousand_addresses_of_kube_ipvs0_are_the_addresses_that_ip_lists() {
     let _namespace = Namespace::enter();
-    // This kernel may have no dummy links. A bridge without ports can have addresses too.
+    // The kernel may not support dummy links. A bridge without ports can have addresses too.
     let mut batch = "link add kube-ipvs0 type bridge\n".to_owned();
     for number in 0..10_000 {
         batch +=
@@ -73,13 +73,14 @@ fn links_have_kind_master_state_and_the_port_of_a_tunnel() {
     assert_eq!((link("br0").udp_port, link("lo").kind.as_deref()), (None, None));
 }
 
-/// Runs `ip` in this thread's namespace, and returns whether it succeeded.
+/// Runs `ip` in the network namespace of this thread. Returns whether `ip` succeeded.
 fn succeeds(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
 }
 
-/// Options of `ip link add ... type vxlan dstport 4789`. Kernels of cloud machines have VXLAN, and often no Geneve,
-/// WireGuard, bareudp and VRF. So the tests of these read bytes only, in `crates/kernel/src/route/tests.rs`.
+/// Options of `ip link add ... type vxlan dstport 4789`. The kernels of cloud machines have VXLAN, and often no Geneve,
+/// WireGuard, bareudp and VRF. So these other kinds have only tests that read bytes, in
+/// `crates/kernel/src/route/tests.rs`.
 const VXLANS: [&str; 12] = [
     "id 11",
     "id 12 nolearning noudpcsum l2miss proxy",
@@ -173,7 +174,7 @@ fn gateways_come_only_from_default_routes_in_the_main_table() {
     assert_eq!(interfaces().gateways, want);
 }
 
-/// The number of notifications that the netlink sockets of this thread's namespace lost.
+/// The number of notifications that the netlink sockets in the namespace of this thread have lost.
 fn lost() -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/netlink").expect("a table");
     let drops = |line: &str| line.split_ascii_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());
@@ -226,7 +227,7 @@ fn a_change_between_two_scans_is_read_and_without_a_change_nothing_is_read() {
         assert_ne!(seen, before, "{change}");
         let is_whole = eventually(|| (again(&mut known) == interfaces()).then_some(()));
         assert!(is_whole.is_some(), "{change}: {:?} is not {:?}", again(&mut known), interfaces());
-        // An address or route of IPv6 may appear a moment later.
+        // The kernel may add an IPv6 address or route a moment later.
         let settled = eventually(|| {
             before = again(&mut known);
             Arc::ptr_eq(&before, &again(&mut known)).then_some(())

@@ -1,4 +1,4 @@
-//! Sockets of every kind and state, compared between sock_diag, `/proc/net` and `ss`.
+//! Sockets of every kind and state. The test compares the results of sock_diag, `/proc/net` and `ss`.
 
 use std::{
     collections::BTreeSet,
@@ -36,7 +36,7 @@ fn on_port(sockets: &[Socket], port: u16) -> &Socket {
     socket
 }
 
-/// A TCP socket, with the options that must be set before `bind`.
+/// A TCP socket that is bound to an address. `prepare` sets the options that must be set before `bind`.
 fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address");
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -47,7 +47,7 @@ fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> Ow
     made
 }
 
-/// A connection in SYN-SENT from 10.66.0.1.
+/// A connection from 10.66.0.1 and this port that stays in SYN-SENT.
 fn hanging(port: u16) -> OwnedFd {
     let client = bound(&format!("10.66.0.1:{port}"), |_| Ok(()));
     let peer: SocketAddr = "10.66.0.2:8080".parse().expect("an address");
@@ -96,7 +96,7 @@ fn listeners_have_address_family_v6only_device_uid_and_inode() {
     assert_eq!((udp.protocol, udp.state, udp.local.to_string()), (Protocol::Udp, State::Close, "::1".to_owned()));
 }
 
-/// Whether a socket gets a port, with or without `SO_REUSEADDR` to share it.
+/// Binds a socket to an address. `None` if another socket has the port. `shares` sets `SO_REUSEADDR`.
 fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     let address: SocketAddr = address.parse().expect("an address");
     let made = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -110,8 +110,9 @@ fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     }
 }
 
-/// A server that wants every address, beside a listener on one address. systemd-resolved is such a listener: it is
-/// bound to loopback, and wants to share. The rule `host-network-port-taken` relies on this.
+/// A server wants a port on every address, and another process listens on the same port on one address.
+/// systemd-resolved is such a process: its socket is bound to loopback and has `SO_REUSEADDR`. The rule
+/// `host-network-port-taken` relies on this behaviour of the kernel.
 #[test]
 fn a_listener_on_one_address_blocks_a_server_on_every_address_and_on_no_other_single_address() {
     let _namespace = Namespace::enter();
@@ -168,7 +169,7 @@ fn clients_on_requested_ports_are_listed_in_every_state() {
     });
     let clients = clients.expect("a retransmission and a TIME_WAIT");
     let told: BTreeSet<_> = clients.sockets.iter().map(|socket| (socket.local_port, socket.state)).collect();
-    // The peer of 30081 closed its connection too.
+    // The peer of the connection from port 30081 has closed the connection.
     let expected =
         [(30080, State::SynSent), (30081, State::CloseWait), (30082, State::TimeWait), (30090, State::Established)];
     assert_eq!(told, BTreeSet::from(expected));
@@ -264,7 +265,7 @@ fn text_and_sock_diag_show_the_same_sockets() {
     let _accepted = [server.accept().expect("a connection"), server.accept().expect("a connection")];
 
     let text = Sockets::recorded(Path::new("/proc/thread-self/net"));
-    // Fields that the text tables do not have.
+    // Removes fields that the text tables do not have.
     let told_by_both = |sockets: Vec<Socket>| -> Vec<_> {
         sockets.into_iter().map(|socket| Socket { v6only: None, cgroup: None, device: 0, ..socket }).collect()
     };
@@ -334,7 +335,8 @@ fn one_walk_gives_the_clients_and_the_counts_of_two_walks() {
     let wanted = ConnectionsWanted { clients: Some(&listed), counting: Some(&counting) };
     for sockets in [live(), Sockets::recorded(Path::new("/proc/thread-self/net"))] {
         let both = sockets.connections(wanted, &listeners);
-        // A second after the first, the kernel sends the request of the hanging connection again.
+        // One second after the first SYN, the kernel sends the SYN of the hanging connection again. So the comparison
+        // ignores `retransmits`.
         let clients = |clients: Result<Clients, Gap>| {
             let mut clients = clients.expect("clients");
             clients.sockets.iter_mut().for_each(|it| it.retransmits = 0);
@@ -358,7 +360,7 @@ fn ephemeral_use_counts_the_ports_that_fill_the_range() {
     let namespace = Namespace::enter();
     namespace.set("ipv4/ip_local_port_range", "40000 40009");
     let server = TcpListener::bind("127.0.0.1:80").expect("bound");
-    // The port is inside the range, so that accepted connections look like clients.
+    // The listener's port is inside the range. So its accepted connections look like connections of a client.
     let inside = TcpListener::bind("127.0.0.1:40005").expect("bound");
     let to = server.local_addr().expect("an address");
     let mut clients = Vec::new();

@@ -1,4 +1,4 @@
-//! Settings as the kernel prints them, in a namespace that no other test uses.
+//! Settings in the form that the kernel prints, in a namespace that no other test uses.
 
 use std::{
     io::ErrorKind,
@@ -43,7 +43,7 @@ fn a_written_setting_is_read() {
     assert_eq!((seen.route_localnet, seen.tcp_tw_reuse), (Reading::Seen(true), Reading::Seen(1)));
 }
 
-/// `--set` refuses the values that the kernel refuses, and no others.
+/// `--set` refuses exactly the values that the kernel refuses.
 #[test]
 fn a_supposed_value_is_accepted_if_the_kernel_accepts_it() {
     let _namespace = Namespace::enter();
@@ -88,12 +88,12 @@ fn no_connection_opens_if_every_ephemeral_port_is_reserved() {
     assert_eq!(error.kind(), ErrorKind::AddrNotAvailable, "{error}");
 }
 
-/// The kernel answers only the first read of this file, cut to its size.
+/// The kernel returns this file only to the first read, and only as many bytes as the read asks for.
 #[test]
 fn a_long_reserved_list_is_read_to_its_end() {
     let _namespace = Namespace::enter();
     let want: PortSet = (1024..=60_000).step_by(2).map(|port: u16| PortRange { first: port, last: port }).collect();
-    // The kernel accepts at most a page in one write, and each write replaces the list.
+    // In one write, the kernel accepts at most one page of memory. Each write replaces the list.
     let written: PortSet = want.iter().take(600).collect();
     set("ip_local_reserved_ports", &written.to_string());
     assert_eq!(sysctls().ip_local_reserved_ports, Reading::Seen(written));

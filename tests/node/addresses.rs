@@ -1,4 +1,5 @@
-//! Service addresses that belong to a node: externalIPs, and leftover addresses on an ipvs proxy's link.
+//! Addresses of Services that are also addresses of a node: external IPs, and addresses that an ipvs proxy left on its
+//! link.
 
 use crate::stage::{PEER, Stage, ip, ip_batch};
 
@@ -9,7 +10,7 @@ fn external(address: &str) -> Stage {
     ))
 }
 
-/// A link with the name of an ipvs proxy's link.
+/// Adds a link with the name of an ipvs proxy's link.
 fn ipvs_link() {
     ip("link add kube-ipvs0 type bridge");
 }

@@ -1,4 +1,4 @@
-//! `portreeve agent`: its findings, its answers, and its reactions to changes and signals.
+//! `portreeve agent`: what it finds, what it answers, and how it reacts to changes and signals.
 
 use crate::named::is_of;
 use std::{
@@ -26,20 +26,20 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-/// The longest time for a step that needs two scans; far more than it needs on a busy machine.
+/// The longest time that a test waits for two scans. Even a busy machine needs far less.
 const SOON: Duration = Duration::from_secs(60);
-/// The address of the agent.
+/// The address and port of the agent.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
-/// Documents that not every user may read: they are read at the agent's socket.
+/// Documents that only some users may read. The agent returns them only at its socket.
 const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
 
 thread_local! {
-    /// The path of the agent's socket on this thread's node.
+    /// The path of the agent's socket on the node of this thread.
     static SOCKET: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
 }
 
-/// An agent on this thread's node; dropping this value ends it.
+/// An agent on the node of this thread. If this value is dropped, the agent ends.
 pub(crate) struct Agent {
     pub(crate) child: Child,
     log: BufReader<ChildStderr>,
@@ -54,7 +54,7 @@ impl Agent {
 
     pub(crate) fn of(mut command: Command, stage: &Stage, arguments: &[&str]) -> Self {
         command.env("PORTREEVE_INTERVAL", "300ms").args(["--cpu-percent", "100", "--log-format", "json"]);
-        // Each agent of a test has its own socket. Requests go to the last one.
+        // Each agent of a test has its own socket. The functions below send requests to the newest agent.
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         let socket = stage.path(&format!("agent-{}.socket", STARTED.fetch_add(1, Ordering::Relaxed)));
         command.arg("--socket").arg(&socket).args(arguments);
@@ -72,25 +72,25 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// The exit status of an agent that ends without a signal.
+    /// Waits until the agent has ended, and returns its exit status. This function sends no signal to the agent.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
         until(|| child.borrow_mut().try_wait().expect("a child")).expect("the agent ends")
     }
 
-    /// Limits the unread log to a page.
+    /// Limits the pipe of the log to one page of memory.
     pub(crate) fn narrow_log(&self) {
         fcntl(self.log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe");
     }
 
-    /// Leaves the log without a reader.
+    /// Closes the reading end of the log's pipe.
     pub(crate) fn hang_up(&mut self) {
         let nothing = fs::File::open("/dev/null").expect("every system has it");
         self.log = BufReader::new(ChildStderr::from(OwnedFd::from(nothing)));
     }
 
-    /// Reads log lines up to a line with these words.
+    /// Reads the log until a line contains these words. Returns this line.
     #[track_caller]
     pub(crate) fn says(&mut self, words: &str) -> String {
         let mut seen = String::new();
@@ -113,7 +113,8 @@ impl Drop for Agent {
     }
 }
 
-/// The head and the body of an answer of the agent; at its socket if not every user may read the document.
+/// The head and the body of an agent's answer. If only some users may read the document, the request goes to the
+/// socket.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     match PRIVATE.contains(&path) {
         true => exchange_at_socket(method, path, headers),
@@ -121,35 +122,35 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
     }
 }
 
-/// The head and the body of an answer of the agent at its socket, for any document.
+/// The head and the body of an agent's answer at its socket. The agent returns every document at its socket.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(connect_to_socket()?, method, path, headers)
 }
 
-/// The path of the socket of this thread's agent.
+/// The path of the socket of the agent on this thread's node.
 pub(crate) fn socket() -> PathBuf {
     SOCKET.with_borrow(Clone::clone)
 }
 
-/// The answer of kubelet's probe for an agent at a socket: its exit code.
+/// The exit code of kubelet's probe for an agent with this socket.
 pub(crate) fn probe(socket: &Path) -> Option<i32> {
     let mut probe = portreeve();
     probe.args(["agent", "--probe", "--socket"]).arg(socket).stderr(Stdio::null());
     probe.status().expect("portreeve runs").code()
 }
 
-/// A connection to the socket of this thread's agent.
+/// A connection to the socket of the agent on this thread's node.
 pub(crate) fn connect_to_socket() -> Option<UnixStream> {
     UnixStream::connect(socket()).ok()
 }
 
-/// The head and the body of an answer of the agent at another socket, or over the network.
+/// The head and the body of an agent's answer at another address and port.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(TcpStream::connect(place).ok()?, method, path, headers)
 }
 
 fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
-    // In HTTP 1.0 the connection ends with the answer.
+    // In HTTP 1.0, the server closes the connection after the answer.
     write!(stream, "{method} {path} HTTP/1.0\r\nHost: n1\r\n{headers}\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -157,20 +158,20 @@ fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) 
     Some((head.to_owned(), body.to_owned()))
 }
 
-/// The status and the body of the answer to a GET.
+/// The status and the body of the answer to a GET request.
 pub(crate) fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
     let (head, body) = exchange("GET", path, headers)?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body))
 }
 
-/// Waits for an answer with status 200 that matches.
+/// Waits for an answer with status 200 whose body fits. Returns the body.
 #[track_caller]
 pub(crate) fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
     let fitting = || ask(path, "").filter(|(status, body)| *status == 200 && fits(body)).map(|(_, body)| body);
     until(fitting).unwrap_or_else(|| panic!("{path} never matched: {:?}", ask(path, "")))
 }
 
-/// The last answer of `probe`, if there is one.
+/// Calls `probe` until it returns a value, or until the time is over.
 pub(crate) fn until<T>(probe: impl Fn() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -263,7 +264,7 @@ fn it_ends_at_a_signal_and_logs_its_state_at_another() {
 #[test]
 fn it_ends_while_no_server_answers() {
     let stage = web();
-    // The API server and the proxy accept connections, and never answer.
+    // The API server and the proxy accept connections, but they never answer.
     let silent = |place| TcpListener::bind(place).expect("the port is free");
     let (server, _proxy) = (silent("127.0.0.1:0"), silent("127.0.0.1:10249"));
     let address = server.local_addr().expect("an address");
@@ -292,7 +293,7 @@ fn a_steady_node_is_silent_and_every_line_of_the_log_is_json() {
         line.and_then(|count| count.parse::<f64>().ok()).expect("a count")
     };
     wait_for("/metrics", |text| scans(text) >= 5.0);
-    // Messages of the start end here.
+    // The agent writes the line `state` after all lines about its start.
     agent.signal(Signal::SIGUSR1);
     let mut line = agent.says("\"state\"");
     let before = scans(&wait_for("/metrics", |_| true));
@@ -322,7 +323,7 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     agent.signal(Signal::SIGHUP);
     let line = agent.says("cannot be used");
     assert!(line.contains("agent.yaml:1: unknown key") && line.contains("band_warning_percent"), "{line}");
-    // As kubelet does: another file under the same name, without a signal.
+    // As kubelet does: another file gets this name, and the agent gets no signal.
     let next = stage.path("next.yaml");
     fs::write(&next, "limits: {band_warning_percent: 60}\n").expect("a file");
     fs::rename(&next, &path).expect("a swap");

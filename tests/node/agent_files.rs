@@ -1,4 +1,4 @@
-//! An agent whose cluster files are malformed, missing, or pipes.
+//! An agent whose files of cluster facts are malformed, missing, or pipes.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The HTTP answers of `portreeve agent`, and their readers. A scrape is answered, whatever other clients do.
+//! The HTTP answers of `portreeve agent`. The agent answers a scrape, whatever other clients do.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -13,7 +13,7 @@ use crate::{
     stage::Stage,
 };
 
-/// More descriptors than an agent ever needs, and far fewer than there are clients.
+/// More descriptors than an agent ever needs, and far fewer than the number of clients.
 const FEW: f64 = 100.0;
 
 /// The value of a metric without labels.
@@ -24,16 +24,16 @@ fn value(name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
 }
 
-/// A client with an unfinished request.
+/// A client that has sent only the beginning of a request.
 #[track_caller]
 fn begun(head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
-    // The agent may have closed the connection already: this is right, too.
+    // The agent may have closed the connection already, which is right.
     stream.write_all(head.as_bytes()).ok();
     stream
 }
 
-/// Whether the agent has ended this connection.
+/// Whether the agent has closed this connection.
 fn is_over(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     match stream.read(&mut [0; 64]) {
@@ -59,7 +59,7 @@ fn a_thousand_unfinished_requests_do_not_block_a_scrape_and_are_closed() {
     let over = clients.iter_mut().map(is_over).filter(|over| *over).count();
     assert!(over >= 900, "{over} of {} connections are closed", clients.len());
     assert!(over < clients.len(), "the last connections are still open");
-    // Clients that do not read their answer do not block a scrape either.
+    // Clients that do not read their answer also do not block a scrape.
     let silent: Vec<_> = (0..1000).map(|_| begun("GET /metrics HTTP/1.1\r\nHost: n1\r\n\r\n")).collect();
     assert!(value("process_open_fds") < FEW);
     drop((clients, silent));
@@ -77,7 +77,7 @@ fn an_endless_request_is_cut_off() {
     let mut client = begun(&format!("GET / HTTP/1.1\r\nHost: n1\r\nX-Long: {}", "x".repeat(1 << 20)));
     client.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");
     let mut answer = Vec::new();
-    // Unread bytes of the request make the close a reset.
+    // If the agent closes the connection with unread bytes, the client gets a reset.
     let ended = client.read_to_end(&mut answer);
     assert!(ended.as_ref().map_or_else(|error| error.kind() == ErrorKind::ConnectionReset, |_| true), "{ended:?}");
     assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 431 "), "{}", String::from_utf8_lossy(&answer));
@@ -122,7 +122,7 @@ fn without_an_api_server_findings_and_snapshots_are_read_at_the_socket_only() {
     }
 }
 
-/// Very many Services, with the fields that make a snapshot long.
+/// A node and a cluster with this number of Services. Each Service has the fields that make a snapshot long.
 fn crowded(services: u32) -> Stage {
     (0..services).fold(web(), |stage, number| {
         stage.document(&format!(
@@ -148,13 +148,13 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
             stream
         })
         .collect();
-    // A few are served; the others get an answer at once.
+    // A few readers get the document. All other readers get status 503 at once.
     let refused = readers.iter().filter(|reader| {
         let (mut head, mut reader) = ([0; 12], *reader);
         reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")
     });
     assert!(refused.count() >= 20);
-    // Longer than any text that is kept.
+    // This is longer than the agent keeps any text.
     let during = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(150));
         value("process_resident_memory_bytes")
@@ -166,14 +166,14 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
     assert!(head.contains(" 200 "), "{head}");
 }
 
-/// The addresses at which processes of this thread's node listen or receive datagrams.
+/// The local addresses and ports at which processes on this thread's node listen or receive datagrams.
 fn places() -> Vec<String> {
     let files = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"].map(|name| format!("/proc/thread-self/net/{name}"));
     let lines = files.iter().flat_map(|path| {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     });
-    // Listening sockets and sockets without a peer. Connected and closing sockets have other states.
+    // States of listening sockets and of sockets without a peer. Connected and closing sockets have other states.
     let waiting =
         lines.filter(|line| line.split_whitespace().nth(3).is_some_and(|state| ["0A", "07"].contains(&state)));
     waiting.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()
@@ -186,7 +186,7 @@ fn an_agent_has_one_port_at_one_address_and_no_other() {
     let _agent = Agent::start(&stage, &[]);
     wait_for("/readyz", |_| true);
     wait_for("/metrics", |text| !text.contains("portreeve_scans_total 0.0") && text.contains("portreeve_scans_total "));
-    // 127.0.0.1:29517.
+    // 127.0.0.1:29517, as `/proc/net/tcp` writes it.
     assert_eq!(places(), ["0100007F:734D"]);
     assert!(connect_to_socket().is_some(), "and its socket");
 }

@@ -1,4 +1,4 @@
-//! Prometheus and the metrics of `portreeve agent`: its linter, and a server that scrapes the agent.
+//! The metrics of `portreeve agent`: Prometheus' linter checks them, and a Prometheus server scrapes the agent.
 
 use std::{
     fs::{self, File},
@@ -14,11 +14,11 @@ use crate::{
     stage::Stage,
 };
 
-/// The address of this node's Prometheus.
+/// The address and port of Prometheus on this thread's node.
 const PROMETHEUS: &str = "127.0.0.1:9090";
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
-/// Debian's Prometheus on this thread's node. It scrapes the agent, and ends when this value is dropped.
+/// Debian's Prometheus on the node of this thread. It scrapes the agent. If this value is dropped, Prometheus ends.
 struct Prometheus {
     child: Child,
     log: std::path::PathBuf,
@@ -42,7 +42,7 @@ impl Prometheus {
         Self { child, log }
     }
 
-    /// The single answer to a query of the API, when it matches.
+    /// Waits until the answer of Prometheus' API to a query fits. Returns what `fits` returns.
     #[track_caller]
     fn says<T>(&self, query: &str, fits: impl Fn(&Value) -> Option<T>) -> T {
         let answer = || {
@@ -52,7 +52,7 @@ impl Prometheus {
         until(answer).unwrap_or_else(|| panic!("{query}: {}", fs::read_to_string(&self.log).unwrap_or_default()))
     }
 
-    /// The value of an expression with one series.
+    /// Waits until the value of an expression fits. The expression must have one series.
     #[track_caller]
     fn is(&self, expression: &str, fits: impl Fn(f64) -> bool) {
         let one = |data: &Value| data["result"][0]["value"][1].as_str()?.parse().ok().filter(|value| fits(*value));
@@ -67,7 +67,7 @@ impl Drop for Prometheus {
     }
 }
 
-/// The number of samples in an exposition.
+/// The number of samples in the text of the metrics.
 fn samples(text: &str) -> f64 {
     text.lines().filter(|line| !line.starts_with('#')).count() as f64
 }
@@ -99,7 +99,7 @@ fn prometheus_scrapes_every_sample_in_openmetrics_and_knows_types_and_units() {
     wait_for("/metrics", |text| text.contains("portreeve_finding_info{"));
     let prometheus = Prometheus::start(&stage);
     prometheus.is("up", |up| up == 1.0);
-    // The set of series may change between two scrapes while the agent starts, but not forever.
+    // While the agent starts, the set of series may change between two scrapes. Later the set stays the same.
     let all = || samples(&ask("/metrics", OPEN_METRICS).expect("an answer").1);
     prometheus.is("scrape_samples_scraped", |scraped| scraped == all());
     prometheus.is("scrape_samples_post_metric_relabeling", |kept| kept == all());

@@ -1,11 +1,11 @@
-//! Other claims on the number of a NodePort: hostPorts, external IPs, health checks that another program serves,
-//! connections that block them, and older listeners.
+//! Other claims on the number of a NodePort: hostPorts, external IPs, health checks that another program answers,
+//! connections that block a health check, and older listeners.
 
 use std::net::TcpListener;
 
 use crate::stage::{Stage, connecting};
 
-/// A pod with a hostPort.
+/// A node with one pod. The pod has this hostPort.
 pub(crate) fn edge(host_port: u16) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, namespace: default, uid: uid-edge}}\nspec:\n  nodeName: n1\n  containers:\n  \
@@ -47,7 +47,7 @@ fn a_host_port_takes_the_connections_of_a_listener() {
     assert_eq!(scan().findings("host-port-conflict/takes-listener").len(), 1);
 }
 
-/// A load balancer's Service with its health check at 30999.
+/// A Service of type LoadBalancer with the health check port 30999.
 pub(crate) fn balanced() -> Stage {
     Stage::new()
         .document(
@@ -80,7 +80,7 @@ fn a_health_check_that_names_its_service_is_served() {
 
 #[test]
 fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
-    // With a Pod: without one it is not known which pods lack their ports.
+    // The stage has a Pod, the API server. Without a Pod, it is unknown which pods need a port.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let scan = stage.check(&["--proxy-mode", "iptables"]);
@@ -90,7 +90,7 @@ fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("connection-on-port/blocks").is_empty());
 }
 
-/// Adds a Service with an external IP.
+/// Adds a Service that has this address as external IP and this port.
 pub(crate) fn gate(stage: Stage, address: &str, port: u16) -> Stage {
     let gate = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: gate, namespace: default, uid: uid-gate}}\nspec:\n  \
@@ -106,7 +106,7 @@ fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
         |stage: Stage, address: &str, port: u16| gate(stage, address, port).check(&["--proxy-mode", "nftables"]);
     let scan = taking(web(), "192.0.2.1", 30080);
     assert_eq!(scan.finding("external-ip-conflict/takes-node-port", "web").0["severity"], "critical");
-    // Another port, and an address on which this mode serves no NodePorts.
+    // In the first case the port differs. In the second case this mode serves no NodePorts on the address.
     for (address, port) in [("192.0.2.1", 30081), ("192.0.2.2", 30080)] {
         let scan = taking(web(), address, port);
         assert!(scan.findings("external-ip-conflict/takes-node-port").is_empty(), "{address} port {port}");

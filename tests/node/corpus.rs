@@ -1,8 +1,9 @@
-//! Healthy nodes as in practice, with real sockets of processes with the right names: no finding is above info. Each
-//! has a near miss, with one wrong change: so silence does not mean that the rules read nothing.
+//! Healthy nodes as in practice, with real sockets of processes with the right names. No finding is above info. In each
+//! test, one wrong change follows, and a rule must report it. So a test without findings cannot mean that the rules
+//! read nothing.
 //!
-//! The sockets, their processes and the addresses are real. The proxy is a stand-in, and ipvs is a link with its name.
-//! `tests/lab/healthy.rs` tests real proxies.
+//! The sockets, their processes and the addresses are real. The proxy is a stand-in. For ipvs, there is only a link
+//! with the right name. `tests/lab/healthy.rs` tests real proxies.
 
 use crate::named::name;
 use std::{
@@ -17,10 +18,11 @@ use crate::{
     stage::{Scan, Stage, ip, sysctl},
 };
 
-/// A process with a given name that listens; dropping this value ends it.
+/// A process with a given name that listens. If this value is dropped, the process ends.
 struct Daemon(Child);
 
-/// Its program: a name, then addresses like `tcp/[::]:443` and `udp/127.0.0.1:53`.
+/// The perl program of a `Daemon`. Its arguments are a name, and then addresses like `tcp/[::]:443` and
+/// `udp/127.0.0.1:53`.
 const PROGRAM: &str = r#"
     use Socket;
     my $name = shift;
@@ -32,13 +34,13 @@ const PROGRAM: &str = r#"
     $0 = $name; $| = 1; print "ready\n"; <STDIN>;"#;
 
 impl Daemon {
-    /// Starts the process in this thread's namespace.
+    /// Starts the process in the network namespace of this thread.
     #[track_caller]
     fn start(name: &str, places: &[&str]) -> Self {
         Self::run(Command::new("perl"), name, places)
     }
 
-    /// Starts the process in its own network namespace, like a process of a pod.
+    /// Starts the process in its own network namespace, as a process of a pod.
     #[track_caller]
     fn in_pod(name: &str, places: &[&str]) -> Self {
         let mut command = Command::new("unshare"); // of the package util-linux
@@ -63,8 +65,8 @@ impl Drop for Daemon {
     }
 }
 
-/// Five Services with endpoints on this node, 30080 to 30084, and a load balancer's Service with its health check at
-/// 30999.
+/// A cluster with five Services that have endpoints on this node and the NodePorts 30080 to 30084. A sixth Service has
+/// type LoadBalancer and the health check port 30999.
 fn cluster() -> Stage {
     let stage = (0..5).fold(Stage::new(), |stage, n| {
         let name = format!("s{n}");
@@ -76,14 +78,14 @@ fn cluster() -> Stage {
     stage.document(balanced).endpoints("lb", "TCP", Some("n1")).node_port_range("30000-32767")
 }
 
-/// Serves the load balancer's health check from this process, like a proxy.
+/// Answers the health check of the load balancer from this process, as a proxy does.
 fn health_check() {
     let server = TcpListener::bind("[::]:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     thread::spawn(move || serve(&server, |_| Some(body.to_owned())));
 }
 
-/// The listeners of every node, without its proxy.
+/// The processes that listen on every node, without the proxy.
 fn every_node() -> Vec<Daemon> {
     vec![
         Daemon::start("systemd", &["tcp/[::]:22"]),
@@ -98,7 +100,7 @@ fn every_node() -> Vec<Daemon> {
     ]
 }
 
-/// The further listeners of a control plane node.
+/// The additional processes that listen on a control plane node.
 fn control_plane() -> Vec<Daemon> {
     vec![
         Daemon::start("kube-apiserver", &["tcp/[::]:6443"]),
@@ -111,7 +113,7 @@ fn control_plane() -> Vec<Daemon> {
     ]
 }
 
-/// The rules with findings above info.
+/// The rules that report a finding above info. Each entry also names the subject.
 fn alarms(stage: &Stage, arguments: &[&str]) -> Vec<String> {
     let scan: Scan = stage.check(arguments);
     let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
@@ -147,7 +149,8 @@ fn a_k3s_server_that_is_also_the_proxy_and_all_other_daemons() {
     let ports = ["[::]:6443", "127.0.0.1:6444", "[::]:10250", "127.0.0.1:10256", "127.0.0.1:10257", "127.0.0.1:10258"];
     let _server = ports.map(|place| TcpListener::bind(place).expect("the port is free"));
     assert_eq!(alarms(&stage, &[]), NONE);
-    // A Service takes a daemon's port even if the daemon is in the proxy's own process.
+    // Even if a daemon is part of the proxy's process, a NodePort with the daemon's port takes the daemon's
+    // connections.
     let stage = stage.service("api", "TCP", 6443, "").endpoints("api", "TCP", Some("n1"));
     assert!(
         alarms(&stage, &[]).contains(&"listener-on-node-port/loses of api".to_owned()),
@@ -166,12 +169,13 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
-    // If ovnkube lacks one NodePort, its other NodePorts are no conflicts.
+    // If ovnkube does not hold one NodePort, the other NodePorts that it holds are no conflicts.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // A NodePort that was allocated a moment ago, and that ovnkube will soon open, is no conflict either.
+    // If a NodePort is new and ovnkube has not opened it yet, this is no conflict.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // A process that leaves two of eight NodePorts free is not a holder of all NodePorts: it is a normal listener.
+    // If a process leaves two of eight NodePorts free, the process does not hold all NodePorts: it counts as a normal
+    // listener.
     let stage = stage.service("free", "TCP", 30087, "").endpoints("free", "TCP", Some("n1"));
     let conflicts = alarms(&stage, &[]);
     assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port/loses")).count(), 7, "{conflicts:?}");
@@ -211,7 +215,7 @@ fn a_cilium_that_leaves_masquerading_to_iptables() {
     assert_eq!(told("true"), NONE);
 }
 
-/// A pod `name` with a hostPort.
+/// Adds a pod with this name and this hostPort.
 fn host_port(stage: Stage, name: &str, port: u16) -> Stage {
     stage.document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  nodeName: n1\n  containers:\n  \
@@ -288,7 +292,8 @@ fn resolvers_on_loopback_and_link_local_addresses() {
     ip("address add 169.254.20.10/32 dev nodelocaldns");
     ip("link set nodelocaldns up");
     let _cache = Daemon::start("node-cache", &["udp/169.254.20.10:53", "tcp/169.254.20.10:53", "tcp/127.0.0.1:30053"]);
-    // A resolver on loopback at exactly the number; these modes take nothing there.
+    // A resolver listens on loopback with the number of the NodePort. In these modes, the proxy serves no NodePorts on
+    // loopback.
     let loopback = Daemon::start("dnsmasq", &["udp/127.0.0.1:30053"]);
     for mode in ["nftables", "ipvs"] {
         assert_eq!(alarms(&stage, &["--proxy-mode", mode]), NONE, "{mode}");
@@ -307,7 +312,8 @@ fn thousands_of_connections_in_time_wait() {
     let server = TcpListener::bind("192.0.2.1:8080").expect("the port is free");
     let connect = |times: u16| {
         for _ in 0..times {
-            // The end that closes first stays in TIME_WAIT: here the client, with its ephemeral port.
+            // The end that closes first stays in TIME_WAIT. Here it is the client, with a port from the ephemeral
+            // range.
             drop(TcpStream::connect("192.0.2.1:8080").expect("a connection"));
             drop(server.accept().expect("a connection"));
         }

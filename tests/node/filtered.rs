@@ -1,4 +1,4 @@
-//! Filters of system calls, as a container runtime, systemd and a sandbox set them.
+//! The program under seccomp filters, as a container runtime, systemd or a sandbox sets them.
 
 use std::{os::unix::process::ExitStatusExt as _, process::Command};
 
@@ -17,8 +17,8 @@ use crate::{
     stage::{Scan, Stage},
 };
 
-/// Installs a filter that its first argument describes, and becomes the command in the other arguments. The numbers are
-/// `PR_SET_NO_NEW_PRIVS`, `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
+/// A perl program. It installs the filter in its first argument, and then runs the command in the other arguments. The
+/// numbers are `PR_SET_NO_NEW_PRIVS`, `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
 const LAUNCHER: &str = r#"
     my ($prctl, $filter) = (shift, pack("H*", shift));
     my $program = pack("S x6 P", length($filter) / 8, $filter);
@@ -27,27 +27,28 @@ const LAUNCHER: &str = r#"
     exec @ARGV or die $!;
 "#;
 
-/// The action for a call that must end the program (`SECCOMP_RET_KILL_PROCESS`).
+/// The filter's action that ends the program at a call (`SECCOMP_RET_KILL_PROCESS`).
 const KILL: u32 = 0x8000_0000;
-/// The flags of `open` for a file that is written or made.
+/// The flags of `open` with which a program writes or makes a file.
 const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
-/// The calls that a filter matches.
+/// Which calls a filter matches, by an argument of the call.
 #[derive(Clone, Copy)]
 enum Argument {
     Any,
-    /// Calls with a value in the argument of this number.
+    /// The argument of this number has this value.
     Is(u32, c_int),
-    /// Calls with one of these bits in the argument of this number.
+    /// The argument of this number has at least one of these bits.
     Has(u32, c_int),
 }
 
-/// A filter that refuses a call with an error: always, or only if its first argument has a value.
+/// A filter that refuses a call with an error. If `argument` is given, it refuses only calls with this value as first
+/// argument.
 fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
     filter(call, argument.map_or(Argument::Any, |value| Argument::Is(0, value)), 0x0005_0000 | errno as u32)
 }
 
-/// A filter (seccomp(2), classic BPF over `struct seccomp_data`) with an action for a call.
+/// A filter with an action for some calls (seccomp(2), classic BPF over `struct seccomp_data`).
 fn filter(call: c_long, argument: Argument, action: u32) -> String {
     let call = u32::try_from(call).expect("a number");
     const LOAD: u16 = 0x20;
@@ -75,17 +76,18 @@ fn filter(call: c_long, argument: Argument, action: u32) -> String {
     encoded.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A check under a seccomp filter.
+/// Runs `check` under a seccomp filter.
 fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
-/// A check under a seccomp filter. `program`, if not empty, is a second launcher between perl and the check.
+/// Runs `check` under a seccomp filter. If `program` is not empty, perl starts `program`, and `program` starts `check`.
 fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
-/// The command under a seccomp filter. `program`, if not empty, is a second launcher between perl and the command.
+/// The command under a seccomp filter. If `program` is not empty, perl starts `program`, and `program` starts the
+/// command.
 fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());
@@ -143,7 +145,7 @@ fn no_check_is_clear_if_calls_of_netlink_are_refused() {
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
 }
 
-/// The request alone would make the kernel load nf_tables and the module that lists flows.
+/// A request for netfilter would already make the kernel load nf_tables and the module that lists flows.
 #[test]
 fn netfilter_is_not_requested_without_the_capability() {
     let stage = node();
@@ -163,7 +165,7 @@ fn a_check_opens_no_port_and_no_file_for_writing() {
     for deadly in [&no_port, &no_file] {
         check(&stage, deadly, &[]).finding("listener-on-node-port/loses", "web");
     }
-    // A program that makes one of these calls ends at once.
+    // The filters work: a program that makes one of these calls ends at once.
     let (mut listens, mut writes) = (stage.command("agent"), Command::new("touch"));
     listens.args(["--listen", PLACE]);
     writes.arg(stage.path("file"));

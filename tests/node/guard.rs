@@ -1,4 +1,4 @@
-//! `portreeve guard` on the kernel's own list, in network namespaces of their own.
+//! `portreeve guard` changes the kernel's real list of reserved ports. Each test has its own network namespace.
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +33,8 @@ const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 const PLACE: &str = "127.0.0.1:29518";
 const RANGE: &str = "20000 60999";
 
-/// Only the first read of the open file returns the list.
+/// The list of reserved ports in the kernel. The kernel returns the list only to the first read after the file was
+/// opened.
 fn list() -> String {
     let mut bytes = vec![0; 1 << 18];
     let length = File::open(LIST).and_then(|mut file| file.read(&mut bytes)).expect("a list");
@@ -44,7 +45,7 @@ fn set_list(ports: &str) {
     sysctl("net.ipv4.ip_local_reserved_ports", ports);
 }
 
-/// A node whose range covers the NodePorts, and that has reserved 2703 for another program.
+/// A node whose ephemeral range includes the NodePorts. The node has reserved port 2703 for another program.
 fn overlapping() -> Stage {
     sysctl_range(Stage::new().service("web", "TCP", 30080, "").document(POD))
 }
@@ -68,12 +69,12 @@ fn state(stage: &Stage) -> PathBuf {
     stage.path("run/guard.json")
 }
 
-/// The exit code, and the text on both outputs.
+/// Runs a guard. Returns the exit code, standard output and standard error.
 fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     output(&mut command(stage, arguments))
 }
 
-/// With other facts about the cluster than those of the stage.
+/// Runs a guard with other cluster facts than those of the stage.
 fn with_services(stage: &Stage, services: &Path, argument: &str) -> (i32, String, String) {
     let mut command = portreeve();
     command.args(["guard", argument, "--node", "n1", "--services"]).arg(services);
@@ -86,7 +87,7 @@ fn output(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
-/// A guard that runs on; it ends with this value.
+/// A guard that keeps running. If this value is dropped, the guard ends.
 struct Running(Child);
 
 impl Running {
@@ -94,7 +95,7 @@ impl Running {
         Self::with(stage, &[])
     }
 
-    /// With more arguments. Its log is a file of the stage.
+    /// Starts a guard with additional arguments. The guard writes its log into a file of the stage.
     fn with(stage: &Stage, arguments: &[&str]) -> Self {
         let mut command = command(stage, &[&["--listen", PLACE], arguments].concat());
         let log = File::create(stage.path("log")).expect("a log");
@@ -113,7 +114,7 @@ impl Drop for Running {
     }
 }
 
-/// The lines of its log with these words.
+/// The lines of the guard's log that contain these words.
 fn logged(stage: &Stage, words: &str) -> Vec<String> {
     let log = fs::read_to_string(stage.path("log")).expect("a log");
     log.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
@@ -216,7 +217,7 @@ fn an_entry_that_was_there_before_or_that_another_program_writes_too_stays() {
 #[test]
 fn other_programs_lose_no_entry_while_the_guard_adds() {
     let stage = overlapping();
-    // As many as a busy machine manages, each added beside the guard's own writes.
+    // Another program adds as many entries as a busy machine allows, while guards write.
     let others: BTreeSet<u16> = (40000..40400).step_by(2).collect();
     let file = File::options().write(true).open(LIST).expect("the list");
     let mut guards: Vec<Child> = Vec::new();
@@ -229,7 +230,7 @@ fn other_programs_lose_no_entry_while_the_guard_adds() {
         file.write_at(format!("{port}\n").as_bytes(), 1).expect("the kernel takes it");
     }
     for guard in &mut guards {
-        // If several guards run at the same time, all but one end at the lock.
+        // If several guards run at the same time, only one gets the lock. The other guards end.
         guard.wait().expect("it ends");
     }
     guard(&stage, &["--once"]);
@@ -260,21 +261,22 @@ fn of_two_guards_with_different_records_one_leaves_and_the_ports_of_the_other_on
     both();
     assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"), "27000 is of the first one");
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
-    // The guard that was there first cannot tell the ports of the second one from a list that another program wrote.
+    // The first guard does not know which program wrote the ports of the second guard. It may also be a program that
+    // overwrote the whole list.
     both();
     let (code, _, err) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (2, "2703,27000,30080,30090"), "{err}");
     assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"));
 }
 
-/// Everything that the guard changes.
+/// Everything that a guard changes: the list, the record, and the new file of the record.
 fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
     let state = state(stage);
     (list(), fs::read(&state).ok(), fs::read(format!("{}.new", state.display())).ok())
 }
 
-/// Runs a guard, and calls `step` before and after each of its system calls. If `step` returns false, the guard is killed. Returns its
-/// exit code if it ends by itself.
+/// Runs a guard, and calls `step` before and after each system call of the guard. If `step` returns false, the guard is
+/// killed. If the guard ends by itself, the function returns its exit code.
 #[allow(clippy::zombie_processes, reason = "waitpid sees its stops and its end")]
 fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Option<i32> {
     let guard = command(stage, &[argument]);
@@ -307,7 +309,7 @@ fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Opti
     }
 }
 
-/// Runs a guard and kills it when it has made so many changes. Returns whether it made as many.
+/// Runs a guard, and kills the guard after this number of changes. Returns whether the guard made so many changes.
 fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
     let (mut seen, mut last) = (0, changed(stage));
     let step = || {
@@ -324,9 +326,10 @@ fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
 fn an_entry_that_another_program_adds_at_any_system_call_of_a_write_stays() {
     let stage = overlapping();
     let file = File::options().write(true).open(LIST).expect("the list");
-    // The record has the state before the write until the write is confirmed.
+    // The record has the state before the write, until the guard has confirmed the write.
     let is_writing = || fs::read_to_string(state(&stage)).is_ok_and(|record| record.contains("\"before\""));
-    // Each run gets one entry, one system call later than the run before: with more, the guard writes nothing.
+    // In each run, another program adds one entry, one system call later than in the run before. If it added more
+    // entries in one run, the guard would not write.
     for at in 0.. {
         let (mut calls, port) = (0, 40_000 + 2 * at);
         let code = traced(&stage, "--once", || {
@@ -375,7 +378,7 @@ fn one_run_puts_a_list_back_once_and_then_names_what_another_program_removes_aga
 fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_go_in_the_end() {
     let stage = overlapping();
     let mut steps = 0;
-    // A file is made, written and renamed; the list is written; the record is written again.
+    // The guard makes a file, writes it and renames it. It then writes the list, and writes the record again.
     for changes in 1.. {
         if !killed_after(&stage, changes, "--once") {
             break;
@@ -408,7 +411,7 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 #[test]
 fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
     let stage = sysctl_range(Stage::new().document(POD));
-    // Both parts are longer than one write takes.
+    // One write cannot take all entries of the other programs. One write also cannot take all entries of the guard.
     let file = File::options().write(true).open(LIST).expect("the list");
     for first in [50001u16, 51001, 52001] {
         let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();
@@ -447,7 +450,7 @@ fn a_service_that_appears_is_reserved_and_a_stopped_guard_leaves_the_reservation
     let stage = stage.service("new", "TCP", 30090, "");
     stage.manifest();
     wait_for_list("2703,27000,30080,30090");
-    // The list is written first, and the metric after that.
+    // The guard writes the list first, and changes the metric later.
     let two = || metric("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count == 2.0);
     until(two).expect("both NodePorts are counted");
     assert_eq!(exchange_with(PLACE, "GET", "/healthz", "").map(|it| it.1), Some("ok\n".to_owned()));
@@ -464,7 +467,7 @@ fn a_list_that_another_program_overwrites_is_put_back_and_counted() {
     let _running = Running::start(&stage);
     wait_for_list("2703,27000,30080");
     set_list("2703,9999");
-    // A change of the cluster is a reason to read the list at once.
+    // If the cluster changes, the guard reads the list at once.
     let stage = stage.service("new", "TCP", 30090, "");
     stage.manifest();
     wait_for_list("2703,9999,27000,30080,30090");
@@ -478,7 +481,7 @@ fn a_list_that_is_overwritten_without_end_is_put_back_once_a_minute() {
     wait_for_list("2703,27000,30080");
     let (mut put_back, mut overwritten) = (0, 0.0);
     for tenth in 0..300 {
-        // Each change of the cluster is a reason to read the list.
+        // If the cluster changes, the guard reads the list.
         if tenth % 15 == 0 {
             stage = stage.service(&format!("s{tenth}"), "TCP", 30100 + tenth, "");
             stage.manifest();
@@ -522,7 +525,7 @@ fn a_boot_makes_every_entry_one_of_other_programs() {
     assert_eq!((code, list().as_str()), (0, "2703,27000"), "what this boot added alone");
 }
 
-/// A connection on loopback, both ends. The kernel has no other port for the client.
+/// A connection on loopback: the client's end and the server's end. The kernel can give the client only this port.
 fn connection_on(port: u16, server: &TcpListener) -> (TcpStream, TcpStream) {
     sysctl("net.ipv4.ip_local_port_range", &format!("{port} {port}"));
     let client = TcpStream::connect(server.local_addr().expect("an address")).expect("it listens");
@@ -548,13 +551,13 @@ fn connections_that_have_the_port_already_are_named_and_counted_until_they_end()
     let line = wait_for_line(&stage, "outgoing connections have reserved ports, and keep them until they end");
     assert!(line.contains("ports=1") && line.contains("30080/tcp to 127.0.0.1:19999"), "{line}");
     wait_for_metric("portreeve_guard_connection_ports", 1.0);
-    // A guard that starts again adds no port, and knows of the connection.
+    // If a guard starts again, it adds no port, but it finds the connection.
     running.signal(Signal::SIGTERM);
     assert!(running.0.wait().expect("it ends").success());
     let _running = Running::start(&stage);
     wait_for_metric("portreeve_guard_connection_ports", 1.0);
     drop(outgoing);
-    // A new port is a reason to search again.
+    // If a port is new, the guard searches for connections again.
     let stage = stage.service("new", "TCP", 30090, "");
     stage.manifest();
     wait_for_metric("portreeve_guard_connection_ports", 0.0);
@@ -569,7 +572,7 @@ fn a_running_guard_that_cannot_write_says_so_once_and_records_nothing() {
     wait_for_line(&stage, "wanted a writable file and the user root");
     let last_success = "portreeve_guard_last_success_timestamp_seconds";
     wait_for_metric(last_success, 0.0);
-    // A change of the cluster is another attempt.
+    // If the cluster changes, the guard tries again to write.
     let stage = stage.service("new", "TCP", 30090, "");
     stage.manifest();
     sleep(Duration::from_secs(3));
@@ -598,12 +601,12 @@ fn mount(arguments: &[&str]) {
     assert!(Command::new("mount").args(arguments).status().expect("mount runs").success());
 }
 
-/// Also while a process has one of the files open.
+/// Unmounts a folder, even if a process has one of its files open.
 fn unmount(at: &str) {
     assert!(Command::new("umount").args(["--lazy", at]).status().expect("umount runs").success());
 }
 
-/// The settings of the kernel, mounted as a container has them.
+/// Mounts the kernel's network settings read-only, as in a container.
 fn read_only_sysctls(stage: &Stage) -> String {
     let folder = stage.path("sys");
     fs::create_dir(&folder).expect("a directory");
@@ -698,7 +701,7 @@ fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
     guard(&stage, &["--once"]);
     let file = File::options().write(true).open(LIST).expect("the list");
     file.write_at(b"30080\n", 1).expect("the kernel takes it");
-    // The list is as before the write.
+    // After the second write, the list has the same ports as before.
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
 }
 
@@ -706,7 +709,7 @@ fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
 fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     let stage = Stage::new().service("web", "TCP", 30080, "").document(POD).node_port_range("30000-32767");
     let stage = sysctl_range(stage);
-    // A guard has its record there if no other file is named.
+    // If `--state` names no file, a guard has its record in `/run`.
     assert!(Command::new("mount").args(["-t", "tmpfs", "tmpfs", "/run"]).status().expect("mount runs").success());
     let check = || {
         let (code, out, err) = output(stage.command("reserve").args(["--check", "-o", "json"]));
@@ -733,7 +736,7 @@ fn a_node_whose_guard_runs_is_covered_by_the_node_ports_of_its_services() {
     let (_, text, _) = output(stage.command("reserve").arg("--check"));
     assert!(text.starts_with("covered  node n1\n"), "{text}");
     assert!(text.contains("\n  guard                    runs; it reserved 2 of the reserved ports\n"), "{text}");
-    // A guard that is stopped cannot put a port back.
+    // A guard that is stopped with SIGSTOP cannot put a port back.
     running.signal(Signal::SIGSTOP);
     set_list("2703,27000");
     let (code, covered, _, lacks) = check();
@@ -753,7 +756,7 @@ fn a_list_that_no_single_write_takes_is_read_and_compared_as_a_whole() {
     let stage = sysctl_range(Stage::new().document(POD).node_port_range("30000-32767"));
     let reserve = |arguments: &[&str]| output(stage.command("reserve").args(arguments));
     let file = File::options().write(true).open(LIST).expect("the list");
-    // One page of memory, then more than ten.
+    // The list has one page of memory at first, and later more than ten pages.
     for (first, entries) in [(50_001u16, 683), (40_001, 683), (33_001, 3400), (20_001, 3400)] {
         for part in (0..entries).collect::<Vec<u16>>().chunks(600) {
             let part: Vec<String> = part.iter().map(|index| (first + 2 * index).to_string()).collect();
@@ -801,7 +804,7 @@ fn a_running_guard_takes_its_lock_again_if_the_file_was_deleted_and_no_second_on
     let (code, _, err) = guard(&stage, &["--once"]);
     assert!(code == 2 && err.contains("another guard runs on this node"), "{code} {err}");
 
-    // A second guard starts first.
+    // A second guard gets the lock of the new file first.
     fs::remove_file(&lock).expect("removed");
     let second = portreeve_guard::Files::lock(state(&stage)).expect("the lock of a new file");
     let stage = stage.service("newer", "TCP", 30091, "");
@@ -814,7 +817,8 @@ fn a_running_guard_takes_its_lock_again_if_the_file_was_deleted_and_no_second_on
     wait_for_list("2703,27000,30080,30090-30092");
 }
 
-/// Connects so many times, one after the other, and counts connections whose port the kernel chose from `ports`.
+/// Makes this number of connections. Returns how many have a client port in `ports`. The kernel chooses each client
+/// port.
 fn on(ports: &BTreeSet<u16>, connections: usize) -> usize {
     let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
     let place = server.local_addr().expect("an address");

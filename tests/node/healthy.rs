@@ -67,7 +67,7 @@ fn udp_sockets_of_the_kernel_and_of_resolvers() {
     let stage = Stage::new().service("dns", "UDP", 30053, "").endpoints("dns", "UDP", Some("n1"));
     ip("link add vxlan.calico type vxlan id 4096 dstport 30789 dev eth0");
     ip("link set vxlan.calico up");
-    // The tunnel's port is inside the NodePort range, and no Service has it.
+    // The tunnel's port is in the NodePort range, but no Service has this port.
     let _client = UdpSocket::bind("0.0.0.0:40000").expect("the port is free");
     quiet(&stage, &["--proxy-mode", "iptables"]);
 }

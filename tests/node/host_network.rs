@@ -1,4 +1,4 @@
-//! Pods on the host's network whose port is taken, and pods that wait for a hostPort.
+//! Pods in the host's network whose port is taken, and pods that wait for a hostPort.
 
 use crate::named::name;
 use std::{
@@ -10,14 +10,14 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind,
 
 use crate::{near_misses::expect_silent, stage::Stage};
 
-/// The kubelet's status of a pod whose container ends again and again.
+/// The status of a pod whose container ends again and again, as kubelet writes it.
 const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
     state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The kubelet's status of a healthy pod.
+/// The status of a healthy pod, as kubelet writes it.
 const READY: &str =
     "conditions: [{type: Ready, status: \"True\"}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]";
 
-/// A pod of a DaemonSet that needs port 9100 of the node.
+/// A node with a pod of a DaemonSet. The pod needs port 9100 of the node.
 fn exporter(status: &str) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: exporter-x, namespace: monitoring, uid: uid-exporter, \
@@ -33,7 +33,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
-        // A container runtime has its streaming server there.
+        // A container runtime has its streaming server on loopback.
         ("127.0.0.1:9100", "cannot listen on 9100/tcp with a socket for all addresses."),
     ] {
         let stage = exporter(CRASHES);
@@ -83,7 +83,7 @@ fn a_ready_pod_another_port_and_another_protocol_block_no_pod() {
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
-/// A TCP socket that has this address and does nothing.
+/// A TCP socket that is bound to this address. It does not listen.
 fn bound(address: &str) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address and port");
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -91,7 +91,7 @@ fn bound(address: &str) -> OwnedFd {
     made
 }
 
-/// The kernel refuses the port to a server, as to a server in Rust or Go.
+/// Checks that the kernel refuses port 9100 to a server in Rust. The kernel refuses the port to a server in Go too.
 #[track_caller]
 fn cannot_listen() {
     let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");
@@ -162,7 +162,7 @@ fn accepted_connections_of_an_ended_server_do_not_block_the_next_server() {
     drop((client, accepted));
 }
 
-/// A pod that ServiceLB made for a Service, on a node or waiting.
+/// A pod that ServiceLB made for a Service. `place` says whether the pod is on a node or waits.
 fn service_lb(service: &str, port: u16, place: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: svclb-{service}-x, namespace: kube-system, uid: uid-{service}-x, labels: \
@@ -174,12 +174,12 @@ fn service_lb(service: &str, port: u16, place: &str) -> String {
 
 const RUNS: &str = "  nodeName: n1\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
 
-/// The scheduler's message about a pod whose ports are free on no node.
+/// The scheduler's message if a pod's ports are free on no node.
 const WAITS: &str = "status: {phase: Pending, conditions: [{type: PodScheduled, status: \"False\", reason: Unschedulable, \
     message: \"0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match \
     Pod's node affinity.\"}]}";
 
-/// A pod that waits for a port of one node.
+/// A pod that can run only on this node, and waits for a port there.
 fn waits_for(node: &str) -> String {
     format!(
         "  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: \

@@ -1,4 +1,5 @@
-//! A tenant, a file or a process name can do no more than appear in one clean line.
+//! Names from tenants, from files and of processes may be hostile. Such a name can only appear in one line of the
+//! output, without control characters.
 
 use std::{net::TcpListener, process::Output};
 
@@ -88,7 +89,7 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_the_wanted_values() {
     }
 }
 
-/// Runs a command of the program with at most this number of open files.
+/// Runs a command of the program that may open at most this number of files.
 fn with_files(limit: usize, arguments: &str) -> (i32, String) {
     let program = portreeve();
     let mut shell = std::process::Command::new("sh");
@@ -113,7 +114,7 @@ fn too_few_open_files_are_one_clear_line_and_no_panic() {
     }
 }
 
-/// A recorded tree with the tables of sockets and settings, and the further files of a test.
+/// A recorded tree with the tables of sockets and the settings that every scan needs. A test adds more files.
 fn recorded_tree() -> tempfile::TempDir {
     let tree = tempfile::TempDir::new().expect("a directory");
     let heading = "  sl  local_address rem_address   st\n";
@@ -154,7 +155,7 @@ fn a_recorded_tree_can_neither_block_a_scan_nor_show_a_file_from_outside() {
             let root = tree.path().to_str().expect("UTF-8");
             let (code, stdout, stderr) = run(&["check", "-o", "json", "--proxy-mode", "iptables", "--host-root", root]);
             assert_eq!(code, 2, "{name}: {stdout}{stderr}");
-            // A link leads to a path in the tree that does not exist.
+            // A link to a path outside the tree leads, inside the tree, to a file that does not exist.
             assert!(outside || stdout.contains(&format!("\"source\": \"{wanted}\"")), "{name}: {stdout}");
             assert!(!stdout.contains("secret") && !stderr.contains("secret"), "{name}: {stdout}{stderr}");
         }

@@ -1,4 +1,4 @@
-//! Pods with their own network: each is a process in a control group like a kubelet's.
+//! Pods with their own network. Each pod is a process in a control group with the name that kubelet would use.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{near_misses::expect_silent, stage::Stage, unprivileged::nobody};
 
-/// A uid for each test: parallel tests see each other's processes.
+/// A uid for each test, because parallel tests see the processes of each other.
 const UIDS: [&str; 3] = [
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e42",
     "5c1f9c52-93ab-4a5e-9f0e-6b2a8c4d1e43",
@@ -19,20 +19,20 @@ const UIDS: [&str; 3] = [
 ];
 const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9c4d5e6f70";
 
-/// The kubelet's status of a pod with a container that ends again and again.
+/// The status of a container that ends again and again, as kubelet writes it.
 const CRASHES: &str =
     "[{name: c, ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The kubelet's status of a healthy pod.
+/// The status of a healthy container, as kubelet writes it.
 const READY: &str = "[{name: c, ready: true, state: {running: {}}}]";
 
-/// A process of the pod in its own network. It ends when this value is dropped.
+/// A process of the pod in the pod's own network. If this value is dropped, the process ends.
 struct Sidecar {
     process: Child,
     groups: Vec<PathBuf>,
 }
 
 impl Sidecar {
-    /// The process with two connections to one server, from this port and from 50000.
+    /// Starts the process. It has two connections to the same server, from this port and from port 50000.
     fn connected_from(port: u16, uid: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -65,7 +65,7 @@ impl Drop for Sidecar {
         self.process.kill().expect("a child that can be killed");
         self.process.wait().expect("a child that can be waited for");
         for group in &self.groups {
-            // A killed process leaves its group a moment later.
+            // A killed process leaves its control group a moment later.
             let removed = (0..500).any(|_| {
                 fs::remove_dir(group).is_ok() || {
                     thread::sleep(Duration::from_millis(20));
@@ -77,7 +77,7 @@ impl Drop for Sidecar {
     }
 }
 
-/// A pod that declares 46580, with these statuses of its containers.
+/// A node with a pod that declares port 46580. Its containers have these statuses.
 fn server(statuses: &str, uid: &str) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: api-0, namespace: sky, uid: {uid}}}\nspec:\n  nodeName: n1\n  \

@@ -1,15 +1,15 @@
-//! The connections that a listener loses, by proxy mode, bind address and endpoints: the behaviour matrix with the
-//! binary.
+//! The connections that a listener loses, by the proxy's mode, the listener's address and the Service's endpoints. The
+//! test runs the binary.
 
 use std::net::TcpListener;
 
 use crate::stage::{Scan, Stage};
 
-/// The kinds of Services, in the order of the columns below.
+/// The kinds of Services, in the order of the columns in the table.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
-/// Bind address; then the verdict for usable endpoints, for no endpoints, and for endpoints only on another node with
-/// externalTrafficPolicy Local.
+/// The address of the listener, and three verdicts. First: the Service has usable endpoints. Second: it has no
+/// endpoints. Third: it has endpoints only on another node, and externalTrafficPolicy Local.
 type Row = (&'static str, [&'static str; 3]);
 
 const EVERYWHERE: &str = "critical remote node loopback pods";
@@ -102,7 +102,7 @@ fn evidence_names_the_lost_addresses_of_each_family_and_the_remedy_is_a_command(
         assert!(evidence.contains(part), "{part:?} in {evidence}");
     }
     assert!(!evidence.contains("to 192.0.2.1, 192.0.2.2"), "the second address keeps the listener: {evidence}");
-    // A file of Services does not say which numbers hostPorts of Pods take.
+    // A file of Services does not show which ports are hostPorts of Pods. So the remedy offers no free number.
     assert!(finding.remedy().contains("kubectl -n default edit service web"), "{}", finding.remedy());
 }
 

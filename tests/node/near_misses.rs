@@ -1,6 +1,6 @@
-//! Near misses: states that are close to a rule's problem, and are no problem. Another test has the problem of each
-//! rule; here one number, protocol or address is different. A rule that could not judge would not be silent, and fails
-//! here.
+//! Near misses: states that are close to the problem of a rule, but are no problem. For each rule, another test has the
+//! problem. The test here differs only in a number, a protocol or an address. If a rule cannot judge, the test fails,
+//! because *unknown* is not silence.
 
 use crate::named::is_of;
 use std::{
@@ -18,7 +18,7 @@ use crate::{
 
 const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 
-/// Fails if a rule found something, or could not judge.
+/// Fails if the rule reports a finding, or cannot judge.
 #[track_caller]
 pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
     assert!(scan.findings(rule).is_empty(), "{what}: {:#}", scan.json);
@@ -26,7 +26,7 @@ pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
     assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", scan.json);
 }
 
-/// Fails if a rule found something, or could not judge, in some mode of kube-proxy.
+/// Fails if the rule reports a finding, or cannot judge, in any mode of kube-proxy.
 #[track_caller]
 fn expect_silent_in_every_mode(stage: &Stage, rule: &str, what: &str) {
     for mode in MODES {
@@ -48,7 +48,7 @@ fn connections_to_a_served_health_check_do_not_block_it() {
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
-    // A load balancer's request leaves connections in TIME_WAIT on the health check's port.
+    // Each request of a load balancer leaves a connection in TIME_WAIT on the port of the health check.
     for _ in 0..3 {
         let mut load_balancer = TcpStream::connect("192.0.2.1:30999").expect("a connection");
         load_balancer.write_all(b"GET / HTTP/1.1\r\nhost: n1\r\n\r\n").expect("a question");
@@ -101,7 +101,7 @@ fn a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing() {
 
 #[test]
 fn a_band_that_is_in_use_up_to_its_threshold_is_not_crowded() {
-    // The dynamic band has 112 ports; 80 % of them are 89.
+    // The dynamic band has 112 ports, and 80 % of 112 is more than 89. This test uses 88 ports.
     let stage = crowd("30000-30127", 30016..30016 + 88);
     expect_silent_in_every_mode(&stage, "node-port-range-crowded", "88 of 112");
 }
@@ -120,7 +120,7 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // The difference between the objects above is read.
+    // The rule reads the objects above: a third object, which differs, has a finding.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }

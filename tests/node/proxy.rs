@@ -1,4 +1,5 @@
-//! A stand-in for kube-proxy on the node's loopback: its answers decide the mode, the settings and the limit.
+//! A stand-in for kube-proxy on the loopback of the node. Its answers decide the mode, the settings and the limit of
+//! descriptors.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,7 +9,7 @@ use std::{
 
 use crate::stage::Stage;
 
-/// Answers every request with the result of `page` for its path, until the test process ends.
+/// Answers every request until the test process ends. From the path of a request, `page` makes the body of the answer.
 pub(crate) fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -26,7 +27,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         None => ("404 Not Found", String::new()),
     };
     let length = body.len();
-    // An error of a client that closed the connection does not matter.
+    // If the client has closed the connection, the error does not matter.
     stream
         .write_all(
             format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").as_bytes(),
@@ -34,7 +35,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         .ok();
 }
 
-/// The settings of a stand-in.
+/// The settings of a stand-in for kube-proxy.
 pub(crate) struct StandIn {
     pub(crate) mode: &'static str,
     pub(crate) node_port_addresses: &'static str,
@@ -49,7 +50,7 @@ impl Default for StandIn {
 }
 
 impl StandIn {
-    /// Starts to answer in this thread's namespace, from this test process.
+    /// Starts the stand-in: this test process answers, in the network namespace of this thread.
     pub(crate) fn start(self) {
         let listener = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
         std::thread::spawn(move || {
@@ -69,24 +70,24 @@ impl StandIn {
     }
 }
 
-/// Another process that listens on `address`; dropping this value ends it.
+/// Another process that listens on an address. If this value is dropped, the process ends.
 pub(crate) struct Squatter(Child);
 
 impl Squatter {
-    /// Starts the process in this thread's namespace.
+    /// Starts the process in the network namespace of this thread.
     #[track_caller]
     pub(crate) fn on(address: &str) -> Self {
         Self::with(address, &[])
     }
 
-    /// Starts the process with further arguments, which it ignores.
+    /// Starts the process with additional arguments, which the process ignores.
     #[track_caller]
     pub(crate) fn with(address: &str, arguments: &[&str]) -> Self {
         let script = "my $s = IO::Socket::INET->new(Listen => 5, LocalAddr => $ARGV[0]) or die $!; $| = 1; print qq(ready\\n); <STDIN>";
         Self::ready(Command::new("perl").args(["-MIO::Socket::INET", "-e", script, address]).args(arguments))
     }
 
-    /// Starts a command in this thread's namespace, and waits until it prints that it is ready.
+    /// Starts a command in the network namespace of this thread, and waits until the command prints that it is ready.
     #[track_caller]
     fn ready(command: &mut Command) -> Self {
         let mut child =
@@ -104,8 +105,8 @@ impl Drop for Squatter {
     }
 }
 
-/// A process of the user nobody that answers every request with `iptables`, and squats on an address. Dropping this
-/// value ends it.
+/// A process of the user nobody. It answers every request on kube-proxy's port with `iptables`, and listens on
+/// `squatting`. If the result is dropped, the process ends.
 fn imposter(squatting: &str) -> Squatter {
     let script = r#"
         my ($port, $squat) = map { IO::Socket::INET->new(Listen => 5, LocalAddr => $_) or die $! } @ARGV;
@@ -148,7 +149,7 @@ fn without_a_mode_only_a_node_without_listeners_on_node_ports_is_clear() {
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     assert_eq!(stage.check(&[]).code, 0);
-    // In iptables mode the pod answers on loopback; in the other modes the listener answers.
+    // In iptables mode, the pod answers on loopback. In the other modes, the listener answers.
     let _squatter = Squatter::on("127.0.0.1:30080");
     let scan = stage.check(&[]);
     assert_eq!(scan.code, 2, "{:#}", scan.json);
@@ -176,7 +177,7 @@ fn a_list_of_addresses_moves_the_verdict_to_the_listed_address() {
     assert_eq!(stage.check(&[]).finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
-/// A Service of `count` ports from 30000 on.
+/// A Service with `count` ports. Their NodePorts begin at 30000.
 fn wide(count: u16) -> Stage {
     let ports: String = (0..count)
         .map(|n| format!("  - {{name: p{n}, port: {}, protocol: TCP, nodePort: {}}}\n", n + 1, 30000 + n))

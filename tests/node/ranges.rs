@@ -1,4 +1,5 @@
-//! The ephemeral range compared with the NodePort range, bands, and client sockets on NodePorts.
+//! Compares the ephemeral range with the NodePort range. Other tests are about bands, and about client sockets on
+//! NodePorts.
 
 use std::{net::TcpListener, thread::sleep, time::Duration};
 
@@ -40,7 +41,8 @@ fn the_remedy_keeps_ports_that_were_reserved_before() {
     sysctl("net.ipv4.ip_local_reserved_ports", "2703,9808-9810");
     let scan = stage.check(&["--proxy-mode", "iptables"]);
     let remedy = scan.finding(OVERLAP, "n1").remedy();
-    // The ports of kube-proxy too: kube-proxy starts later than the first connections of a node.
+    // The remedy also reserves the ports of kube-proxy, because kube-proxy starts later than the first connections of a
+    // node.
     assert!(remedy.contains("2703,9808-9810,10249,10256,30000-32767"), "{remedy}");
 }
 
@@ -59,7 +61,7 @@ fn a_wide_range_over_the_port_of_a_server_is_a_warning_until_it_is_reserved() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("ephemeral-range-overlap").is_empty());
 }
 
-/// Scans until the kernel has retransmitted the SYN: about a second, and never more than twenty.
+/// Scans until the kernel has sent the SYN again: after about one second, and at most twenty seconds.
 fn scan_client(stage: &Stage, mode: &str) -> Scan {
     for _ in 0..40 {
         let scan = stage.check(&["--proxy-mode", mode]);
@@ -88,7 +90,7 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     }
 }
 
-/// A manifest with NodePorts `ports`, and a kube-apiserver Pod with the range.
+/// A cluster with these NodePorts. A kube-apiserver Pod sets the NodePort range.
 pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
     ports
         .into_iter()

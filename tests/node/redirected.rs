@@ -1,4 +1,5 @@
-//! A hostPort whose redirection leads to a pod that is gone, by the rules that the CNI plugin `portmap` makes.
+//! A rule redirects a hostPort to a pod that does not exist any more. The tests make the rules of the CNI plugin
+//! `portmap`.
 
 use std::process::Command;
 
@@ -6,7 +7,7 @@ use crate::{claims::edge, near_misses::expect_silent};
 
 const RULE: &str = "stale-redirection/host-port";
 
-/// Chain, port and destination of each redirection, in the order of evaluation.
+/// Adds redirections. Each entry is a chain, a port and a target. The kernel evaluates the entries in this order.
 fn redirect(rules: &[(&str, u16, &str)]) {
     let iptables = |arguments: &str| {
         let status = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(arguments.split(' ')).status();
@@ -30,7 +31,7 @@ fn a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod() {
     let finding = scan.finding(RULE, "n1");
     assert_eq!(finding.verdict(), "critical remote node loopback pods");
     assert!(finding.0["summary"].as_str().is_some_and(|it| it.contains("pod default/edge gets no connections")));
-    // The command in the finding ends it.
+    // The command in the remedy ends the problem.
     let command = finding.remedy().lines().next().expect("a command").to_owned();
     assert!(Command::new("sh").args(["-c", &command]).status().expect("a shell").success(), "{command}");
     expect_silent(&stage.check(&[]), RULE, "the rule is deleted");

@@ -1,4 +1,4 @@
-//! A hundred thousand Services in a file and two hundred thousand sockets on the node.
+//! A file with a hundred thousand Services, and a node with two hundred thousand sockets.
 
 use crate::named::is_of;
 use std::{
@@ -16,7 +16,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use crate::stage::{Stage, portreeve, sysctl};
 
 const SERVICES: u32 = 100_000;
-/// The greatest memory of a check, in KiB.
+/// The most memory that a check may use, in KiB.
 const MEMORY: u64 = 150 * 1024;
 
 fn services(path: &Path, item: impl Fn(u32) -> String, head: &str, tail: &str, between: &str) {
@@ -48,14 +48,14 @@ fn json(n: u32) -> String {
     )
 }
 
-/// Scans with these arguments. Returns the document and the peak resident memory in KiB.
+/// Runs `check` with these arguments. Returns the document, and the highest resident memory in KiB.
 fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     let mut command = portreeve();
     command.args(["check", "--node", "n1", "--proxy-mode", "iptables", "-o", "json"]).args(arguments);
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("portreeve runs");
     let status = format!("/proc/{}/status", child.id());
-    // The kernel keeps the peak itself, so the last read before the end has it.
+    // The kernel keeps the highest value itself. So the last value that the test reads is right.
     let watcher = std::thread::spawn(move || {
         let mut peak = 0;
         while let Some(now) = fs::read_to_string(&status).ok().as_deref().and_then(resident_peak) {
@@ -72,7 +72,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     (document, peak)
 }
 
-/// The peak of resident memory in a `/proc/PID/status`, in KiB; none for a process that has ended.
+/// The highest resident memory in a `/proc/PID/status`, in KiB. `None` if the process has ended.
 fn resident_peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
@@ -87,7 +87,7 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     let in_json = directory.path().join("services.json");
     services(&in_json, json, r#"{"apiVersion":"v1","kind":"List","items":["#, "]}", ",\n");
     let in_yaml = directory.path().join("services.yaml");
-    // A JSON object is also YAML. A block sequence of such objects looks like the output of `kubectl get -o yaml`.
+    // A JSON object is also YAML. A YAML list of such objects looks like the output of `kubectl get -o yaml`.
     services(&in_yaml, |n| format!("- {}", json(n)), "apiVersion: v1\nkind: List\nitems:\n", "\n", "\n");
     for file in [in_json, in_yaml] {
         let (document, peak) = measured(&[OsStr::new("--services"), file.as_os_str()]);
@@ -100,8 +100,8 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     drop(stage);
 }
 
-/// Established pairs on loopback, 2 sockets each. Several worker processes hold them, because each may have a limited
-/// number of descriptors.
+/// Established connections on loopback. Each connection has 2 sockets. Several worker processes hold the sockets,
+/// because a process may have only a limited number of descriptors.
 struct Crowd(Vec<std::process::Child>);
 
 impl Crowd {

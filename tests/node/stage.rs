@@ -1,4 +1,4 @@
-//! A node in its own network namespace, a manifest of the cluster, and one scan of both.
+//! A node in its own network namespace, a manifest of the cluster, and scans of both.
 
 use crate::named::is_of;
 use std::{
@@ -13,21 +13,21 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The primary and the second address of each family.
+/// For each family, the primary address and the second address.
 pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
-/// The InternalIP of the peer Node `n2`; no process answers there.
+/// The InternalIP of the other Node `n2`. No process answers at this address.
 pub(crate) const PEER: &str = "192.0.2.9";
 
-/// The calling thread's own network namespace, set up as node `n1`, and a manifest.
+/// The network namespace of the calling thread, which is node `n1`, and a manifest.
 ///
-/// Sockets that the test opens on the same thread belong to the node. The namespace ends with the thread.
+/// If a test opens sockets on the same thread, they belong to the node. The namespace ends when the thread ends.
 pub(crate) struct Stage {
     directory: TempDir,
     manifest: String,
 }
 
 impl Stage {
-    /// Enters a new network namespace with `lo` up and `eth0` carrying [`ADDRESSES`].
+    /// Enters a new network namespace. `lo` is up, and `eth0` has the [`ADDRESSES`].
     #[track_caller]
     pub(crate) fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests make network namespaces: run them as root, `make test`");
@@ -38,7 +38,8 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        // Nodes serve no port of a headless Service. A file without any Service would mean that Services are unread.
+        // This file needs a Service: without a Service in the file, Services would be unread. This Service is headless,
+        // so nodes serve no port for it.
         let manifest =
             "apiVersion: v1\nkind: Service\nmetadata: {name: headless}\nspec: {clusterIP: None}\n".to_owned();
         let stage = Self { directory: TempDir::new().expect("a directory"), manifest };
@@ -53,7 +54,7 @@ impl Stage {
         self
     }
 
-    /// Adds a Node with InternalIPs.
+    /// Adds a Node with these InternalIPs.
     pub(crate) fn node(self, name: &str, addresses: &[&str]) -> Self {
         let mut yaml =
             format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, uid: uid-{name}}}\nstatus:\n  addresses:\n");
@@ -63,7 +64,7 @@ impl Stage {
         self.document(&yaml)
     }
 
-    /// Adds a dual-stack Service `default/<name>` with one port 80. `spec` has further lines of its spec.
+    /// Adds a dual-stack Service `default/<name>` with one port, 80. `spec` has additional lines of its spec.
     pub(crate) fn service(self, name: &str, protocol: &str, node_port: u16, spec: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  \
@@ -72,8 +73,7 @@ impl Stage {
         ))
     }
 
-    /// Adds EndpointSlices of both families for a Service. `endpoints` is a YAML flow sequence without addresses: each
-    /// entry gets an `address`.
+    /// Adds an EndpointSlice for each family of a Service. If `node` is given, the endpoint is on this node.
     pub(crate) fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
         [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")].into_iter().fold(self, |stage, (family, address)| {
             let endpoints = match node {
@@ -91,7 +91,7 @@ impl Stage {
         })
     }
 
-    /// Adds a kube-apiserver Pod with the NodePort range.
+    /// Adds a kube-apiserver Pod that sets this NodePort range.
     pub(crate) fn node_port_range(self, range: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: kube-apiserver-n1, namespace: kube-system, uid: uid-apiserver, \
@@ -100,15 +100,15 @@ impl Stage {
         ))
     }
 
-    /// The manifest as a file.
+    /// Writes the manifest into a file. Returns the path of the file.
     pub(crate) fn manifest(&self) -> PathBuf {
         let path = self.directory.path().join("cluster.yaml");
         std::fs::write(&path, &self.manifest).expect("a manifest");
         path
     }
 
-    /// The manifest as a file, with the settings of a proxy in the mode of the arguments: without them, the settings would be
-    /// assumed.
+    /// Writes the manifest into a file, and adds the settings of a proxy in the mode that the arguments name. Otherwise
+    /// Portreeve would have to assume these settings.
     pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
         let path = self.manifest();
         if let Some([_, mode]) = arguments.windows(2).find(|pair| pair[0] == "--proxy-mode") {
@@ -122,19 +122,20 @@ impl Stage {
         path
     }
 
-    /// A file of this stage. It is removed with the stage.
+    /// The path of a file in the stage's directory. The file is removed with the stage.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The command `portreeve <command>` with this manifest and node, as a child of this thread.
+    /// The command `portreeve <command>` with this manifest and this node. If this thread starts the command, the
+    /// command runs on this node.
     pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();
         portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);
         portreeve
     }
 
-    /// One scan.
+    /// The result of one `check` on this node.
     #[track_caller]
     pub(crate) fn check(&self, arguments: &[&str]) -> Scan {
         let mut command = self.command("check");
@@ -143,7 +144,7 @@ impl Stage {
     }
 }
 
-/// The binary, without environment variables that could set a cluster.
+/// The binary, without environment variables that could name a cluster.
 pub(crate) fn portreeve() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env_remove("KUBERNETES_SERVICE_HOST").env("HOME", "/nonexistent");
@@ -152,9 +153,9 @@ pub(crate) fn portreeve() -> Command {
 
 /// The result of one `check -o json`.
 pub(crate) struct Scan {
-    /// The exit code.
+    /// The exit code of the check.
     pub(crate) code: i32,
-    /// The document.
+    /// The JSON document that the check printed.
     pub(crate) json: Value,
 }
 
@@ -169,30 +170,30 @@ impl Scan {
         Self { code: status.code().expect("an exit code"), json }
     }
 
-    /// The findings of a rule.
+    /// The findings of this rule.
     pub(crate) fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The finding of a rule about the subject with this name.
+    /// The finding of this rule about the subject with this name. Fails if there is no such finding.
     #[track_caller]
     pub(crate) fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
-    /// The finding of a rule about the subject with this name, if there is one.
+    /// The finding of this rule about the subject with this name. `None` if there is no such finding.
     pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }
 
-    /// Findings above info, for tests of silence.
+    /// The findings above info. Tests of healthy nodes expect none.
     pub(crate) fn alarms(&self) -> Vec<&Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// `source: why` of every unknown fact, sorted, each once.
+    /// Every unknown fact as `source: why`. The list is sorted, and each entry appears once.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
         let unknown = self.json["unknown"].as_array().expect("unknown");
@@ -204,18 +205,18 @@ impl Scan {
     }
 }
 
-/// One finding of a document.
+/// One finding of the document.
 pub(crate) struct Finding<'a>(pub &'a Value);
 
 impl Finding<'_> {
-    /// `critical remote node pods`: severity and affects, in the document's order.
+    /// The severity, and the values of `affects` in the order of the document, for example `critical remote node pods`.
     pub(crate) fn verdict(&self) -> String {
         let affects = self.0["affects"].as_array().cloned().unwrap_or_default();
         let words = std::iter::once(&self.0["severity"]).chain(&affects).filter_map(Value::as_str);
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// Every value of the evidence, one line each: `name = value`.
+    /// All measured values of the finding, each on its own line: `name = value`.
     pub(crate) fn evidence(&self) -> String {
         let evidence = self.0["evidence"].as_array().expect("evidence");
         evidence.iter().fold(String::new(), |mut text, it| {
@@ -225,14 +226,14 @@ impl Finding<'_> {
         })
     }
 
-    /// The remedy's lines.
+    /// The lines of the remedy.
     pub(crate) fn remedy(&self) -> String {
         let remedy = self.0["remedy"].as_array().expect("remedy");
         remedy.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Runs `ip` in this thread's namespace.
+/// Runs `ip` in the network namespace of this thread.
 #[track_caller]
 pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` of iproute2 is installed");
@@ -248,14 +249,14 @@ pub(crate) fn ip_batch(lines: &str) {
     assert!(child.wait().expect("ip ends").success());
 }
 
-/// Writes a sysctl of this thread's namespace.
+/// Writes a sysctl in the network namespace of this thread.
 #[track_caller]
 pub(crate) fn sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     std::fs::write(&path, format!("{value}\n")).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// A TCP client bound to `local` whose connection to the silent peer stays in SYN-SENT.
+/// A TCP client that is bound to `local`. Its connection to `remote`, which does not answer, stays in SYN-SENT.
 #[track_caller]
 pub(crate) fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
     use nix::sys::socket::{

@@ -1,4 +1,4 @@
-//! Tunnels that want the same UDP port, on a real kernel.
+//! Tunnels that need the same UDP port, on a real kernel.
 
 use std::{net::UdpSocket, process::Command};
 
@@ -9,13 +9,13 @@ use crate::{
     stage::{Stage, ip, portreeve},
 };
 
-/// A pod that waits for its tunnel: its container runs, and its probe fails.
+/// A pod whose container runs, but whose probe fails: the pod waits for its tunnel.
 const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
      ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
      containerStatuses: [{name: c, ready: false, state: {running: {}}}]}";
 
-/// `ip link set NAME up` fails, because another tunnel or process has its port.
+/// Checks that `ip link set NAME up` fails, because another tunnel or process has the port.
 #[track_caller]
 fn is_kept_down(name: &str) {
     let output = Command::new("ip").args(["link", "set", name, "up"]).output().expect("`ip` of iproute2 is installed");
@@ -92,7 +92,7 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
     expect_silent(&stage.check(&[]), rule, "no process has the port any more");
 }
 
-/// As Docker Swarm does: the link is moved into a namespace of the overlay network, and its port stays.
+/// As in Docker Swarm: the link moves into the namespace of an overlay network, but its port stays on the node.
 #[test]
 fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_link() {
     let stage = Stage::new();
@@ -107,7 +107,7 @@ fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_lin
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
-/// Another network namespace than the node's, until this value is dropped.
+/// Another network namespace than the namespace of the node. It ends when this value is dropped.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -139,7 +139,7 @@ impl Drop for Elsewhere {
     }
 }
 
-/// Adds a rule to table `raw`, as network plugins do.
+/// Adds a rule to the table `raw`, as network plugins do.
 fn iptables(arguments: &str) {
     let status = Command::new("iptables-nft").args(["-w", "-t", "raw"]).args(arguments.split(' ')).status();
     assert!(status.expect("the program iptables-nft, of the package iptables").success(), "{arguments}");
@@ -164,7 +164,8 @@ fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    // Three other rules: another port; answers, which have this source port; and some clients only.
+    // Three rules that exclude other packets: packets to another port, answers (they have this port as source port),
+    // and packets of some clients only.
     iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
     iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
     iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");

@@ -1,4 +1,4 @@
-//! The program as uid 65534 without a capability, as in the minimal profile.
+//! The program as uid 65534 without any capability, as in the minimal profile of the chart.
 
 use std::{os::unix::fs::PermissionsExt as _, process::Command};
 
@@ -10,14 +10,14 @@ use crate::{
     stage::{Scan, Stage},
 };
 
-/// One scan as an unprivileged user.
+/// Runs one check as an unprivileged user.
 fn scan(stage: &Stage) -> Scan {
     let (mut nobody, _place) = nobody(stage, "check");
     Scan::of(nobody.args(["-o", "json"]))
 }
 
-/// A command of the program as an unprivileged user, with a copy of the binary and a manifest that every user may read.
-/// The copy ends with its directory.
+/// A command of the program as an unprivileged user. Every user may read the manifest and the copy of the binary. The
+/// copy is deleted with the returned directory.
 pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     let root = stage.command(command);
     let place = TempDir::new().expect("a directory");
@@ -26,8 +26,8 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("access for other users");
     }
     let binary = place.path().join("portreeve");
-    // Another program makes the copy. If this process opened it for writing, a child that a parallel test starts could
-    // keep it busy.
+    // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
+    // could keep the copy open. Then the kernel would refuse to run the copy.
     assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
     let mut nobody = Command::new("setpriv"); // of the package util-linux
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
@@ -41,7 +41,8 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 /// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
-    // An old proxy would hold the other NodePort too: so the single socket here cannot belong to the proxy.
+    // An old proxy would also have a socket on the other NodePort. The node has a socket on only one NodePort, so the
+    // socket cannot belong to the proxy.
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))

@@ -1,5 +1,5 @@
-//! Healthy example nodes on a real kernel. Each test shows that nothing is wrong, that the rule is silent, and that the
-//! rule can find the problem.
+//! Healthy example nodes on a real kernel. Each test shows that the node works, that the rule reports nothing, and that
+//! the rule can report the problem.
 
 use crate::named::is_of;
 use std::{
@@ -15,7 +15,7 @@ const BLOCKS: &str = "connection-on-port/blocks";
 const CLAIMS: &str = "external-ip-conflict/takes-listener";
 const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
-/// Fails if a rule found something, or could not judge.
+/// Fails if the rule reports a finding, or cannot judge.
 #[track_caller]
 fn expect_silent(scan: &Scan, rule: &str) {
     assert!(scan.findings(rule).is_empty(), "{:#}", scan.json);
@@ -27,7 +27,7 @@ fn scan(stage: &Stage) -> Scan {
     stage.check(&["--proxy-mode", "iptables"])
 }
 
-/// A client's connection and the server's accepted connection.
+/// A connection: the client's end, and the end that the server accepted.
 fn connected(server: &TcpListener) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(server.local_addr().expect("its address")).expect("a connection");
     (client, server.accept().expect("a connection").0)
@@ -43,14 +43,15 @@ fn a_draining_ingress_does_not_block_its_successor() {
     let server = TcpListener::bind("192.0.2.1:8443").expect("the port is free");
     let (_client, _kept) = connected(&server);
     let (mut closed, accepted) = connected(&server);
-    // The end that closes first keeps the connection in TIME_WAIT: here the server.
+    // The end that closes first keeps the connection in TIME_WAIT. Here it is the server.
     accepted.shutdown(Shutdown::Write).expect("the connection is open");
     assert_eq!(closed.read(&mut [0]).expect("its end"), 0);
     drop((closed, accepted, server));
     let silent = scan(&stage);
     expect_silent(&silent, BLOCKS);
     drop(TcpListener::bind("192.0.2.1:8443").expect("nothing keeps a server off the port"));
-    // The kernel may have chosen the port: then the end that opened the connections is not known.
+    // With this range, the kernel may have chosen the port for a client. So Portreeve does not know which end opened
+    // the connections.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     let unknown = scan(&stage);
     assert!(unknown.findings(BLOCKS).is_empty() && unknown.unknown().contains(&"clients: ambiguous".to_owned()));
@@ -86,7 +87,8 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         drop((client, accepted));
     }
     expect_silent(&scan(&stage), EXHAUSTION);
-    // All 200 connections wait. When they have waited for a second, one more connection still finds a port.
+    // All 200 connections are in TIME_WAIT. After one second, the kernel may use such a port again, and one more
+    // connection succeeds.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {

@@ -1,25 +1,25 @@
-//! Declarations in the comments of tests: no declaration can outlive its test.
+//! Declarations in the comments of tests. If a test is deleted, its declaration is deleted too.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// How a test begins, after its comment.
+/// The attributes that mark a test. The test's comment is above its attribute.
 const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
 /// An item of a source file, with its comment.
 pub(super) struct Commented<'a> {
     /// The lines of the comment; empty if there is none.
     pub(super) comment: Vec<&'a str>,
-    /// The name of the test, if it is a test.
+    /// The name of the test, if the item is a test.
     pub(super) test: Option<&'a str>,
-    /// The file from the item on.
+    /// The text of the file from the item to the end.
     pub(super) rest: &'a str,
 }
 
 impl<'a> Commented<'a> {
-    /// Every line that is not a comment or attribute begins an item.
+    /// All items of a source file. Every line that is not a comment or an attribute begins an item.
     pub(super) fn all(text: &'a str) -> Vec<Self> {
         let mut found = Vec::new();
         let (mut comment, mut is_test, mut at) = (Vec::new(), false, 0);
@@ -40,13 +40,13 @@ impl<'a> Commented<'a> {
         found
     }
 
-    /// Its first line.
+    /// The first line of the item.
     pub(super) fn line(&self) -> &'a str {
         self.rest.lines().next().unwrap_or_default()
     }
 
-    /// The entries in its comment. Each begins with the first of these words, and ends with an empty line or the next entry. A
-    /// line without one of the words belongs to the line before.
+    /// The entries in the item's comment. Each entry begins with the first of these words, and ends with an empty line
+    /// or the next entry. If a line begins with none of the words, it continues the line before.
     pub(super) fn entries(&self, words: &[&str]) -> Vec<Vec<String>> {
         let mut entries: Vec<Vec<String>> = Vec::new();
         let mut is_open = false;
@@ -67,12 +67,12 @@ impl<'a> Commented<'a> {
     }
 }
 
-/// The package's folder.
+/// The folder of the package.
 pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The source files below a folder of the package, in one order everywhere: each path and text.
+/// The source files below a folder of the package: path and text. Their order is the same on every machine.
 pub(super) fn sources(folder: &str) -> Vec<(String, String)> {
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).expect("a source file is UTF-8");
@@ -89,7 +89,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     below.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
-/// Writes a page if `UPDATE` is set. Returns whether the committed page is the same.
+/// Whether the committed page has the wanted text. If `UPDATE` is set, the function writes the page first.
 pub(super) fn is_up_to_date(page: &str, wanted: &str) -> bool {
     let path = root().join(page);
     if std::env::var_os("UPDATE").is_some() {

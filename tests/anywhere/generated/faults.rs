@@ -15,7 +15,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::comments::{Commented, is_up_to_date, sources};
 
-/// The places of faults, in the order of the page, with a line about each.
+/// The areas in which faults happen, in the order of the page. Each area has one line of explanation.
 const AREAS: [(&str, &str); 7] = [
     ("API server", "kube-apiserver, its etcd, the network between, and permissions."),
     ("kernel", "Answers, refusals, and changes of the kernel during a scan."),
@@ -26,7 +26,7 @@ const AREAS: [(&str, &str); 7] = [
     ("operator", "Actions of people and of their tools."),
 ];
 
-/// How an entry begins, and the other lines it has, in their order.
+/// The beginning of an entry's first line, and the beginnings of its other lines, in their order.
 const FAULT: &str = "Fault (";
 const LINES: [&str; 3] = ["Does: ", "Right again: ", "Lost: "];
 
@@ -40,19 +40,19 @@ when the agent's report is correct again, and which facts, scans or requests are
 In all of these faults the agent keeps the facts that it knew. `portreeve_unknown` and `portreeve_source_up` report each unread input.
 ";
 
-/// One fault, as a test declares it.
+/// One fault that a test declares.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     area: String,
     fault: String,
     /// The agent's reaction, the time until it is right again, and the losses.
     lines: [String; 3],
-    /// The test's file, below the package.
+    /// The path of the test's file, relative to the package.
     path: String,
     test: String,
 }
 
-/// The faults that a file declares, and errors in its entries.
+/// The faults that a file declares, and the errors in its entries.
 fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     let (mut faults, mut complaints) = (Vec::new(), Vec::new());
     for item in Commented::all(text) {
@@ -66,7 +66,7 @@ fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     (faults, complaints)
 }
 
-/// One entry in the comment of a test. The name is none if the item is not a test.
+/// Reads one entry in the comment of an item. `test` is `None` if the item is not a test.
 fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, String> {
     let test = test.ok_or("a fault above what is no test")?;
     let [head, rest @ ..] = lines else { return Err("no fault".to_owned()) };
@@ -87,13 +87,13 @@ fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, Stri
     })
 }
 
-/// Every fault of the package's tests, and of those beside the code.
+/// Every fault that a test of the package declares, in `tests` or beside the code.
 #[track_caller]
 fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
     for (path, text) in ["tests", "src", "crates"].into_iter().flat_map(sources) {
-        // The examples in this file are not entries.
+        // This file has examples of entries, and no entries.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);
             faults.extend(found);
@@ -138,7 +138,7 @@ fn there_are_faults_of_every_area_and_each_is_named_once() {
     assert_eq!(areas, AREAS.map(|(area, _)| area).into());
 }
 
-/// A comment above a test, or above something else.
+/// A file with a comment above a test or above another item.
 fn file(comment: &str, what: &str) -> String {
     format!("{comment}\n{what}fn it_is_frozen() {{\n}}\n")
 }

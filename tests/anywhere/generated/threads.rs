@@ -21,7 +21,7 @@ use super::comments::{Commented, is_up_to_date, sources};
 use crate::threads::{CLASSES, Reason, UNSERVED};
 
 const FOLDER: &str = "tests/anywhere/threads";
-/// The number of threads.
+/// The number of threads on the page.
 const THREADS: usize = 109;
 const LINES: [&str; 3] = ["Thread: ", "Symptom: ", "Says: "];
 
@@ -39,7 +39,7 @@ The threads are search results, and no statistical sample: people report failed 
 conflicts.
 ";
 
-/// A thread that is served, as its test declares it.
+/// A thread that Portreeve serves, as the thread's test declares it.
 #[derive(Debug, PartialEq, Eq)]
 struct Served {
     thread: String,
@@ -49,7 +49,7 @@ struct Served {
     test: String,
 }
 
-/// The threads that a file serves, and errors in its entries.
+/// The threads that the tests of a file declare, and the errors in these declarations.
 fn declared(path: &str, text: &str) -> (Vec<Served>, Vec<String>) {
     let (mut served, mut complaints) = (Vec::new(), Vec::new());
     for item in Commented::all(text) {
@@ -93,7 +93,7 @@ fn thread(path: &str, item: &Commented<'_>, entry: &[String]) -> Result<Served, 
     Ok(Served { thread, symptom, says, path: path.to_owned(), test: test.to_owned() })
 }
 
-/// Every thread that is served.
+/// Every thread that Portreeve serves.
 #[track_caller]
 fn all() -> Vec<Served> {
     let (mut served, mut complaints) = (Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ fn page(served: &[Served]) -> String {
     write(format!("| all | {all} | {served_of_all} |\n"));
     for (title, about, threads) in CLASSES {
         write(format!("\n## {title}\n\n{about}\n\n| threads | Portreeve names |\n|---|---|\n"));
-        // Threads with the same answer are one row.
+        // If threads have the same answer, they are in one row.
         let mut rows: Vec<(Vec<String>, String)> = Vec::new();
         for name in threads {
             let (link, answer) = (format!("[{name}]({})", address(name)), answer(served, name).replace('|', "\\|"));
@@ -141,7 +141,7 @@ fn names() -> Vec<&'static str> {
     CLASSES.iter().flat_map(|(.., threads)| threads.iter().copied()).collect()
 }
 
-/// The program's answer, or the reason why there is none.
+/// The program's answer to a thread, or the reason why the program has no answer.
 #[track_caller]
 fn answer(served: &[Served], name: &str) -> String {
     if let Some(Served { says, .. }) = served.iter().find(|it| it.thread == name) {
@@ -156,7 +156,7 @@ fn answer(served: &[Served], name: &str) -> String {
     format!("{}. {reason}", unserved.symptom)
 }
 
-/// The rules and commands of an answer. Names of rules are links to their pages.
+/// Changes the names of rules and commands in an answer. A rule's name becomes a link to the rule's page.
 fn named(says: &str) -> String {
     let named = says.split('`').skip(1).step_by(2).map(|words| match Named::parse(words) {
         Some(named) => format!("[`{words}`](rules/{}.md)", named.id.name),
@@ -167,7 +167,7 @@ fn named(says: &str) -> String {
 
 fn address(name: &str) -> String {
     match name.split_once('#') {
-        // For a pull request GitHub redirects this address.
+        // If the thread is a pull request, GitHub redirects this address to the pull request.
         Some((repository, number)) => format!("https://github.com/{repository}/issues/{number}"),
         None => format!("https://{name}"),
     }
@@ -192,7 +192,7 @@ fn every_thread_has_a_test_or_a_reason_and_not_both() {
 
 const ENTRY: &str = "/// Thread: a/b#7\n/// Symptom: it is\n/// refused\n/// Says: `host-network-port-taken/agent`, `portreeve owner 7`";
 
-/// An entry above a test of this name and with this body.
+/// A file with an entry above a test of this name and with this body.
 fn file(comment: &str, name: &str, body: &str) -> String {
     format!("{comment}\n#[test]\nfn {name}() -> Served {{\n    {body}\n}}\n\nfn other() {{}}\n")
 }

@@ -1,4 +1,4 @@
-//! `docs/worlds.md`: every healthy example node of the tests, and the sources of its facts.
+//! Writes `docs/worlds.md`: every healthy example node of the tests, and the sources of its facts.
 
 use std::{fmt::Write as _, fs, path::Path};
 

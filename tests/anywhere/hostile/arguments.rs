@@ -1,11 +1,12 @@
-//! Arguments.
+//! Hostile arguments.
 
 use portreeve_facts::text::is_invisible;
 
 use super::{Case, DURATIONS, RANGES};
 
 fn case(arguments: &[&str], says: &str) -> Case {
-    // The message for an argument with invisible characters.
+    // If an argument has invisible characters, the error is about these characters: the test then expects no other
+    // words.
     let strange = arguments.iter().any(|word| word.chars().any(is_invisible));
     let says = if strange { "" } else { says };
     Case::new(arguments.join(" "), arguments, "", 64, says)

@@ -1,4 +1,5 @@
-//! The agent's configuration file; `--probe` reads it if no socket is given.
+//! Hostile configuration files of the agent. The cases run `agent --probe`, which reads this file if no argument names
+//! a socket.
 
 use super::{Case, DURATIONS, RANGES};
 

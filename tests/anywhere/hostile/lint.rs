@@ -1,4 +1,4 @@
-//! Manifests from a user who can open a pull request.
+//! Hostile manifests from a user who can open a pull request.
 
 use super::{Case, NAMES};
 

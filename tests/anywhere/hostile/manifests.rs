@@ -1,4 +1,4 @@
-//! Files of manifests.
+//! Hostile manifest files.
 
 use super::{Case, NAMES};
 

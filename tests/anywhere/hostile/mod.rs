@@ -1,5 +1,5 @@
-//! Hostile inputs, each with the expected exit code and first line. No output may contain characters that turn, hide or forge
-//! text.
+//! Hostile inputs. For each input: the expected exit code and first line. No output may contain characters that change
+//! the direction of text, hide text or imitate other text.
 
 mod arguments;
 mod configurations;
@@ -14,15 +14,15 @@ use tempfile::TempDir;
 
 use crate::{bad_input::within_seconds, cli::binary};
 
-/// One input.
+/// One hostile input.
 struct Case {
-    /// The attack.
+    /// The name of the attack.
     name: String,
-    /// The arguments; `FILE` stands for a file with the content.
+    /// The arguments of the program. `FILE` stands for the path of a file with the content.
     arguments: Vec<String>,
     content: Vec<u8>,
     code: i32,
-    /// Words in the first line of standard error.
+    /// Words that the first line of standard error must contain.
     says: String,
 }
 
@@ -32,7 +32,7 @@ impl Case {
         Self { name, arguments, content: content.into(), code, says: says.to_owned() }
     }
 
-    /// The errors of a result.
+    /// The error if the program does not behave as expected.
     fn complaint(&self, directory: &TempDir) -> Option<String> {
         let path = directory.path().join("input");
         fs::write(&path, &self.content).expect("a file");
@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// Names that the API server would refuse.
+/// Names that the API server refuses.
 const NAMES: [&str; 16] = [
     "--all",
     "-f",
@@ -70,7 +70,7 @@ const NAMES: [&str; 16] = [
     "a\\u0000b",
     "\\u3164",
 ];
-/// Texts that are no durations, or durations that are refused.
+/// Texts that are not durations, and durations that the program refuses.
 const DURATIONS: [&str; 14] = [
     "0s",
     "-1s",
@@ -87,7 +87,7 @@ const DURATIONS: [&str; 14] = [
     "1e3s",
     "\u{202e}1s",
 ];
-/// Texts that are no ranges of ports.
+/// Texts that are not ranges of ports.
 const RANGES: [&str; 14] = [
     "2-1",
     "65536",

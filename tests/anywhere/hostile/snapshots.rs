@@ -1,4 +1,4 @@
-//! Snapshots that no scan wrote.
+//! Hostile snapshots: no scan wrote them.
 
 use std::{fs, path::Path};
 

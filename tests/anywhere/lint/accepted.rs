@@ -1,4 +1,5 @@
-//! `portreeve/accept`: accepted findings are counted and not printed, and a misspelt name is an error.
+//! The annotation `portreeve/accept`: `lint` counts accepted findings and does not print them. A wrong name in the
+//! annotation is an error.
 
 use serde_json::Value;
 
@@ -56,7 +57,7 @@ fn a_name_that_is_no_rule_is_an_error_at_its_place() {
         );
         assert!(stderr.contains(says), "{stderr}");
     }
-    // The API server too accepts only text as an annotation.
+    // The API server also accepts only text as the value of an annotation.
     for (written, is) in [("true", "true"), ("[node-port-claimed-twice]", "a list")] {
         let (code, stdout, _) = lint(&[("a.yaml", &accepting("web", written))], &["a.yaml", "-o", "github"]);
         let wanted = format!(

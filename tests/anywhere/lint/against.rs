@@ -1,4 +1,5 @@
-//! Manifests compared with a file of objects, a snapshot, and a cluster that does not answer.
+//! `lint --against` compares manifests with a file of objects, with a snapshot, and with a cluster that does not
+//! answer.
 
 use std::ops::Deref;
 
@@ -25,7 +26,7 @@ fn write(text: &str) -> Around {
     Around { _folder: folder, path }
 }
 
-/// A file that is deleted with this value.
+/// A file for `--against`. The file is deleted when this value is dropped.
 struct Around {
     _folder: TempDir,
     path: String,
@@ -39,7 +40,7 @@ impl Deref for Around {
     }
 }
 
-/// The findings of a manifest against [`CLUSTER`].
+/// The findings if `lint` compares a manifest with [`CLUSTER`].
 #[track_caller]
 fn with_cluster(manifest: &str) -> Vec<String> {
     found(manifest, &["--against", &write(CLUSTER)])
@@ -63,7 +64,7 @@ fn a_number_that_the_cluster_has_is_named_with_its_owner_and_free_ones() {
     assert!(stdout.contains("no Service has  30000, 30001, 30002"), "{stdout}");
     assert!(stdout.contains("compared with    cluster.yaml"), "{stdout}");
     assert_eq!(with_cluster(&service("api", "nodePort: 30079")), [""; 0]);
-    // A problem in the cluster only is not about the manifests.
+    // A problem between objects of the cluster is not a problem of the manifests.
     assert_eq!(with_cluster(&service("api", "name: x")), [""; 0]);
 }
 
@@ -99,14 +100,14 @@ fn a_file_that_may_lack_namespaces_is_no_whole_cluster() {
 fn an_object_of_the_same_name_is_an_update() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 30080")), [""; 0]);
     assert_eq!(with_cluster(&service("other/web", "nodePort: 30080")).len(), 1);
-    // A Service keeps its present numbers, by the names of its ports, while it has NodePorts.
+    // While a Service has NodePorts, each port keeps its present number. The API server finds the port by its name.
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
     let reported = |port: &str| with_cluster(&left_out(port));
     assert_eq!(
         reported("targetPort: 8080"),
         ["13:32 warning node-port-claimed-twice/refused Service default/api 30080/tcp"]
     );
-    // kubectl's merge finds it by its port.
+    // kubectl's merge finds the port by its number `port`.
     assert_eq!(reported("name: other").len(), 1);
     assert_eq!(reported("name: other, targetPort: 8080").len(), 1);
     assert_eq!(reported("nodePort: 30081"), [""; 0]);
@@ -141,7 +142,7 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert_eq!(with(&service("web", "nodePort: 2020")), [line]);
     assert_eq!(with(&service("web", "nodePort: 2021")), [""; 0]);
     assert_eq!(with(&service("web", "protocol: UDP, nodePort: 2020")), [""; 0]);
-    // The pod most likely belongs to the Service: namespace and target port are the same.
+    // The pod probably belongs to the Service, because namespace and target port are the same.
     let own_without_selector =
         |target: &str| service("kube-system/web", &format!("targetPort: {target}, nodePort: 2020"));
     let own = |target: &str| {
@@ -151,7 +152,7 @@ fn a_node_port_that_a_pod_has_is_told() {
     assert!(own("2020")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("2020"));
     assert!(own("http")[0].contains(" info node-port-claimed-twice/own "), "{:?}", own("http"));
     assert!(own("8080")[0].contains(" warning node-port-claimed-twice/pods "), "{:?}", own("8080"));
-    // If its workload is in the manifests, another rule reports it at the same field.
+    // If the pod's workload is in the manifests, another rule reports the problem at the same field.
     let log = workload("DaemonSet", "log", "", &containers("containerPort: 2020, hostPort: 2020"));
     let log = log.replace("name: log", "name: log, namespace: kube-system");
     let lines = with(&(service("web", "nodePort: 2020") + &log));
@@ -272,7 +273,7 @@ fn a_node_port_that_a_pod_of_a_snapshot_has_is_told() {
 fn a_host_port_that_a_service_of_the_cluster_has_is_told_at_the_workload() {
     let agent = workload("DaemonSet", "agent", "", &containers("containerPort: 80, hostPort: 30080"));
     assert_eq!(with_cluster(&agent), ["5:74 warning node-port-claimed-twice/pods DaemonSet default/agent 30080/tcp"]);
-    // If the Service is in the manifests too, the finding is there, once.
+    // If the manifests also have the Service, the finding appears once.
     let both = service("shop/web", "nodePort: 30080") + &agent;
     assert_eq!(with_cluster(&both), ["6:32 warning node-port-claimed-twice/pods Service shop/web 30080/tcp"]);
 }
@@ -321,12 +322,12 @@ fn a_snapshot_shows_who_listens() {
         "{line}"
     );
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
-    // The Service of the snapshot has this number.
+    // The Service of the snapshot has this nodePort.
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
-    // A Service that exists has no listener, and must not move to a used number.
+    // A Service of the snapshot has no listener on its nodePort, and must not move to a used number.
     let moved = found(&selects("web", "nodePort: 30099"), &against);
     assert_eq!(moved[0], "7:32 critical listener-on-node-port/loses Service default/web 30099/tcp");
-    // With its present number, it loses as it does now.
+    // If the Service keeps its present nodePort, it loses connections as it does now.
     let Reading::Seen(listeners) = &mut world.kernel.listeners else { panic!("listeners were recorded") };
     listeners.last_mut().expect("the kubelet listens").local_port = 30080;
     let snapshot = write(&serde_json::to_string(&world).expect("a snapshot is JSON"));
@@ -471,7 +472,7 @@ fn what_cannot_be_compared_with_is_no_silence() {
         assert_eq!(code, 2, "{arguments:?}: {stderr}");
         assert!(stderr.starts_with("error: ") && stderr.contains(says), "{arguments:?}: {stderr}");
     }
-    // A number of an unread Service is not offered either.
+    // `lint` also does not offer a nodePort that an unread Service may have.
     let two = manifest.clone() + &service("api", "nodePort: 30080");
     let broken = CLUSTER.to_owned() + "---\na: [\n";
     let files = [

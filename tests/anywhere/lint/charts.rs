@@ -1,13 +1,13 @@
-//! Charts with their default values: healthy charts have no findings above information. Each is written here as kinds and ports,
-//! from its known defaults; no chart was rendered.
+//! Charts with their default values: a healthy chart has no finding above info. Each chart is written here as kinds and
+//! ports, from its known defaults. No chart was rendered.
 
 use super::{found, service, workload};
 
-/// A chart, and its objects, a line each:
+/// A chart, and its objects. Each object is one line:
 ///
 /// - `DaemonSet name host 9100/tcp`: a workload in the host's network with these container ports;
 /// - `DaemonSet name 80@8080`: a workload in its own network; `container@host` is a hostPort;
-/// - `Deployment*2 name 80`: so many replicas;
+/// - `Deployment*2 name 80`: a workload with this number of replicas;
 /// - `Service name 80:30080`: a port with its nodePort.
 type Chart = (&'static str, &'static [&'static str]);
 
@@ -100,7 +100,7 @@ const HEALTHY: [Chart; 52] = [
     ),
 ];
 
-/// Values from people or charts, and the expected finding with its severity.
+/// Charts with values that people or other charts set. For each chart: the expected finding with its severity.
 const SICK: [(Chart, &str); 9] = [
     (
         ("metrics-server in the host's network", &["Deployment metrics-server host 10250"]),
@@ -134,7 +134,7 @@ const SICK: [(Chart, &str); 9] = [
     (("mosquitto", &["Service mosquitto 1883:1883"]), "warning node-port-range-mismatch/outside"),
 ];
 
-/// The manifest of a chart.
+/// The manifest of a chart from its lines.
 fn rendered(lines: &[&str]) -> String {
     lines.iter().map(|line| object(line)).collect()
 }
@@ -149,7 +149,7 @@ fn object(line: &str) -> String {
             None => format!("name: p{index}, port: {word}"),
         };
         let ports: Vec<String> = words.iter().enumerate().map(port).collect();
-        // The helper's default first port.
+        // The function `service` adds a first port 80: remove this port.
         let text = service(name, &format!("x: 0}}, {{{}", ports.join("}, {")));
         return text.replace("{port: 80, x: 0}, ", "");
     }

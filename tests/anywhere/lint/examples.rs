@@ -1,4 +1,4 @@
-//! The examples of docs/lint.md: each is correct, and works as far as possible without a cluster.
+//! The examples of docs/lint.md. Each example is correct, and a test runs it as far as possible without a cluster.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
@@ -12,7 +12,7 @@ fn page() -> String {
     fs::read_to_string(path).expect("the page")
 }
 
-/// The fenced parts of a page in this language.
+/// The code blocks of a page in this language.
 fn examples(page: &str, language: &str) -> Vec<String> {
     let fence = format!("\n```{language}\n");
     let parts = page.split(&fence).skip(1);
@@ -23,7 +23,7 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The only example that has these words.
+/// The only example of docs/lint.md in this language with these words.
 #[track_caller]
 fn example(language: &str, words: &str) -> String {
     let mut found = examples(&page(), language).into_iter().filter(|it| it.contains(words));
@@ -85,7 +85,8 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// The output of a script. `portreeve` is this binary; another program prints a manifest, and fails at its call number `wrong`.
+/// The exit code and the output of a script. In the script, `portreeve` is this binary. The other program prints a
+/// manifest, and its call with the number `wrong` fails.
 fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
     let other = format!(
         "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\
@@ -112,7 +113,7 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
         let (code, stdout, stderr) = run(&script, program, &web, 0);
         assert!(code == 1 && stdout.contains("nodePort 40000/tcp"), "{script}{stdout}{stderr}");
         assert_eq!(run(&script, program, "", 0).0, 2, "nothing was rendered: {script}");
-        // The rendered part has no conflict, but the program failed.
+        // The rendered part has no conflict, but the program that renders failed.
         let sound = service("web", "nodePort: 30080");
         assert_eq!(run(&script, program, &sound, 0).0, 0, "{script}");
         for call in 1..=script.matches(&format!("{program} ")).count() {
@@ -121,7 +122,7 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
     }
 }
 
-/// Whether a script ends with success although its input for `lint` is incomplete.
+/// Whether a script succeeds although its input for `lint` is incomplete.
 fn hides_a_failure(script: &str) -> bool {
     let pipes = |line: &str| line.split_once("| portreeve lint").is_some();
     let mut lines = script.lines().skip_while(|line| !line.contains("set -o pipefail"));

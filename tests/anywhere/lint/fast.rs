@@ -1,29 +1,29 @@
-//! The time of `lint` does not grow faster than its input.
+//! If the input of `lint` grows, its time grows at most in proportion.
 
 use std::process::Command;
 
 use super::{folder, service};
 use crate::cli::ended;
 
-/// A file with so many documents. Each has its own number, as far as the range has enough.
+/// A file with this number of documents. Each Service has another nodePort, until the range has no further number.
 fn documents(count: usize) -> String {
     (0..count).map(|index| service(&format!("s{index}"), &format!("nodePort: {}", 30000 + index % 2768))).collect()
 }
 
-/// One Service with so many ports, each with a nodePort.
+/// One Service with this number of ports. Each port has a nodePort.
 fn ports(count: usize) -> String {
     let head = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  type: NodePort\n  ports:\n";
     let port = |index| format!("  - {{name: p{index}, port: {}, nodePort: {}}}\n", index + 1, 30000 + index);
     head.to_owned() + &(0..count).map(port).collect::<String>()
 }
 
-/// One run with ten times the input takes at most three times as long as ten runs.
+/// One run with ten times the input may take at most three times as long as ten runs with the input.
 #[track_caller]
 fn expect_linear(input: fn(usize) -> String) {
     let measure = |count: usize, runs: usize| {
         let folder = folder(&[("a.yaml", &input(count))]);
-        // Processor time, because other tests use the processors too. The kernel counts in steps of some milliseconds: a run alone can be
-        // one step.
+        // The test measures processor time, because other tests use the processors too. The kernel counts in steps of
+        // some milliseconds, and a single run can be shorter than a step.
         let script =
             "TIMEFORMAT=%U; time for run in $(seq \"$1\"); do \"$0\" lint a.yaml -o json > /dev/null || exit; done";
         let mut command = Command::new("bash");

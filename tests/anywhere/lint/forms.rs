@@ -1,4 +1,5 @@
-//! Every form of the output: read by its own parser, with the place of the field, and with the exit codes of other commands.
+//! Every form of the output of `lint`. A parser of the form reads the output. The output has the right place of the
+//! field. The exit codes mean the same as those of other commands.
 
 use crate::named::name;
 use std::{collections::BTreeSet, fs, path::Path};

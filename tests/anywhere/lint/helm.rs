@@ -1,4 +1,5 @@
-//! Output of helm on standard input: findings name the template, but no line, because the template's line is not known.
+//! Output of helm on standard input. A finding names the template, but no line, because the line in the template is not
+//! known.
 
 use std::{
     io::Write as _,
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use super::{folder, lint, sarif::follows_the_standard, service};
 use crate::cli::binary;
 
-/// As `helm template` prints two charts, one after the other.
+/// Two charts, as `helm template` prints them one after the other.
 fn rendered() -> String {
     let document = |template: &str, name: &str, port: &str| {
         format!("---\n# Source: {template}\n{}", service(name, port).trim_end_matches("---\n"))
@@ -21,7 +22,7 @@ fn rendered() -> String {
         + "---\nkind: ConfigMap\napiVersion: v1\n"
 }
 
-/// Standard output and standard error of `lint -` for this text in a folder.
+/// Standard output and standard error of `lint -` in a folder, with this text as input.
 pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (String, String) {
     let mut command = binary();
     let command = command.current_dir(folder).args(["lint", "-"]).args(arguments).stdin(Stdio::piped());
@@ -31,7 +32,7 @@ pub(super) fn from_stdin(folder: &Path, text: &str, arguments: &[&str]) -> (Stri
     (String::from_utf8(stdout).expect("UTF-8"), String::from_utf8(stderr).expect("UTF-8"))
 }
 
-/// Standard output of `lint -` for this text in a folder without a chart.
+/// Standard output of `lint -` in a folder without a chart, with this text as input.
 fn elsewhere(text: &str, arguments: &[&str]) -> String {
     from_stdin(folder(&[]).path(), text, arguments).0
 }

@@ -1,4 +1,4 @@
-//! The inputs: every kind, files and folders, standard input, JSON, Lists, and broken documents.
+//! The inputs of `lint`: every kind, files and folders, standard input, JSON, Lists, and broken documents.
 
 use std::{
     fs::{self, File, OpenOptions, create_dir},
@@ -106,7 +106,7 @@ fn a_folder_that_cannot_be_listed_loses_nothing_of_the_others() {
     let web = service("web", "nodePort: 40000");
     let deep = format!("deep/{}a.yaml", "d/".repeat(64));
     let files = folder(&[("a.yaml", &web), ("z.yaml", &web), (&deep, &web)]);
-    // Its path is longer than the system allows.
+    // The path of this folder becomes longer than the system allows.
     let mut long = File::open(files.path()).expect("a folder");
     for _ in 0..20 {
         let below = format!("/proc/self/fd/{}/{}", long.as_raw_fd(), "l".repeat(250));
@@ -170,7 +170,7 @@ fn a_pipe_is_read_where_it_is_named_and_keeps_nobody_waiting_in_a_folder() {
     let files = folder(&[("deploy/a.yaml", &service("web", "nodePort: 40000"))]);
     let pipe = files.path().join("deploy/b.yaml");
     mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
-    // A process keeps the pipe open and never writes.
+    // A process opens the pipe for writing and never writes.
     let _writer = OpenOptions::new().read(true).write(true).open(&pipe).expect("a pipe");
     let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(["lint", "deploy", "--no-headers"]));
     assert_eq!(code, 1, "{stdout}{stderr}");
@@ -204,7 +204,7 @@ fn standard_input_is_read() {
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.starts_with("standard input:6:32: warning: nodePort 30080/tcp of default/web"), "{text}");
-    // The program that renders the manifests failed.
+    // If the program that renders the manifests fails, standard input is empty.
     let output = binary().args(["lint", "-"]).output().expect("portreeve runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: standard input: is empty, wanted"));
@@ -316,7 +316,7 @@ fn the_headline_says_of_how_many_objects_so_many_were_judged() {
     assert_eq!(head(&(release.to_owned() + &sound)), "manifests: no port conflicts in 1 of 2 objects.");
     assert_eq!(head(&(outside.clone() + &sound)), "manifests: 1 warning");
     assert_eq!(head(&(outside.clone() + release + release)), "manifests: 1 warning; 1 of 3 objects judged");
-    // An unread object is not treated as judged; an empty List is no object.
+    // `lint` does not count an unread object as judged. An empty List has no object.
     let broken = service("x", "nodePort: 70000") + "kind: List\napiVersion: v1\nitems: []\n---\na: [\n";
     assert_eq!(head(&broken), "manifests: nothing was judged; the errors are below.");
     let both = "manifests: 1 warning; 1 of 3 objects judged; some objects could not be judged";
@@ -334,7 +334,7 @@ fn an_object_that_is_there_again_is_counted() {
     let twice = web.clone() + &service("web", "nodePort: 30081");
     assert_eq!(again(&twice), 1);
     assert_eq!(again(&(web.clone() + &service("shop/web", "nodePort: 30081"))), 0);
-    // Two objects with one generated name are two objects.
+    // Two objects with the same `generateName` are two objects.
     assert_eq!(again(&twice.replace("{name: web", "{generateName: web-")), 0);
     let (_, stdout, _) = lint(&[("a.yaml", &twice)], &["a.yaml"]);
     let row = "repeated         1 object with the kind, namespace and name of an earlier object; run lint once";
@@ -359,7 +359,7 @@ fn a_file_has_one_name_whatever_way_leads_to_it() {
         assert_eq!(place(path), "a/x.yaml:6:32", "{path}");
     }
     assert_eq!(place("b/../a/"), "a/x.yaml:6:32");
-    // After a link, the same relative path leads elsewhere.
+    // After a symbolic link, `..` leads to the parent of the link's target.
     symlink("b/c", files.path().join("link")).expect("a link");
     assert_eq!(place("link/../x.yaml"), "link/../x.yaml:6:32");
 }
@@ -387,7 +387,7 @@ fn a_template_that_happens_to_be_yaml_is_told_to_be_one() {
     assert!(code == 2 && stderr.matches(hint).count() == 1, "{stderr}");
     let (_, _, stderr) = lint(&[("a.yaml", &service("web", "nodePort: {a: b}"))], &["a.yaml", "--no-headers"]);
     assert!(stderr.contains("is a mapping") && !stderr.contains("rendered"), "{stderr}");
-    // Braces of another program are no template.
+    // Double braces of another program, here Docker, are not a Helm template.
     let of_docker = service("web", "name: x").replace("{name: web", "{annotations: {a: '{{.Names}}'}, name: web");
     let (code, _, stderr) = lint(&[("a.yaml", &of_docker)], &["a.yaml"]);
     assert!(code == 0 && stderr.is_empty(), "{stderr}");
@@ -443,7 +443,8 @@ fn what_is_too_much_to_compare_is_no_success() {
     assert!(words.contains("3000 workloads want hostPort 9100/tcp: too many to compare all pairs"), "{words}");
 }
 
-/// The API server accepts each of these (tested with kube-apiserver 1.36): such a field is no reason to skip an object.
+/// The API server accepts each of these fields (tested with kube-apiserver 1.36). So `lint` must not skip an object
+/// because of such a field.
 #[test]
 fn what_the_api_server_takes_is_judged_whatever_it_looks_like() {
     let pod = |more: &str, port: &str| {
@@ -457,7 +458,7 @@ fn what_the_api_server_takes_is_judged_whatever_it_looks_like() {
         ("", "containerPort: 2020, hostPort: 2020, hostIP: localhost"),
         ("", "containerPort: 2020, hostPort: 2020, hostIP: 0.0.0.0/0"),
         ("nodeSelector: {kubernetes.io/os: }, ", "containerPort: 2020, hostPort: 2020"),
-        // YAML 1.1 reads a number with a leading zero in base eight.
+        // In YAML 1.1, a number with a leading zero is octal.
         ("", "containerPort: 2020, hostPort: 03744"),
     ] {
         let (code, stdout, stderr) = lint(&[("a.yaml", &(pod(more, port) + &other))], &["a.yaml"]);
@@ -487,7 +488,7 @@ fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_th
         ("charts/shop/Chart.yaml", "name: shop\n"),
         ("charts/shop/templates/web.yaml", template),
     ];
-    // As the hook of pre-commit begins.
+    // The command in `.pre-commit-hooks.yaml` begins with these words.
     let hooks = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.pre-commit-hooks.yaml")).expect("the hooks");
     let hooks: serde_json::Value = serde_saphyr::from_str(&hooks).expect("YAML");
     let entry = hooks[0]["entry"].as_str().expect("a command").strip_prefix("portreeve lint ").expect("the verb");

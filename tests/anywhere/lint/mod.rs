@@ -1,5 +1,5 @@
-//! `lint` as people and pipelines use it: each rule with and without a finding, the place of each field, every form and every
-//! input.
+//! `lint` as people and pipelines use it: each rule with and without a finding, the place of each field, every form of
+//! output, and every kind of input.
 
 mod accepted;
 mod against;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 use crate::cli::{binary, ended};
 
-/// A folder of files.
+/// A temporary folder with these files.
 pub(crate) fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().expect("a directory");
     for (name, text) in files {
@@ -32,14 +32,14 @@ pub(crate) fn folder(files: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Exit code, standard output, standard error of `lint` in a folder of these files.
+/// Exit code, standard output and standard error of `lint` in a folder with these files.
 pub(crate) fn lint(files: &[(&str, &str)], arguments: &[&str]) -> (i32, String, String) {
     let folder = folder(files);
     ended(binary().current_dir(folder.path()).arg("lint").args(arguments))
 }
 
-/// The findings of `lint` in one file, one per line: `12:5 warning node-port-claimed-twice/refused Service shop/web 30080/tcp`.
-/// No input may fail, and the exit code must fit.
+/// The findings of `lint` in one file, one per line: `12:5 warning node-port-claimed-twice/refused Service shop/web
+/// 30080/tcp`. Fails if an input was not read, or if the exit code does not fit the findings.
 #[track_caller]
 pub(crate) fn found(manifest: &str, arguments: &[&str]) -> Vec<String> {
     let (code, stdout, stderr) = lint(&[("a.yaml", manifest)], &[&["a.yaml", "-o", "json"], arguments].concat());
@@ -58,7 +58,7 @@ fn line(finding: &Value) -> String {
     format!("{place} {} {} {}{port}", word("severity"), name(finding), word("object"))
 }
 
-/// The sentence of the only finding of this rule.
+/// The summary of the only finding of this rule.
 #[track_caller]
 pub(crate) fn sentence(manifest: &str, rule: &str, arguments: &[&str]) -> String {
     let (_, stdout, _) = lint(&[("a.yaml", manifest)], &[&["a.yaml", "-o", "json"], arguments].concat());
@@ -91,12 +91,12 @@ pub(crate) fn workload(kind: &str, name: &str, replicas: &str, pods: &str) -> St
     )
 }
 
-/// The containers of a pod with one port.
+/// The field `containers` of a pod: one container with one port.
 pub(crate) fn containers(port: &str) -> String {
     format!("containers: [{{ports: [{{{port}}}]}}]")
 }
 
-/// Two warnings and one finding of severity info.
+/// A manifest with two warnings and one finding of severity info.
 pub(crate) fn manifest() -> String {
     let daemon = format!("hostNetwork: true, {}", containers("containerPort: 9100"));
     service("shop/web", "nodePort: 30080")

@@ -4,7 +4,7 @@ use super::{containers, found, lint, sentence, service, workload};
 
 const NOTHING: [&str; 0] = [];
 
-/// The findings for a DaemonSet, in the host's network or not.
+/// The findings for a DaemonSet with this pod spec, with or without `hostNetwork`.
 fn daemon(host_network: bool, pods: &str) -> Vec<String> {
     let network = if host_network { "hostNetwork: true, " } else { "" };
     found(&workload("DaemonSet", "agent", "", &format!("{network}{pods}")), &[])
@@ -24,7 +24,7 @@ fn a_node_port_needs_a_type_that_has_one() {
         sentence(&of("  sessionAffinity: None"), "port-field-refused", &[]),
         "nodePort 30080/tcp of Service default/web is set in a Service of type ClusterIP: the API server refuses the object."
     );
-    // No Service has its number.
+    // The API server refuses the Service of type ClusterIP, so no Service has its nodePort.
     let both = of("  type: ClusterIP") + &service("api", "nodePort: 30080");
     assert_eq!(found(&both, &[]), line);
 }
@@ -54,7 +54,8 @@ fn a_health_check_needs_a_load_balancer_with_the_policy_local() {
     assert_eq!(of("LoadBalancer", "Local"), NOTHING);
 }
 
-/// The table of creation tests in kubernetes/kubernetes#133564: ValidateService compares port and protocol, and names.
+/// The cases of creation in kubernetes/kubernetes#133564: ValidateService compares the port with the protocol, and the
+/// names.
 #[test]
 fn a_service_has_each_port_and_protocol_once_and_each_name_once() {
     let of = |second: &str| found(&service("web", &format!("name: a, nodePort: 30010}}, {{{second}")), &[]);
@@ -86,7 +87,7 @@ fn a_pod_has_a_port_of_the_node_once() {
     ] {
         assert_eq!(daemon(false, &two(other)), NOTHING, "{other}");
     }
-    // In the host's network each containerPort becomes a hostPort.
+    // In the host's network, the API server sets hostPort to the value of each containerPort.
     let both = "containers: [{ports: [{containerPort: 8080}]}, {ports: [{containerPort: 8080}]}]";
     assert_eq!(daemon(true, both).len(), 1);
     assert_eq!(daemon(false, both), NOTHING);

@@ -1,4 +1,4 @@
-//! Each rule for manifests: a case with a finding, and a case without.
+//! Each rule for manifests: one case with a finding, and one case without.
 
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ fn one_node_port_of_two_services_is_told_at_both() {
     );
     let apart = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30081");
     assert_eq!(found(&apart, &[]), NOTHING);
-    // One object, twice in the input.
+    // The input has the same object twice.
     let copies = service("web", "nodePort: 30080") + &service("web", "nodePort: 30080");
     assert_eq!(found(&copies, &[]), NOTHING);
-    // Two Services cannot have one number, even with different protocols.
+    // The API server refuses two Services with one nodePort, even with different protocols.
     let udp = service("web", "nodePort: 30080") + &service("dns", "protocol: UDP, nodePort: 30080");
     assert_eq!(found(&udp, &[]).len(), 2);
 }
@@ -72,7 +72,7 @@ fn a_number_that_one_service_writes_twice_is_told_once_at_each_field() {
     assert!(second.contains("of default/dns port b is also nodePort of default/dns port a:"), "{second}");
 }
 
-/// A chart renders a value that no user set: the key stays, without a number.
+/// A chart renders a value that no user set: the key `nodePort` stays, without a number.
 #[test]
 fn a_node_port_that_is_empty_or_zero_is_no_number() {
     let rendered = |number: &str| {
@@ -171,10 +171,10 @@ fn a_written_number_in_the_dynamic_band_is_information() {
     let line = "6:32 info node-port-range-mismatch/band Service default/web 30086/tcp";
     let manifest = service("web", "nodePort: 30086");
     assert_eq!(found(&manifest, &[]), [line]);
-    // A small range has no bands, and a wide range has another static band.
+    // A small range has no bands. A wide range has another static band.
     assert_eq!(found(&manifest, &["--node-port-range", "30080-30090"]), NOTHING);
     assert_eq!(found(&manifest, &["--node-port-range", "30000-34095"]), NOTHING);
-    // An object from a cluster shows whether a person chose the number.
+    // The `managedFields` of an object from a cluster show whether a person chose the nodePort.
     let chosen = manifest.replace("{name: web,", "{name: web, uid: u, managedFields: [],");
     assert_eq!(found(&chosen, &[]), NOTHING);
 }

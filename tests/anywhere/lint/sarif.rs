@@ -1,4 +1,4 @@
-//! The input of code scanning: a log by the standard, with the properties that GitHub requires.
+//! The SARIF log for GitHub's code scanning: the log follows the standard, and has the properties that GitHub requires.
 
 use serde_json::{Value, json};
 

@@ -1,9 +1,9 @@
-//! Snapshots of earlier versions are judged as they were judged then.
+//! This version judges snapshots of earlier versions as the earlier versions did.
 //!
-//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings that `check --snapshot FILE -o json` gave
-//! when the pair was recorded. The sentences are not compared: a summary, a remedy and the detail of a gap may be
-//! worded anew. `renamed.rs` has the old names of findings. The pairs are never recorded again: a person changes a
-//! verdict here by hand, and writes the reason into the changelog.
+//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings of `check --snapshot FILE -o json` at the
+//! time when a person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or a
+//! gap's detail may change. `renamed.rs` has the old names of findings. Nobody records the files again: if a verdict
+//! changes, a person edits the file by hand, and writes the reason into the changelog.
 
 mod names;
 mod renamed;
@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-/// Fields that are prose, and fields that were added later.
+/// Fields that the test does not compare: fields with sentences, and fields that later versions added.
 const LEFT_OUT: [&str; 7] = ["summary", "remedy", "detail", "remedies", "scope", "outcome", "claims"];
 
 fn folder() -> PathBuf {
@@ -39,12 +39,12 @@ pub(crate) fn paths() -> impl Iterator<Item = (String, PathBuf)> {
     names().into_iter().map(|name| (name.clone(), folder().join(format!("{name}.json"))))
 }
 
-/// The output of this version for a recorded snapshot, as `-o json`.
+/// The output of this version for a recorded snapshot, in the form of `-o json`.
 fn replayed(name: &str) -> Value {
     replay(&folder().join(format!("{name}.json")))
 }
 
-/// The output of this version for the snapshot in a file, as `-o json`.
+/// The output of this version for the snapshot in a file, in the form of `-o json`.
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -55,14 +55,14 @@ fn replay(file: &Path) -> Value {
     renamed::as_it_was(document.unwrap_or_else(|_| panic!("{}: {error}", file.display())))
 }
 
-/// The recorded output.
+/// The recorded output for a snapshot.
 fn recorded(name: &str) -> Value {
     let path = folder().join(format!("{name}.findings.json"));
     let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&text).expect("findings are JSON")
 }
 
-/// The entries of `findings` or `unknown` without their prose, in one order.
+/// The entries of `findings` or of `unknown`, sorted, without the fields in [`LEFT_OUT`].
 fn entries(document: &Value, list: &str) -> Vec<String> {
     let list = document[list].as_array().unwrap_or_else(|| panic!("a document has {list}"));
     let bare = list.iter().map(|entry| {
@@ -75,7 +75,7 @@ fn entries(document: &Value, list: &str) -> Vec<String> {
     bare
 }
 
-/// The differences of two documents, without prose.
+/// The differences between two documents, except the fields in [`LEFT_OUT`].
 fn differences(then: &Value, now: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     for field in ["schema", "node", "at", "proxy", "nodePortRange"] {

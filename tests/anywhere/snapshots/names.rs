@@ -1,4 +1,5 @@
-//! No verdict depends on a name that users choose: after renaming Services, pods and programs, everything else is the same.
+//! No verdict depends on a name that users choose. The test renames Services, pods and programs: everything else in the
+//! output stays the same.
 
 use std::fs;
 
@@ -6,14 +7,14 @@ use serde_json::Value;
 
 use super::{folder, names, replay};
 
-/// The new name of a Service, a pod or a program.
+/// The new name for a Service, a pod or a program.
 fn renamed(name: &str) -> String {
     let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
-    // Short, because the kernel cuts the names of programs.
+    // The new name is short, because the kernel shortens the names of programs.
     format!("x{sum:08x}")
 }
 
-/// Renames the values of these keys in each object of a list.
+/// Renames the values of these keys in each object of a list. Returns the number of renamed values.
 fn rename(list: &mut Value, keys: &[&str]) -> usize {
     let objects = list.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten();
     let mut count = 0;
@@ -28,7 +29,7 @@ fn rename(list: &mut Value, keys: &[&str]) -> usize {
     count
 }
 
-/// Renames the Services in answers to health checks, as `default/web`.
+/// In answers to health checks, renames the Services: the answer has the form `default/web`.
 fn rename_answers(checks: &mut Value) {
     for check in checks.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some((namespace, name)) =
@@ -39,7 +40,7 @@ fn rename_answers(checks: &mut Value) {
     }
 }
 
-/// Renames every program in a tree of facts.
+/// Renames every program in the facts. Returns the number of renamed programs.
 fn rename_programs(facts: &mut Value) -> usize {
     match facts {
         Value::Array(entries) => entries.iter_mut().map(rename_programs).sum(),
@@ -57,7 +58,7 @@ fn rename_programs(facts: &mut Value) -> usize {
     }
 }
 
-/// A document without names.
+/// The verdicts of a document, without names, sorted.
 fn verdicts(document: &Value) -> Vec<String> {
     let findings = document["findings"].as_array().expect("findings").iter();
     let reported =

@@ -1,8 +1,8 @@
-//! The names of findings when the snapshots of `v1` were recorded. The recordings keep the old names.
+//! The names that findings had when the snapshots in `v1` were recorded. The recorded findings keep these names.
 
 use serde_json::Value;
 
-/// The old name; the present id, and its variants that had the old name.
+/// The old name, the present id, and the variants of this id that had the old name.
 const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("client-socket-blocks-port", "connection-on-port", &["blocks"]),
     ("client-socket-on-node-port", "connection-on-port", &["answers-taken"]),
@@ -37,7 +37,7 @@ const RENAMED: [(&str, &str, &[&str]); 31] = [
     ("proxy-near-fd-limit", "proxy-near-fd-limit", &["near"]),
 ];
 
-/// Converts the output of this version to the old shape and the old names. A name without an old one stays.
+/// Converts the output of this version to the old structure and the old names. If a name has no old name, it stays.
 pub(super) fn as_it_was(mut document: Value) -> Value {
     let node = document["nodes"][0].take();
     for (now, then) in [("node", "node"), ("lookedAt", "at"), ("proxy", "proxy"), ("nodePortRange", "nodePortRange")] {
@@ -60,7 +60,7 @@ pub(super) fn as_it_was(mut document: Value) -> Value {
     document
 }
 
-/// Later rules have no old name.
+/// Rules that are newer than the recordings have no old name.
 #[test]
 fn every_name_of_then_is_one_rule_of_now() {
     for (then, id, variants) in RENAMED {

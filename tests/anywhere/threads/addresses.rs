@@ -51,7 +51,7 @@ fn k0s_4661() -> Served {
         .types("kubectl -n gitlab patch service ingress")
 }
 
-/// A load balancer's Service with this address and annotation.
+/// A Service of type LoadBalancer with this address and this annotation.
 fn announced(address: &str, annotation: &str) -> String {
     annotated(&balanced(&served("edge/front", "LoadBalancer", "443:30443/TCP", ""), address), annotation)
 }
@@ -68,11 +68,12 @@ fn kube_vip_996() -> Served {
     };
     let left = on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n2");
     let reported = left.reports(RULE, "warning", "Node n1", "Node n2").types("ip addr del 192.0.2.77/32 dev eth0");
-    // This node is the leader. With BGP each node has the address, and the last one wrote its name.
+    // No finding: this node announces the address. With BGP, every node has the address, and the annotation names only
+    // the node that wrote it last.
     on("eth0", "192.0.2.77", "kube-vip.io/vipHost: n1").is_silent(RULE);
     on("lo", "192.0.2.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
     on("eth0", "198.51.100.77", "kube-vip.io/vipHost: n2").is_silent(RULE);
-    // Others than kube-vip name no node.
+    // Only kube-vip's annotation names a node.
     on("eth0", "192.0.2.77", "metallb.io/ip-allocated-from-pool: lan").is_silent(RULE);
     reported
 }
@@ -87,11 +88,11 @@ fn metallb_1397() -> Served {
         .reports(RULE, "warning", "Service edge/front", "Node n2")
         .shows("announced by", "MetalLB, from pool lan")
         .advises("remove the addresses of Nodes from MetalLB's pool lan");
-    // Layer 2 and BGP, as they are meant to be.
+    // Addresses that MetalLB announces correctly, with layer 2 and with BGP.
     for address in ["192.0.2.77", "198.51.100.77"] {
         World::of(&[announced(address, "metallb.io/ip-allocated-from-pool: lan")]).is_silent(RULE);
     }
-    // ServiceLB of k3s has the addresses of its nodes.
+    // ServiceLB of k3s uses the addresses of its nodes.
     World::of(&[announced("192.0.2.9", "")]).is_silent(RULE);
     reported
 }

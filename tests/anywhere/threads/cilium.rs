@@ -1,4 +1,4 @@
-//! A connection that iptables masquerades for Cilium may leave with a NodePort as source port.
+//! If iptables masquerades connections for Cilium, a connection may get a NodePort as its source port.
 
 use portreeve_facts::{Mode, Netfilter, Protocol, Reading};
 
@@ -8,7 +8,8 @@ use super::{
     world::World,
 };
 
-/// Cilium in kube-proxy's place, with or without masquerading of its own, and further settings.
+/// Cilium as kube-proxy's replacement. Either Cilium masquerades in eBPF, or iptables masquerades. `more` are
+/// additional settings.
 fn cilium(masquerades: bool, more: &[&str]) -> World {
     let own = format!("enable-bpf-masquerade: '{masquerades}'");
     let mut settings = vec!["kube-proxy-replacement: 'true'", "enable-ipv4-masquerade: 'true'", &own];

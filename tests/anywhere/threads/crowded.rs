@@ -1,4 +1,4 @@
-//! The NodePort range is used up, or a number lies outside of it.
+//! The NodePort range is full, or a nodePort is outside the range.
 
 use super::{
     objects::{api_server, service},
@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// So many LoadBalancer Services, each with the next free NodePorts.
+/// This number of LoadBalancer Services. Each Service has this number of ports, with the next free NodePorts.
 fn load_balancers(services: u16, ports: u16) -> World {
     let manifests = (0..services).map(|number| {
         let first = 30000 + number * ports;

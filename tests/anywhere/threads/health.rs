@@ -1,11 +1,12 @@
-//! Two programs want to answer load balancers.
+//! Two programs listen for the health checks of load balancers.
 
 use super::{
     served::Served,
     world::{World, daemon},
 };
 
-/// kube-proxy serves this node, and calico-node was first on its port.
+/// kube-proxy serves Services on this node, but calico-node was the first program to listen on kube-proxy's health
+/// port.
 fn calico_first() -> World {
     World::of(&[]).listening(|socket| socket.local_port != 10256).listens("[::]:10256", daemon("calico-node"))
 }

@@ -1,4 +1,4 @@
-//! A pod on the host's network cannot have its port.
+//! A pod in the host's network cannot listen on its port.
 
 use super::{
     objects::{crashing, host_pod, probed},
@@ -6,7 +6,7 @@ use super::{
     world::{World, daemon, in_pod, in_unit},
 };
 
-/// A crashing pod on the host's network, with the ports that it declares.
+/// A crashing pod in the host's network that declares these ports.
 fn blocked(name: &str, ports: &[u16]) -> World {
     World::of(&[crashing(&host_pod(name, ports))])
 }
@@ -109,7 +109,7 @@ fn troubleshoot_849() -> Served {
         .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "console.socket")
         .advises("if no program needs the socket unit, `systemctl disable --now console.socket`");
     world.is_silent("host-network-port-taken/listener");
-    // If the kernel has no BPF for control groups, the unit is not known.
+    // If the kernel does not support BPF for control groups, Portreeve does not know the unit.
     world
         .listens("[::]:9090", in_unit("/init.scope", "systemd"))
         .reports("host-network-port-taken/listener", "warning", "Pod storage/plugin", "systemd")

@@ -1,4 +1,4 @@
-//! Connections and servers of a pod share the ports of its own network.
+//! In the network of a pod, the pod's connections and its servers share the ports.
 
 use portreeve_facts::{
     DestinationUse, EphemeralUse, Extent, Owner, PodNamespace, Protocol, Reading, Snapshot, Socket, State,
@@ -13,7 +13,7 @@ use super::{
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// The network of a pod, as it was looked at.
+/// Adds the network of a pod to the scan.
 fn network(world: &mut Snapshot, namespace: PodNamespace) {
     match &mut world.kernel.pod_namespaces {
         Reading::Seen(namespaces) => namespaces.push(namespace),
@@ -21,7 +21,8 @@ fn network(world: &mut Snapshot, namespace: PodNamespace) {
     }
 }
 
-/// A pod that listens on these ports, with so many connections to 10.244.1.5:8888; `time_wait` of them are in TIME_WAIT.
+/// A pod that listens on these ports, with `used` connections to 10.244.1.5:8888. `time_wait` of these connections are
+/// in TIME_WAIT.
 fn busy(uid: &str, used: u32, time_wait: u32, listening: &str) -> PodNamespace {
     let (source, destination) = ("10.244.0.9".parse().expect("an address"), "10.244.1.5".parse().expect("an address"));
     let owner = in_pod(uid, "node");

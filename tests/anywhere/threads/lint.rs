@@ -1,4 +1,4 @@
-//! Manifests that the API server refuses: they never become objects that a scan could see.
+//! Manifests that the API server refuses. Their objects never exist, so only `lint` can find the problems.
 
 use serde_json::Value;
 
@@ -9,13 +9,13 @@ use crate::{
     named::is_of,
 };
 
-/// The output of `lint` about a manifest next to a cluster.
+/// The output of `lint` for a manifest and the objects of a cluster.
 fn lint(manifest: &str, cluster: &str) -> String {
     let files = folder(&[("rendered.yaml", manifest), ("cluster.yaml", cluster)]);
     let arguments = ["lint", "rendered.yaml", "--against", "cluster.yaml"];
     let (code, stdout, stderr) = ended(binary().current_dir(files.path()).args(arguments));
     assert_eq!((code, stderr.as_str()), (1, ""), "{stdout}");
-    // Long lines are wrapped.
+    // The output wraps long lines: join them.
     stdout.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
@@ -27,8 +27,8 @@ fn service(name: &str, uid: &str, ports: &str) -> String {
     )
 }
 
-/// As in ansible/awx-operator#814, before the operator creates the Service: the line of the number, the Service that has it, and
-/// free numbers.
+/// The manifest of ansible/awx-operator#814, before the operator creates the Service. `lint` prints the line of the
+/// nodePort, the Service that has the same nodePort, and free nodePorts.
 #[test]
 fn a_number_that_somebody_has_is_found_where_it_is_written() {
     let wanted = service("awx/awx-service", "", "{name: http, port: 80, nodePort: 30080}");
@@ -39,7 +39,7 @@ fn a_number_that_somebody_has_is_found_where_it_is_written() {
     assert!(said.contains("no listed Service has 30000, 30001, 30002"), "{said}");
 }
 
-/// As in redpanda-data/helm-charts#1124, at both ports of the Service.
+/// The manifest of redpanda-data/helm-charts#1124. `lint` reports the problem at both ports of the Service.
 #[test]
 fn a_number_that_is_written_twice_is_found_at_both_places() {
     let ports = "{name: http-default, port: 8083, nodePort: 30082}\n  - {name: http-own, port: 30082, nodePort: 30082}";
@@ -53,7 +53,7 @@ fn a_number_that_is_written_twice_is_found_at_both_places() {
     }
 }
 
-/// What threads of other classes hit, as it was written: each is found before it is applied.
+/// Manifests of threads in other classes: `lint` finds each problem before the manifest is applied.
 #[test]
 fn what_was_refused_is_found_where_it_is_written() {
     let of = |name: &str, ports: &str| service(name, "", ports);
@@ -103,7 +103,7 @@ fn what_was_refused_is_found_where_it_is_written() {
     }
 }
 
-/// What `lint` finds in a manifest alone.
+/// The findings of `lint` for one manifest, without a cluster.
 #[track_caller]
 fn findings(manifest: &str) -> Vec<Value> {
     let files = folder(&[("rendered.yaml", manifest)]);
@@ -113,7 +113,8 @@ fn findings(manifest: &str) -> Vec<Value> {
     document["findings"].as_array_mut().expect("findings").drain(..).collect()
 }
 
-/// A finding of this rule and severity at this object, which names the owner: an object of the manifest, or kubelet.
+/// The finding of this rule and severity at this object. Fails if the finding does not name the owner. The owner is an
+/// object of the manifest, or kubelet.
 #[track_caller]
 fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) -> Named {
     let all = findings(manifest);
@@ -124,7 +125,7 @@ fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) 
     Named::of_finding(reported, owner, &somebody).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// A rule that `lint` must not report.
+/// Fails if `lint` reports this rule.
 #[track_caller]
 fn finds_no(manifest: &str, rule: &str) {
     let found: Vec<Value> = findings(manifest).into_iter().filter(|it| is_of(it, rule)).collect();

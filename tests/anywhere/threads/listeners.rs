@@ -1,4 +1,4 @@
-//! A NodePort and a process want one port; and ports that answer although `netstat` shows no process.
+//! A NodePort and a process use one port. Also: ports that answer although `netstat` shows no process.
 
 use portreeve_facts::Mode;
 

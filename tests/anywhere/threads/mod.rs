@@ -1,5 +1,5 @@
-//! Real problems from public threads. Each is a node or manifests; the program must name the conflict, its owner and the remedy.
-//! `docs/threads.md` is made from the comments here.
+//! Real problems from public threads. Each problem is written as a node or as manifests. The program must name the
+//! conflict, its owner and the remedy. `docs/threads.md` is generated from the comments here.
 
 mod addresses;
 mod cilium;
@@ -23,29 +23,29 @@ mod world;
 
 pub(crate) use unserved::UNSERVED;
 
-/// Threads that are not served.
+/// Threads to which Portreeve has no answer, with one reason.
 pub(crate) struct Unserved {
-    /// Their names, as in [`CLASSES`].
+    /// The names of the threads, as in [`CLASSES`].
     pub(crate) threads: &'static [&'static str],
-    /// What people see.
+    /// The problem that people see.
     pub(crate) symptom: &'static str,
     pub(crate) reason: Reason,
 }
 
-/// Why a thread is not served.
+/// Why Portreeve has no answer to a thread.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
-    /// No scan reads the input that shows it.
+    /// No scan reads the input that shows the problem.
     NotRead(&'static str),
-    /// The cause is not on a node, or no longer there.
+    /// The cause is not on a node, or no longer exists.
     OutOfReach(&'static str),
 }
 
-/// A kind of conflict: its title, a line about it, and its threads.
+/// A kind of conflict: its title, a line of explanation, and its threads.
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
-/// Every thread, in the order of the page. A thread on GitHub is `owner/name#number`; all others are addresses without
-/// `https://`.
+/// Every thread, in the order of the page. The name of a thread on GitHub is `owner/name#number`. The name of another
+/// thread is its address without `https://`.
 pub(crate) const CLASSES: [Class; 14] = [
     (
         "Ephemeral ports",

@@ -1,7 +1,7 @@
-//! Kubernetes objects as files hold them, in as few words as a thread needs.
+//! Kubernetes objects as text in YAML. Each function needs only the words that matter for a thread.
 
-/// A Service in the words of `kubectl get services`: `default/web`, its type, its ports like `80:30080/TCP,443:30443/TCP`.
-/// `more` are further lines of its spec, like `externalIPs: [192.0.2.9]`.
+/// A Service in the words of `kubectl get services`: its name (`default/web`), its type, and its ports
+/// (`80:30080/TCP,443:30443/TCP`). `more` has further lines of its spec, for example `externalIPs: [192.0.2.9]`.
 pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let entries = ports.split(',').enumerate().map(|(index, text)| {
         let (numbers, protocol) = text.split_once('/').expect("a protocol");
@@ -18,30 +18,30 @@ pub(super) fn service(name: &str, kind: &str, ports: &str, more: &str) -> String
     )
 }
 
-/// A Service as of [`service`], with an endpoint for each of its ports on both nodes.
+/// A Service as [`service`] makes it, and an EndpointSlice: each port of the Service has an endpoint on both nodes.
 pub(super) fn served(name: &str, kind: &str, ports: &str, more: &str) -> String {
     let slice = endpoints(name, ports.split(',').count(), &["10.244.0.5@n1", "10.244.1.5@n2"]);
     service(name, kind, ports, more) + &slice
 }
 
-/// The same Service with an address of its load balancer.
+/// Adds a load balancer's address to a Service.
 pub(super) fn balanced(service: &str, address: &str) -> String {
     service.replacen("---\n", &format!("status: {{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}\n---\n"), 1)
 }
 
-/// The same object with an annotation that a controller wrote.
+/// Adds an annotation to an object, as a controller does.
 pub(super) fn annotated(object: &str, annotation: &str) -> String {
     object.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotation}}}, "), 1)
 }
 
-/// The same object as a person writes it: no cluster has given it a uid yet.
+/// Removes the uid of an object: a person wrote the object, and no cluster has stored it yet.
 pub(super) fn written(object: &str) -> String {
     let (before, rest) = object.split_once(", uid: ").expect("a uid");
     let (_, after) = rest.split_once('}').expect("the end of its metadata");
     format!("{before}}}{after}")
 }
 
-/// The EndpointSlice of a Service with so many ports: its endpoints are like `10.244.0.5@n1`.
+/// The EndpointSlice of a Service with this number of ports. An endpoint has the form `10.244.0.5@n1`.
 pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let ports: String = (0..ports).map(|index| format!("- {{name: p{index}, port: {}}}\n", 8080 + index)).collect();
@@ -56,7 +56,8 @@ pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> Stri
     )
 }
 
-/// A ready pod of `n1` on the host's network, with the ports that it declares. Its uid is `uid-` and its name.
+/// A ready pod on `n1` in the host's network that declares these ports. Its uid begins with `uid-`, and its name
+/// follows.
 pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     let ports: String =
         ports.iter().map(|port| format!("    - {{containerPort: {port}, hostPort: {port}}}\n")).collect();
@@ -67,44 +68,44 @@ pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     )
 }
 
-/// A hostNetwork pod whose port only a probe names.
+/// A pod in the host's network. Only its probe names its port.
 pub(super) fn probed(name: &str, port: u16) -> String {
     let probe = format!("livenessProbe: {{httpGet: {{port: {port}}}}}\n");
     host_pod(name, &[]).replace("    ports:\n", &format!("    {probe}"))
 }
 
-/// The same pod while its container ends with an error, again and again.
+/// Changes a pod: its container ends with an error, again and again.
 pub(super) fn crashing(pod: &str) -> String {
     let statuses = "containerStatuses: [{ready: false, state: {waiting: {reason: CrashLoopBackOff}}, \
                     lastState: {terminated: {exitCode: 1}}}], conditions: [{type: Ready, status: 'False'}]";
     pod.replace("conditions: [{type: Ready, status: 'True'}]", statuses)
 }
 
-/// The same pod as a DaemonSet makes it.
+/// Changes a pod: a DaemonSet of this name made the pod.
 pub(super) fn of_daemon_set(name: &str, pod: &str) -> String {
     let owner = format!("metadata: {{ownerReferences: [{{kind: DaemonSet, name: {name}, controller: true}}], ");
     pod.replacen("metadata: {", &owner, 1)
 }
 
-/// A pod with these hostPorts, on `n1` and ready.
+/// A ready pod on `n1` with these hostPorts.
 pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
     host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")
 }
 
-/// A pod of `n1` with a network of its own, ready, with the ports that it declares there.
+/// A ready pod on `n1` in its own network, where it declares these ports.
 pub(super) fn own_pod(name: &str, ports: &[u16]) -> String {
     let undeclared = |text: String, port: &u16| text.replace(&format!(", hostPort: {port}"), "");
     ports.iter().fold(pod_with_host_ports(name, ports), undeclared)
 }
 
-/// The same pod with sysctls of its own, each a name and a value.
+/// Adds sysctls to a pod: each sysctl is a name and a value.
 pub(super) fn with_sysctls(pod: &str, sysctls: &[(&str, &str)]) -> String {
     let entry = |(name, value): &(&str, &str)| format!("{{name: {name}, value: '{value}'}}");
     let list = sysctls.iter().map(entry).collect::<Vec<_>>().join(", ");
     pod.replacen("spec:\n", &format!("spec:\n  securityContext: {{sysctls: [{list}]}}\n"), 1)
 }
 
-/// The same pod without a node: the scheduler finds no node with free ports.
+/// Changes a pod: the scheduler found no node with free ports, so the pod has no node.
 pub(super) fn pending(pod: &str) -> String {
     let (spec, _) = pod.split_once("status:").expect("a status");
     let refused = "conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, lastTransitionTime: \
@@ -113,7 +114,7 @@ pub(super) fn pending(pod: &str) -> String {
     format!("{}status: {{phase: Pending, {refused}}}\n---\n", spec.replace("  nodeName: n1\n", ""))
 }
 
-/// The same pod as ServiceLB makes it for a Service on node `n1`.
+/// Changes a pod: ServiceLB made the pod for this Service and node `n1`.
 pub(super) fn service_lb(service: &str, pod: &str) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let label = |key, value| format!("svccontroller.k3s.cattle.io/{key}: {value}");
@@ -124,7 +125,7 @@ pub(super) fn service_lb(service: &str, pod: &str) -> String {
     labelled.replacen("spec:\n", only_here, 1)
 }
 
-/// An API server with this NodePort range.
+/// The pod of an API server with this NodePort range.
 pub(super) fn api_server(range: &str) -> String {
     format!(
         "kind: Pod\nmetadata: {}\nspec:\n  nodeName: cp1\n  containers:\n  - name: main\n    \
@@ -133,7 +134,7 @@ pub(super) fn api_server(range: &str) -> String {
     )
 }
 
-/// A ConfigMap of `kube-system`, with lines of its data.
+/// A ConfigMap in `kube-system` with these lines in `data`.
 pub(super) fn config_map(name: &str, data: &[&str]) -> String {
     let lines: String = data.iter().map(|line| format!("  {line}\n")).collect();
     format!("kind: ConfigMap\nmetadata: {}\ndata:\n{lines}---\n", metadata(&format!("kube-system/{name}")))

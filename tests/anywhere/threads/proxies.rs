@@ -1,4 +1,4 @@
-//! The proxy's mode, leftovers of another mode, and settings that disagree.
+//! The proxy's mode, rules that another mode left behind, and settings that contradict each other.
 
 use portreeve_facts::{Mode, Netfilter, Reading};
 
@@ -8,7 +8,7 @@ use super::{
     world::World,
 };
 
-/// The rules that kube-proxy makes in iptables mode, and in ipvs mode.
+/// Netfilter facts with these chains. kube-proxy makes them in iptables mode or in ipvs mode.
 fn chains(chains: &[&str]) -> Reading<Netfilter> {
     Reading::Seen(Netfilter {
         chains: chains.iter().map(|chain| (*chain).to_owned()).collect(),
@@ -87,7 +87,7 @@ fn cilium_37691() -> Served {
         .advises("set nodeport-addresses of Cilium to the networks 192.0.2.0/24, 192.0.2.50/32")
 }
 
-/// A registry with a NodePort, from which the nodes pull their images.
+/// A registry with a NodePort. The nodes pull their images from this NodePort.
 fn registry(mode: Mode) -> World {
     World::of(&[served("zarf/registry", "NodePort", "5000:31999/TCP", "")]).mode(mode)
 }

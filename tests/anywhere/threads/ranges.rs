@@ -1,4 +1,4 @@
-//! The kernel hands NodePorts to outgoing connections.
+//! The kernel gives NodePorts to outgoing connections.
 
 use portreeve_facts::{MasqueradePool, Mode, Protocol, Reading};
 
@@ -8,7 +8,8 @@ use super::{
     world::{World, daemon, in_pod},
 };
 
-/// The NodePorts, and the ports of the kubelet and kube-proxy if the range covers them.
+/// The command that reserves all NodePorts, and the ports of the kubelet and kube-proxy if the ephemeral range includes
+/// these ports.
 const RESERVE: &str = "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"";
 
 /// Thread: kubernetes/kubernetes#111682
@@ -127,7 +128,7 @@ fn terraform_hcloud_kubernetes_473() -> Served {
         .reports(rule, "warning", "Pod kube-system/ccm", "kube-system/apiserver")
         .shows("socket", "tcp ESTAB 192.0.2.1:50258 -> 192.0.2.9:8443")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"50000-50001,50258\"");
-    // A webhook may have any port: the API server needs no server on 50258.
+    // A webhook may listen on any port, also in the ephemeral range: the finding is the same.
     world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-apiserver", "apiserver")).reports(
         rule,
         "warning",

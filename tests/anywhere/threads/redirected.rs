@@ -1,4 +1,4 @@
-//! A hostPort still leads to a pod that is gone.
+//! A hostPort still leads to a pod that does not exist any more.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use portreeve_facts::{Netfilter, Protocol, Reading, Redirection};
 
 use super::{objects::pod_with_host_ports, served::Served, world::World};
 
-/// Rules of the CNI plugin `portmap` for a TCP port, in the order of their evaluation.
+/// The rules of the CNI plugin `portmap` for a TCP port. The kernel evaluates the rules in this order.
 fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
     let rules = to.iter().enumerate().map(|(place, to)| {
         let to: SocketAddr = to.parse().expect("an address with a port");
@@ -16,7 +16,7 @@ fn redirections(port: u16, to: &[&str]) -> Reading<Netfilter> {
     Reading::Seen(Netfilter { redirections: Reading::Seen(rules.collect()), ..Netfilter::default() })
 }
 
-/// An ingress controller at 10.244.0.9, and these rules for its hostPort 80.
+/// An ingress controller at 10.244.0.9 with hostPort 80. portmap's rules redirect the hostPort to these targets.
 fn ingress(to: &[&str]) -> World {
     let rules = redirections(80, to);
     World::of(&[pod_with_host_ports("ingress/nginx", &[80])]).with(|it| it.kernel.netfilter = rules)

@@ -1,4 +1,4 @@
-//! The API server refuses a number that is allocated, and does not say to whom.
+//! The API server refuses a nodePort that is allocated, and does not name the Service that has the nodePort.
 
 use portreeve_facts::Mode;
 
@@ -8,7 +8,7 @@ use super::{
     world::{World, proxy},
 };
 
-/// The Service of a chart with a fixed number: a user's client owns the field.
+/// A chart's Service with a fixed nodePort. `managedFields` shows that a user's client set the nodePort.
 fn chart(service: &str, port: &str, node_port: &str) -> World {
     let key = format!(r#"'k:{{"port":{port},"protocol":"TCP"}}': {{'f:nodePort': {{}}}}"#);
     let written = format!(
@@ -81,7 +81,7 @@ fn karmada_1942() -> Served {
         .advises("if Service default/serve itself is refused, it exists already: change it instead of creating it")
 }
 
-/// A LoadBalancer whose health check kube-proxy serves on this node.
+/// A LoadBalancer Service. kube-proxy on this node answers its health check.
 fn checked(service: &str, port: u16) -> World {
     let spec = format!("externalTrafficPolicy: Local\n  healthCheckNodePort: {port}");
     World::of(&[served(service, "LoadBalancer", "80:31500/TCP", &spec)]).listens(&format!("[::]:{port}"), proxy())

@@ -1,11 +1,12 @@
-//! A thread is served if its test has a named conflict or claim, its owner, and a remedy.
+//! Portreeve serves a thread if the output names the conflict or claim, its owner, and a remedy. The thread's test
+//! shows this.
 
 use std::process::{ExitCode, Termination};
 
 use serde_json::Value;
 
-/// The result of a thread's test. Only the remedy of a [`Named`] owner makes this value, so that no thread counts
-/// without an owner.
+/// The result of a thread's test. Only a remedy of a [`Named`] owner makes this value. So a thread without an owner
+/// never counts as served.
 pub(super) struct Served(Named);
 
 impl Termination for Served {
@@ -15,29 +16,30 @@ impl Termination for Served {
 }
 
 impl Served {
-    /// As [`Named::types`]: a further command to type.
+    /// Like [`Named::types`]: checks for one more command.
     #[track_caller]
     pub(super) fn types(self, words: &str) -> Self {
         self.0.types(words)
     }
 
-    /// As [`Named::advises`]: further words for a person.
+    /// Like [`Named::advises`]: checks for one more piece of advice.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Self {
         self.0.advises(words)
     }
 }
 
-/// A conflict or a claim whose owner is named.
+/// A conflict or a claim whose owner the output names.
 pub(super) struct Named {
-    /// The measured values of a finding.
+    /// The measured values of the finding.
     evidence: Value,
-    /// The steps of all remedies.
+    /// The steps of all remedies in the output.
     steps: Vec<Value>,
 }
 
 impl Named {
-    /// A finding. Its sentence or evidence names the owner: one of these names, or a setting that the evidence names.
+    /// Checks that a finding names the owner, in its summary or in a measured value. The owner must contain a name in
+    /// `somebody`, or be the name of a measured setting.
     pub(super) fn of_finding(finding: &Value, owner: &str, somebody: &[String]) -> Result<Self, String> {
         let (summary, evidence) = (finding["summary"].as_str().expect("a sentence"), &finding["evidence"]);
         let values: Vec<&Value> = evidence.as_array().expect("a list").iter().collect();
@@ -52,19 +54,19 @@ impl Named {
         Ok(Self { evidence: evidence.clone(), steps: steps(&finding["remedies"]) })
     }
 
-    /// A command to type that contains these words.
+    /// Checks that a command of a remedy contains these words.
     #[track_caller]
     pub(super) fn types(self, words: &str) -> Served {
         self.remedy("command", words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Words for a person that contain these texts.
+    /// Checks that the advice of a remedy contains these words.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Served {
         self.remedy("advice", words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// A measured value that contains these words.
+    /// Checks that the measured value with this name contains these words.
     #[track_caller]
     pub(super) fn shows(self, name: &str, words: &str) -> Self {
         let values = self.evidence.as_array().expect("a list").iter().filter(|it| it["name"] == name);
@@ -84,7 +86,7 @@ impl Named {
 
 /// The output of `portreeve owner`.
 pub(super) struct Answer {
-    /// The text for people, in one line.
+    /// The output as text for people, in one line.
     text: String,
     document: Value,
 }
@@ -94,15 +96,16 @@ impl Answer {
         Self { text, document }
     }
 
-    /// These words are for people.
+    /// Checks that the text for people contains these words.
     #[track_caller]
     pub(super) fn says(self, words: &str) -> Self {
         assert!(self.text.contains(words), "{words:?} is not in: {}", self.text);
         self
     }
 
-    /// The claim on the port: `node-port`, `Service default/web port http`. If there is no claim on this node, the value is the owner of
-    /// the number: `healthCheckNodePort`, `Service default/web`.
+    /// Checks that the output shows the claim and its owner, for example `node-port` and `Service default/web port
+    /// http`. If no claim on this node matches, the advice must name the owner of the number, for example
+    /// `healthCheckNodePort` and `Service default/web`.
     #[track_caller]
     pub(super) fn names(self, claim: &str, owner: &str) -> Named {
         self.named(claim, owner).unwrap_or_else(|why| panic!("{why}"))
@@ -123,7 +126,7 @@ impl Answer {
     }
 }
 
-/// The steps of remedies.
+/// The steps of these remedies.
 fn steps(remedies: &Value) -> Vec<Value> {
     let remedies = remedies.as_array().expect("remedies").iter();
     remedies.filter_map(|remedy| remedy["steps"].as_array()).flatten().cloned().collect()

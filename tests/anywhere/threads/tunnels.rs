@@ -1,4 +1,4 @@
-//! Two tunnels want one UDP port.
+//! Two tunnels use one UDP port.
 
 use super::{
     objects::{crashing, host_pod, of_daemon_set},
@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// The agent of a network on the host's network, which is not ready.
+/// The agent of a network plugin: a pod in the host's network that crashes.
 fn agent(name: &str) -> World {
     let (_, daemon_set) = name.split_once('/').expect("a namespace");
     World::of(&[of_daemon_set(daemon_set, &crashing(&host_pod(name, &[])))])

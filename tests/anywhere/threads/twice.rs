@@ -1,4 +1,4 @@
-//! Two objects claim one number, or one address and port.
+//! Two objects claim one nodePort, or one address and port.
 
 use super::{
     objects::{balanced, service, written},

@@ -1,8 +1,8 @@
-//! Threads that no test shows to be served, each with its reason.
+//! Threads to which no test shows an answer. Each has its reason.
 
 use super::{Reason, Unserved};
 
-/// Since portmap 0.7.5 the proxy's rules come before the CNI's (containernetworking/plugins#269).
+/// Since portmap 0.7.5, the proxy's rules come before portmap's rules (containernetworking/plugins#269).
 const OLD_PORTMAP: Reason =
     Reason::OutOfReach("ended with the portmap plugin 0.7.5 of 2019. Since then the proxy's rules come first");
 

@@ -1,4 +1,4 @@
-//! A pod has no node, since its hostPort is taken.
+//! A pod has no node, because another pod has its hostPort.
 
 use super::{
     objects::{host_pod, pending, pod_with_host_ports, service, service_lb},
@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// Two LoadBalancer Services with port 80 on a node of k3s: ServiceLB serves the first.
+/// Two LoadBalancer Services with port 80 on a node of k3s. ServiceLB can serve only the first.
 fn two_services(first: &str, second: &str) -> World {
     let pod = |name: &str| pod_with_host_ports(&format!("kube-system/svclb-{name}"), &[80]);
     World::of(&[
@@ -79,7 +79,7 @@ fn liqo_2370() -> Served {
     .advises("give Service liqo/liqo-gateway another port than 5871/tcp")
 }
 
-/// A pod that waits for a hostPort of another.
+/// Two pods with one hostPort. The second pod waits for a node.
 fn two_pods(port: u16) -> World {
     let [holder, waits] = ["default/holder", "default/waits"].map(|name| pod_with_host_ports(name, &[port]));
     World::of(&[holder, pending(&waits)])

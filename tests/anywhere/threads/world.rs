@@ -1,4 +1,4 @@
-//! The node and the cluster of a thread, and the binary's output about them.
+//! The node and the cluster of a thread, and the program's output about them.
 
 use crate::named::{is_of, name};
 use std::{net::SocketAddr, sync::Arc};
@@ -17,7 +17,8 @@ use crate::{
     manifests::facts_of,
 };
 
-/// The Service of the API server. Node `n1` has 192.0.2.1 and 192.0.2.2, its peer `n2` 192.0.2.9.
+/// The Service of the API server, and the Nodes. Node `n1` has 192.0.2.1 and 192.0.2.2. The other Node, `n2`, has
+/// 192.0.2.9.
 const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: default}\n\
     spec: {type: ClusterIP, clusterIP: 10.96.0.1, ports: [{name: p0, port: 443, protocol: TCP}]}\n---\n\
     kind: Node\nmetadata: {name: n1, uid: uid-n1}\n\
@@ -25,13 +26,13 @@ const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: defau
     kind: Node\nmetadata: {name: n2, uid: uid-n2}\n\
     status: {addresses: [{type: InternalIP, address: 192.0.2.9}], nodeInfo: {kubeletVersion: v1.36.3}}\n---\n";
 
-/// The healthy node `n1` with a cluster of its own, to which a thread happens.
+/// A healthy node `n1` and its cluster. A thread's test adds the problem.
 #[derive(Clone)]
 pub(super) struct World(Snapshot);
 
 impl World {
-    /// The cluster that these manifests make, on a healthy node. The NodePort range is the default unless a manifest names
-    /// another.
+    /// A healthy node, and the cluster from these manifests. If no manifest has an API server, the NodePort range is
+    /// the default.
     #[track_caller]
     pub(super) fn of(manifests: &[String]) -> Self {
         let mut all = vec![BASE.to_owned(), super::objects::endpoints("default/kubernetes", 1, &["192.0.2.9@n2"])];
@@ -45,7 +46,7 @@ impl World {
         Self(world)
     }
 
-    /// kube-proxy runs in this mode, with its defaults.
+    /// Sets kube-proxy's mode, with the defaults of this mode.
     pub(super) fn mode(mut self, mode: Mode) -> Self {
         let proxy = &mut self.0.kernel.proxy;
         if let (Reading::Seen(known), Reading::Seen(config)) = (&mut proxy.mode, &mut proxy.config) {
@@ -56,7 +57,7 @@ impl World {
         self
     }
 
-    /// No kube-proxy answers on this node.
+    /// Removes kube-proxy's answers from this node.
     pub(super) fn without_kube_proxy(mut self) -> Self {
         let proxy = &mut self.0.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode);
@@ -68,7 +69,7 @@ impl World {
         self.listening(|socket| !matches!(socket.local_port, 10249 | 10256))
     }
 
-    /// A person sets the mode: `--proxy-mode`.
+    /// Sets the mode as a user does with `--proxy-mode`.
     pub(super) fn said(mut self, mode: Mode) -> Self {
         self.0.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
         self
@@ -81,20 +82,20 @@ impl World {
         self
     }
 
-    /// A process listens at a TCP address and port.
+    /// Adds a process that listens at a TCP address and port.
     pub(super) fn listens(mut self, local: &str, owner: Owner) -> Self {
         let socket = socket(State::Listen, local, "0.0.0.0:0", owner);
         seen(&mut self.0.kernel.listeners).push(socket);
         self
     }
 
-    /// Only these still listen.
+    /// Removes all listeners except those that `keep` accepts.
     pub(super) fn listening(mut self, keep: impl Fn(&Socket) -> bool) -> Self {
         seen(&mut self.0.kernel.listeners).retain(keep);
         self
     }
 
-    /// A process connects, sends again, and gets no answer.
+    /// Adds a process that connects and gets no answer: the kernel has sent the SYN again.
     pub(super) fn hangs(mut self, local: &str, remote: &str, owner: Owner) -> Self {
         let clients = seen(&mut self.0.kernel.clients);
         clients.sockets.push(Socket { retransmits: 3, ..socket(State::SynSent, local, remote, owner) });
@@ -102,7 +103,7 @@ impl World {
         self
     }
 
-    /// A process has a connection.
+    /// Adds an established connection of a process.
     pub(super) fn connects(mut self, local: &str, remote: &str, owner: Owner) -> Self {
         let clients = seen(&mut self.0.kernel.clients);
         clients.sockets.push(socket(State::Established, local, remote, owner));
@@ -110,7 +111,7 @@ impl World {
         self
     }
 
-    /// Adds an address to a link, and makes the link if necessary.
+    /// Adds an address to a link. Adds the link if it does not exist.
     pub(super) fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -123,8 +124,8 @@ impl World {
         self
     }
 
-    /// A VXLAN device, with its UDP port open if the device is up. A device with the option `external` opens the port
-    /// of both families.
+    /// Adds a VXLAN device. If the device is up, the kernel has its UDP port open. With the option `external`, the
+    /// kernel opens the port for both families.
     pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         let index = interfaces.links.len() as u32 + 1;
@@ -150,13 +151,14 @@ impl World {
         self
     }
 
-    /// Changes anything else.
+    /// Changes anything else in the snapshot.
     pub(super) fn with(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
         change(&mut self.0);
         self
     }
 
-    /// What `portreeve check --snapshot` finds: a finding of this rule and severity about this subject, which names the owner.
+    /// Checks that `portreeve check --snapshot` reports this rule with this severity about this subject, and that the
+    /// finding names the owner.
     #[track_caller]
     pub(super) fn reports(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
@@ -169,7 +171,7 @@ impl World {
         Named::of_finding(reported, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// What `portreeve check --snapshot` does not find.
+    /// Checks that `portreeve check --snapshot` does not report this rule.
     #[track_caller]
     pub(super) fn is_silent(&self, rule: &str) {
         let found: Vec<String> = self.findings().iter().filter(|it| is_of(it, rule)).map(in_short).collect();
@@ -201,7 +203,8 @@ impl World {
         Answer::new(said, serde_json::from_str(&ask("json")).expect("JSON"))
     }
 
-    /// Every possible owner of a port, an address or a number here: objects, processes, links, rules, and proxies by their mode.
+    /// Every possible owner of a port, an address or a nodePort in this snapshot: objects, processes, links, rules, and
+    /// proxies by their mode.
     fn somebody(&self) -> Vec<String> {
         let Snapshot { kernel, cluster, .. } = &self.0;
         let mut names = vec!["Cilium".to_owned()];
@@ -231,7 +234,7 @@ impl World {
     }
 }
 
-/// A finding in one line.
+/// A finding in one line, for error messages.
 fn in_short(finding: &Value) -> String {
     format!(
         "{} {} of {}: {} {}",
@@ -243,29 +246,29 @@ fn in_short(finding: &Value) -> String {
     )
 }
 
-/// `Service default/web`, `Node n1`, `Cluster cluster`.
+/// The subject of a finding, for example `Service default/web`, `Node n1`, `Cluster cluster`.
 fn subject(finding: &Value) -> String {
     let word = |name: &str| finding["subject"][name].as_str();
     let namespace = word("namespace").map(|it| format!("{it}/")).unwrap_or_default();
     format!("{} {namespace}{}", word("kind").unwrap_or_default(), word("name").unwrap_or_default())
 }
 
-/// kube-proxy of the healthy node.
+/// The owner kube-proxy, as on the healthy node.
 pub(super) fn proxy() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }
 
-/// A process of the node outside every pod.
+/// The owner is a process of the node, outside all pods.
 pub(super) fn daemon(command: &str) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, 4242)
 }
 
-/// A process of a unit of systemd, by the path of its control group.
+/// The owner is a process of a systemd unit. `path` is the path of the unit's control group.
 pub(super) fn in_unit(path: &str, command: &str) -> Owner {
     held(path, None, command, 1)
 }
 
-/// A process of the pod with this uid.
+/// The owner is a process of the pod with this uid.
 pub(super) fn in_pod(uid: &str, command: &str) -> Owner {
     held(&format!("/kubepods/besteffort/pod{uid}/c1"), Some(uid), command, 4242)
 }

@@ -1,5 +1,5 @@
-//! Recorded answers of packets behind Cilium. `tests/lab/behind_cilium` sends the packets again, and `UPDATE=1` records the
-//! answers there.
+//! The recorded answers to test packets on a node with Cilium as the proxy. `tests/lab/behind_cilium` sends the packets
+//! again. With `UPDATE=1`, it records the answers.
 
 use std::{collections::BTreeSet, fs};
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::manifests::facts_of;
 
-/// Every recorded configuration by its name.
+/// Every recorded configuration, with its name.
 pub(super) fn recordings() -> Vec<(String, Recording)> {
     let folder = path("cilium/world").parent().expect("a folder").to_owned();
     let names = fs::read_dir(folder).expect("recordings").map(|it| it.expect("an entry").path());
@@ -26,7 +26,7 @@ pub(super) fn recordings() -> Vec<(String, Recording)> {
     names.into_iter().map(|it| (it.clone(), whole(&format!("cilium/{it}")))).collect()
 }
 
-/// The letters of the recorded answers from a place to some addresses, for Services of a shape.
+/// The letters of the recorded answers for Services of one shape, from one place to some addresses.
 fn letters(recording: &Recording, from: &str, to: &[&str], shape: &str) -> BTreeSet<char> {
     let rows = recording.listeners.iter().filter(|row| row.shape == shape);
     let cells = rows.flat_map(|row| recording.every_cell(row));
@@ -52,7 +52,7 @@ fn by_default_the_primary_addresses_are_taken_and_those_of_other_devices_are_not
     assert_eq!(letters(default, "node", &primary, "empty"), ['N'].into());
 }
 
-/// The node of a recording, with the settings in its ConfigMap.
+/// The node of a recording, with the settings of Cilium's ConfigMap.
 pub(super) fn node(recording: &Recording) -> Snapshot {
     let mut world: Value = read(&recording.world);
     for (field, value) in &recording.kernel {
@@ -75,7 +75,8 @@ pub(super) fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     let mut unsure = String::new();
-    // Without kube-proxy replacement, Cilium does not serve Services. No other proxy ran beside it, and a real node has one.
+    // The recordings `no-replacement` are left out. In these recordings, Cilium does not serve Services, and no other
+    // proxy ran. A real node has another proxy.
     for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let node = node(&recording);
         let wrong = disagreements(&recording, &node);
@@ -101,7 +102,7 @@ fn every_verdict_is_what_packets_showed() {
 #[test]
 fn a_verdict_of_other_settings_is_told_apart() {
     let mut recordings = recordings();
-    // One bind is enough to show a difference.
+    // Listeners with one bind address are enough to show a difference.
     for (_, recording) in &mut recordings {
         recording.listeners.retain(|row| row.bind == "0.0.0.0");
     }

@@ -17,21 +17,21 @@ use portreeve_rules::{
 
 use super::recording::{Recording, Row};
 
-/// A listener: the recorded answers of packets, and Portreeve's result.
+/// A listener, with two results: the recorded answers of test packets, and Portreeve's result.
 pub struct Judged<'a> {
     /// The listener.
     pub row: &'a Row,
     /// Its recorded answers.
     pub cells: Vec<Cell>,
-    /// Its losses by packets that Portreeve can know and must report.
+    /// The losses that the test packets show, and that Portreeve can know and must report.
     pub shown: Loss,
-    /// All its losses by packets.
+    /// All losses that the test packets show.
     pub most: Loss,
-    /// Its losses by the rules.
+    /// The losses that the rules report.
     pub reported: Loss,
 }
 
-/// The exact answer to a client.
+/// The answer that one client gets at one address.
 pub struct Cell {
     /// The place of the client.
     pub from: Vantage,
@@ -41,15 +41,15 @@ pub struct Cell {
     pub shown: char,
     /// Portreeve's answer.
     pub reported: char,
-    /// Whether the answer may stay unknown, and is unknown.
+    /// Whether Portreeve's answer is unknown, and may be unknown here.
     pub is_unsure: bool,
 }
 
-/// The severity, and the vantage points that lose the listener.
+/// The severity, and the vantage points. Connections from these vantage points do not reach the listener.
 pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 impl Judged<'_> {
-    /// Whether the rules report no more losses than packets showed.
+    /// Whether the rules report only losses that test packets showed.
     pub fn is_part(&self) -> bool {
         is_part(&self.reported, &self.most)
     }
@@ -62,7 +62,7 @@ fn is_part(part: &Loss, whole: &Loss) -> bool {
     }
 }
 
-/// The listener, for people.
+/// Describes the listener in an error message.
 impl fmt::Display for Judged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Row { bind, protocol, shape, port, .. } = self.row;
@@ -89,8 +89,9 @@ pub fn listeners<'a>(
     })
 }
 
-/// Whether no finding is needed. A load balancer address that no Node has is on a link for its Service, and a process that
-/// listens on every address keeps the node's own addresses.
+/// Whether the listener needs no finding, although it loses connections. A load balancer's address that no Node has is
+/// on a link only for the Service. A process that listens on every address still gets the connections to the node's own
+/// addresses.
 fn is_meant(recording: &Recording, row: &Row) -> bool {
     recording.world == APART && row.shape.starts_with("balancer") && ["0.0.0.0", "::"].contains(&row.bind.as_str())
 }
@@ -99,7 +100,8 @@ fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
     recording.listeners.iter().filter(|row| !is_open(recording, row))
 }
 
-/// The recorded answers that differ from Portreeve's, in words: by `owner`, and by the rules.
+/// The recorded answers that differ from Portreeve's answers, in words. Portreeve's answers are those of `owner` and of
+/// the rules.
 #[track_caller]
 pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
     let board = judge(snapshot, &Limits::default());
@@ -118,14 +120,15 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
     wrong
 }
 
-/// How many recorded answers [`disagreements`] compares.
+/// The number of recorded answers that [`disagreements`] compares.
 pub fn compared(recording: &Recording) -> usize {
     rows(recording).map(|row| recording.cells(row).count()).sum()
 }
 
-/// Whether packets show a fact that Portreeve does not know yet. Cilium does not serve an external IP at a port of the NodePort
-/// range if the IP also serves NodePorts (cilium#44730), and no external IP of a disabled family. If other nodes answer remote
-/// clients directly (DSR), these clients were not recorded, but the rules report them.
+/// Whether packets show a fact that Portreeve does not know yet. Cilium does not serve an external IP at a port of the
+/// NodePort range if the external IP also serves NodePorts (cilium#44730). Cilium serves no external IP of a disabled
+/// family. If other nodes answer remote clients directly (DSR), packets from these clients were not recorded, but the
+/// rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
@@ -135,17 +138,18 @@ fn is_open(recording: &Recording, row: &Row) -> bool {
     }
 }
 
-/// The node whose Services Cilium serves in part. Its load balancers have addresses of a second device too.
+/// The recorded node on which Cilium serves some Services only in part. Its load balancers also have addresses of a
+/// second device.
 const APART: &str = "cilium/world-apart";
 
-/// Load balancers' addresses on a device that Cilium does not use.
+/// Addresses of load balancers on a device that Cilium does not use.
 const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
 
-/// Whether the answer may stay unknown. An older Cilium serves other addresses to pods without its socket load balancing, and its
-/// settings do not show the version. For Services with Cilium's annotations, the nodes, endpoints of other clusters and the older
-/// of two Services are not known. The result for load balancer addresses on a device that Cilium does not use is not known, at
-/// any port.
+/// Whether Portreeve's answer may be unknown. An older Cilium serves other addresses to pods without its socket load
+/// balancing, and its settings do not show the version. For Services with Cilium's annotations, Portreeve does not know
+/// the nodes, the endpoints of other clusters, and which of two Services is older. For load balancers' addresses on a
+/// device that Cilium does not use, Portreeve knows no result at any port.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {
@@ -156,35 +160,36 @@ fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> boo
     }
 }
 
-/// Portreeve's answer to each question about a port.
+/// Portreeve's answers for a port, by the place of the client and the address.
 fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
         Ok(Outcome::Listener) => 'L',
         Ok(Outcome::Pod) => 'P',
         Ok(Outcome::Refused) => 'R',
-        // A client of a link-local address may or may not get an error.
+        // A client of a link-local address may get an error or wait until it times out.
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
         Ok(Outcome::TimedOut) => 'T',
         Ok(Outcome::Nowhere) => 'N',
         Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
-    // An assumption about this node's addresses is reported as one, and is no answer.
+    // If the answer depends on an assumption about this node's addresses, the report shows the assumption. Such an
+    // answer counts as unknown.
     let reported = |it: &Answered| if it.assumed == Stratum::Served { '?' } else { letter(&it.outcome, it.to) };
     owned.answers.iter().map(|it| ((it.from, it.to), reported(it))).collect()
 }
 
-/// One of these answers; loopback addresses that are not listed are like 127.0.0.1.
+/// The answer for a client and an address. A loopback address that is not listed has the answer of 127.0.0.1.
 fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
     let listed = [to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
     listed.filter_map(|to| owned.get(&(from, to))).next().copied().unwrap_or('?')
 }
 
-/// The losses that packets show.
+/// The losses that these recorded answers show.
 fn loss<'a>(cells: impl Iterator<Item = &'a Cell>) -> Loss {
     let lost: Vec<_> = cells.filter(|cell| cell.shown != 'L').collect();
-    // If only the node itself loses, and only to its own link-local address, no warning is needed.
+    // If only connections of the node to its own link-local address are lost, no warning is needed.
     let matters = lost.iter().any(|cell| cell.from != Vantage::Node || !is_link_local(cell.to));
     let from: BTreeSet<Vantage> = lost.iter().map(|cell| cell.from).collect();
     let severity = if from.contains(&Vantage::Remote) { Severity::Critical } else { Severity::Warning };
@@ -203,7 +208,7 @@ fn reported(board: &Board, protocol: Protocol, port: u16) -> Loss {
     Some((severity, findings.iter().flat_map(|it| it.evidence.affects.iter().copied()).collect()))
 }
 
-/// Whether it is a link-local address.
+/// Whether the address is an IPv6 link-local address.
 pub fn is_link_local(to: IpAddr) -> bool {
     matches!(to, IpAddr::V6(to) if to.is_unicast_link_local())
 }

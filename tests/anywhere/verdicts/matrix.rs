@@ -1,4 +1,4 @@
-//! The behaviour matrix of the documentation, from the recorded answers of packets.
+//! Makes the behaviour matrix of the documentation from the recorded answers to test packets.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use portreeve_rules::findings::Vantage;
 
 use super::{Recording, cilium, judged::is_link_local, recording::NAMESPACE, recordings};
 
-/// The shapes that differ for a listener, with their names for a reader.
+/// The shapes of Services for which a listener's answers differ, with their names for a reader.
 const COLUMNS: [(&str, &str); 6] = [
     ("ready", "ready endpoints"),
     ("empty", "no endpoints"),
@@ -22,7 +22,8 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The shapes of Services that Cilium serves in part, or as another Service's, with their names for a reader.
+/// The shapes of Services for which Cilium has special settings, and addresses on other devices, with their names for a
+/// reader.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
     ("type-node-port", "`type: NodePort`"),
@@ -35,10 +36,10 @@ const APART: [(&str, &str); 9] = [
     ("external-ip-beyond", "external IP: other device"),
 ];
 
-/// The version of recordings that name none.
+/// Cilium's version in recordings that name no version.
 const NEWEST_CILIUM: &str = "1.20.2";
 
-/// The page that a person reads. This test writes `{table}` and `{pages}`.
+/// The page that a person reads. A person writes its text, and this test fills in `{table}` and `{pages}`.
 const PAGE: &str = include_str!("who-answers.md");
 
 /// The data planes, and the titles of their pages. The recording `NAME-default` has the defaults of a data plane.
@@ -49,7 +50,7 @@ const DATA_PLANES: [(&str, &str); 4] = [
     ("cilium", "Cilium as the replacement of kube-proxy"),
 ];
 
-/// The shapes and paths of the table for all data planes.
+/// The shapes, and the clients and addresses, of the table for all data planes.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 const PATHS: [(&str, &str); 6] = [
     ("remote", "primary"),
@@ -60,7 +61,7 @@ const PATHS: [(&str, &str); 6] = [
     ("pods", "primary"),
 ];
 
-/// One set of settings of a data plane.
+/// A data plane with one set of settings.
 struct Setting {
     name: String,
     words: String,
@@ -104,7 +105,7 @@ fn the_behaviour_matrix_is_up_to_date() {
     }
 }
 
-/// Every recording of kube-proxy with its settings in words.
+/// Every recording of kube-proxy, with its settings in words.
 fn of_kube_proxy() -> Vec<Setting> {
     let in_words = |(name, recording, node): (String, Recording, Snapshot)| {
         let config = node.proxy_config().expect("settings");
@@ -130,7 +131,7 @@ fn of_kube_proxy() -> Vec<Setting> {
     recordings().into_iter().map(in_words).collect()
 }
 
-/// Every recording of Cilium with the settings that differ from its default.
+/// Every recording of Cilium, with the settings that differ from Cilium's default, in words.
 fn of_cilium() -> Vec<Setting> {
     let recordings = cilium::recordings();
     let in_words = |(name, recording): &(String, Recording)| {
@@ -152,7 +153,7 @@ fn of_cilium() -> Vec<Setting> {
     recordings.iter().map(in_words).collect()
 }
 
-/// A table for all settings with the same answers, and how many tables there are.
+/// One table for all settings with the same answers, and the number of tables.
 fn tables(settings: &[&Setting]) -> (String, usize) {
     let mut folded: Vec<(String, Vec<&Setting>)> = Vec::new();
     for setting in settings {
@@ -162,7 +163,7 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
             None => folded.push((table, vec![setting])),
         }
     }
-    // All rows of the defaults; of other settings those that differ.
+    // The table of the defaults has all its rows. A table of other settings has only the rows that differ.
     let is_default = |same: &[&Setting]| same.iter().any(|it| it.name.ends_with("-default"));
     folded.sort_by_key(|(_, same)| !is_default(same));
     let default = folded.first().map_or("", |(table, _)| table).to_owned();
@@ -181,7 +182,8 @@ fn tables(settings: &[&Setting]) -> (String, usize) {
     (text, folded.len())
 }
 
-/// The answers to a listener on every address of both families: by client, address and shape, both of TCP and of UDP.
+/// The answers to a listener on all addresses of both families. The key is the client, the address and the shape. The
+/// value has the answers for TCP and for UDP.
 type Answers<'a> = BTreeMap<(usize, usize, &'a str), Vec<char>>;
 
 fn answers(recording: &Recording) -> Answers<'_> {
@@ -198,7 +200,7 @@ fn answers(recording: &Recording) -> Answers<'_> {
     answers
 }
 
-/// The few questions that matter, and how each data plane answers them with its defaults.
+/// The table with the few most important questions. It shows the answer of each data plane with its defaults.
 fn summary(defaults: &[Answers]) -> String {
     let mut text = format!("| Service | from | to | {} |\n", DATA_PLANES.map(|(it, _)| it).join(" | "));
     text.push_str(&format!("|{}\n", "---|".repeat(DATA_PLANES.len() + 3)));
@@ -206,7 +208,7 @@ fn summary(defaults: &[Answers]) -> String {
         let service = COLUMNS.iter().find(|(it, _)| *it == shape).expect("a shape").1;
         for (from, to) in PATHS {
             let from = client(from);
-            // Both families of an address.
+            // The places of this address for both families.
             let places: Vec<usize> =
                 (0..PLACES.len()).filter(|it| PLACES[*it].1.split(' ').next() == Some(to)).collect();
             let of = |answers: &Answers| {
@@ -221,14 +223,14 @@ fn summary(defaults: &[Answers]) -> String {
     text
 }
 
-/// One row for all addresses of a client that fare alike.
+/// The table of one recording. If a client gets the same answers at several addresses, these addresses are one row.
 fn table(recording: &Recording) -> String {
     let is_apart = recording.listeners.iter().any(|row| row.shape == APART[0].0);
     let all = if is_apart { &APART[..] } else { &COLUMNS };
     let answers = answers(recording);
     let mut rows: Vec<(usize, String, Vec<usize>)> = Vec::new();
     let asked: BTreeSet<(usize, usize)> = answers.keys().map(|(from, place, _)| (*from, *place)).collect();
-    // Services with the same answers everywhere are one column.
+    // Services with the same answers to all questions are one column.
     let column = |shape: &str| -> Vec<String> {
         asked.iter().map(|(from, place)| in_words(&answers, *from, *place, shape)).collect()
     };
@@ -249,7 +251,7 @@ fn table(recording: &Recording) -> String {
             None => rows.push((from, cells, vec![place])),
         }
     }
-    // Clients with the same answers at the same addresses are one row.
+    // If several clients get the same answers at the same addresses, these clients are one row.
     let mut folded: Vec<(Vec<String>, String)> = Vec::new();
     for (from, cells, places) in rows {
         let rest = format!("{} | {cells}", places_in_words(&places));
@@ -269,7 +271,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The place of a client in the order of all vantage points; another network namespace is after them.
+/// The position of a client in the order of all vantage points. The other network namespace comes after them.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);
@@ -281,7 +283,7 @@ fn client_in_words(client: usize) -> String {
     Vantage::ALL.get(client).map_or("another namespace".to_owned(), ToString::to_string)
 }
 
-/// Addresses in a row; a place without a family has both.
+/// The addresses in a row, in words. A place that has no family in its name stands for both families.
 fn places_in_words(places: &[usize]) -> String {
     let mut words: Vec<&str> = Vec::new();
     for place in places {
@@ -297,8 +299,8 @@ fn places_in_words(places: &[usize]) -> String {
     words.join(", ")
 }
 
-/// The addresses of a table in their order, with their names for a reader. The second address has the same answers as
-/// other addresses.
+/// The addresses of a table in their order, with their names for a reader. If an address is not in this list, an
+/// address in this list has the same answers.
 const PLACES: [(&str, &str); 17] = [
     ("192.0.2.1", "primary IPv4"),
     ("2001:db8::1", "primary IPv6"),
@@ -320,7 +322,7 @@ const PLACES: [(&str, &str); 17] = [
 ];
 const LINK_LOCAL: &str = "link-local";
 
-/// The number of an address in [`PLACES`]; none for an address that has the same answers as another address.
+/// The position of an address in [`PLACES`]; `None` if the address is not in this list.
 fn place(to: IpAddr) -> Option<usize> {
     let word = to.to_string();
     let is_place = |(address, words): &(&str, &str)| *address == word || (*words == LINK_LOCAL && is_link_local(to));

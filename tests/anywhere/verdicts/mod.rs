@@ -1,4 +1,5 @@
-//! Verdicts against recorded packets: `tests/lab/verdicts` repeats the connections, and `UPDATE=1` records them there.
+//! Compares verdicts with the recorded answers to test packets. `tests/lab/verdicts` sends the packets again. With
+//! `UPDATE=1`, it records the answers.
 
 mod cilium;
 mod judged;
@@ -16,7 +17,7 @@ use self::{
     recording::{NODES, Recording, Row, path, read},
 };
 
-/// Every recorded configuration by its name, with its node.
+/// Every recorded configuration, with its name and its node.
 pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     let folder = path(NODES[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -39,7 +40,7 @@ pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     names.into_iter().map(whole).collect()
 }
 
-/// Every node behind Cilium on which packets were recorded.
+/// Every node with Cilium on which packets were recorded.
 pub(crate) fn behind_cilium() -> impl Iterator<Item = (String, Snapshot)> {
     cilium::recordings().into_iter().map(|(name, recording)| (format!("cilium/{name}"), cilium::node(&recording)))
 }
@@ -54,7 +55,7 @@ fn every_verdict_is_what_packets_showed() {
     }
 }
 
-/// README.md answers with this figure how far the verdicts are measured.
+/// README.md says with this figure how many cases were measured.
 #[test]
 fn the_readme_has_the_number_of_compared_answers() {
     let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -75,7 +76,7 @@ fn a_verdict_of_another_configuration_is_told_apart() {
     assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
 }
 
-/// The recorded answers of a configuration for the listeners of another node, at the other node's ports.
+/// The listeners of `node` with their own ports, and for each the answers of the same listener in `shown`.
 fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     assert_eq!(node.questions, shown.questions);
     let rows = node.listeners.iter().filter_map(|row| {
@@ -86,7 +87,8 @@ fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     Recording { listeners, questions, ..Recording::default() }
 }
 
-/// A node that was recorded in one mode, and the recorded answers of the other mode.
+/// The verdicts for a node that was recorded in one mode, if the node gets another mode. They must agree with the
+/// answers that were recorded in the other mode.
 #[test]
 fn what_is_supposed_of_another_mode_is_what_packets_show_once_it_is_there() {
     let recordings = recordings();

@@ -1,4 +1,4 @@
-//! Recorded answers of packets in one configuration of one node, as data.
+//! The recorded answers to test packets, in one configuration of one node.
 
 use std::{fs, net::IpAddr, path::PathBuf};
 
@@ -7,61 +7,63 @@ use portreeve_rules::findings::Vantage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The recorded snapshots of nodes. The configurations of one node differ only in [`Recording::kernel`].
+/// The recorded snapshots of nodes. Configurations of the same node differ only in [`Recording::kernel`].
 pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
-/// A network namespace of the node that is no pod of its data plane: no vantage point, but a client if the data plane
-/// treats it differently.
+/// A network namespace on the node that is not a pod of the data plane. It is not a vantage point, but a client for
+/// which the data plane may have other answers.
 pub const NAMESPACE: &str = "namespace";
 
-/// One configuration.
+/// The recorded answers of one configuration.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
-    /// The node's recording, one of [`NODES`].
+    /// The name of the node's recorded snapshot, one of [`NODES`].
     pub world: String,
-    /// The differences in the snapshot, by the names of `kernel`: the proxy, IPVS, sysctls, and listeners if the proxy has some.
+    /// The fields of `kernel` in which the snapshot differs: the proxy, IPVS, sysctls, and the proxy's own listeners.
     pub kernel: Map<String, Value>,
-    /// The data plane's settings in a ConfigMap, if it has one.
+    /// The settings in the data plane's ConfigMap, if it has a ConfigMap.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub settings: Map<String, Value>,
     /// The version of the data plane, if it differs from the other recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// Another recording, if this one has only the listeners with other answers.
+    /// The name of another recording. Then this recording has only the listeners whose answers differ from the other
+    /// recording.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,
-    /// The questions about each port, in the order of the answers: from which place, and to which address.
+    /// The questions about each port, in the order of the answers: the place of the client, and the address.
     pub questions: Vec<(String, IpAddr)>,
     /// Every listener.
     pub listeners: Vec<Row>,
 }
 
-/// One listener and the Service of a shape that has its port as nodePort or externalIP port.
+/// One listener, and the Service with the same port as nodePort or as port of an externalIP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The address to which it is bound.
+    /// The address to which the listener is bound.
     pub bind: String,
-    /// Its protocol.
+    /// The protocol of the listener.
     pub protocol: Protocol,
-    /// The kind of Service that it meets.
+    /// The shape of the Service with the same port.
     pub shape: String,
-    /// Its port.
+    /// The port of the listener.
     pub port: u16,
-    /// A letter for each question: the listener answered (`L`), a pod (`P`), a refusal (`R`), a time-out (`T`), or *no
-    /// route to host* (`N`). A point is a question without a recorded answer: the listener did not answer it before the
-    /// proxy ran either.
+    /// A letter for each question. The listener answered (`L`), a pod answered (`P`), the connection was refused (`R`),
+    /// timed out (`T`) or got *no route to host* (`N`). A point is a question without a recorded answer: even before
+    /// the proxy ran, the listener did not answer this question.
     pub answers: String,
 }
 
 impl Recording {
-    /// The recorded answers of a listener: client, address, and letter.
+    /// The recorded answers for a listener: vantage point, address, and letter.
     pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
         let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
         let cells = self.every_cell(row).filter(|(from, ..)| *from != NAMESPACE);
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// The recorded answers of a listener, also for clients at places that are no vantage points, each by its name.
+    /// The recorded answers for a listener: place, address, and letter. They include clients at places that are not
+    /// vantage points.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))
@@ -73,12 +75,13 @@ impl Recording {
     }
 }
 
-/// The file of a recording.
+/// The path of a recording's file.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
 
-/// A committed recording with every listener.
+/// Reads a committed recording. If its field `like` names another recording, the result also has the listeners of that
+/// recording.
 #[track_caller]
 pub fn whole(name: &str) -> Recording {
     let mut recording: Recording = read(name);
@@ -94,7 +97,7 @@ pub fn whole(name: &str) -> Recording {
     recording
 }
 
-/// The committed recording.
+/// Reads a committed file of recordings.
 #[track_caller]
 pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = path(name);

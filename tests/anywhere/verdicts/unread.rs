@@ -1,4 +1,4 @@
-//! Verdicts without one input: each must agree with the recorded packets, or be unknown.
+//! Verdicts if one input is missing: each verdict must agree with the recorded packets, or be unknown.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -32,13 +32,15 @@ fn without_mode(world: &mut Snapshot) {
     world.kernel.proxy.mode = unread(Source::ProxyMode);
 }
 
-/// kube-proxy's ConfigMap is left, and Cilium's ConfigMap is in a namespace that is not read: both are possible.
+/// kube-proxy's ConfigMap still exists, and Cilium's ConfigMap is in a namespace that Portreeve does not read. So both
+/// proxies are possible.
 fn beside_what_kube_proxy_left(world: &mut Snapshot) {
     let left = ProxyConfig { mode: Some(String::new()), ..ProxyConfig::default() };
     world.cluster.proxy_config = Reading::Seen(left);
 }
 
-/// The kubelet's version limits the age of kube-proxy. The lab's kubelet is too new for the lab's oldest proxies.
+/// kube-proxy may be only a few versions older than the kubelet. The lab's kubelet is too new for the lab's oldest
+/// proxies, so the kubelet gets the version of the proxy.
 fn without_version(world: &mut Snapshot) {
     let version = world.kernel.proxy.metrics.seen().and_then(|metrics| metrics.version.clone());
     world.kernel.proxy.metrics = unread(Source::ProxyMetrics);
@@ -62,12 +64,12 @@ fn without_default_routes(world: &mut Snapshot) {
     }
 }
 
-/// An input of verdicts.
+/// An input on which verdicts depend.
 struct Input {
     name: &'static str,
-    /// Makes a scan without the input.
+    /// Removes the input from a scan.
     withhold: fn(&mut Snapshot),
-    /// The data planes that use it.
+    /// The data planes whose verdicts use the input.
     of: &'static [Mode],
 }
 
@@ -86,15 +88,15 @@ const INPUTS: [Input; 8] = [
     Input { name: "the proxy's metrics", withhold: without_version, of: &Mode::KUBE_PROXY },
 ];
 
-/// The rules about lost connections to the lab's listeners.
+/// The variants of rules that report lost connections to the lab's listeners.
 const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external-ip-conflict", "takes-listener")];
 
 /// Listeners on every address, on an address that each data plane serves, on another address, and on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// The recordings of a data plane, with one of an older Cilium that differs.
+/// The recordings of a data plane. For Cilium, they include one recording of an older version with other answers.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
-    // If Cilium's settings were not read, Cilium is assumed to have no proxy name.
+    // If Cilium's settings are unread, Portreeve assumes that Cilium has no proxy name.
     let is_of_cilium = |name: &str| {
         name != "apart-named"
             && !name.starts_with("no-replacement")
@@ -103,7 +105,7 @@ fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     match mode {
         Mode::Cilium => {
             let recordings = cilium::recordings().into_iter().filter(|(name, _)| is_of_cilium(name));
-            // UDP is the same.
+            // UDP has the same verdicts as TCP.
             let of_tcp = |mut it: Recording| {
                 it.listeners.retain(|row| row.protocol == Protocol::Tcp);
                 few((cilium::node(&it), it))
@@ -117,7 +119,8 @@ fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     }
 }
 
-/// A recording and its node with a few of the listeners and their ports. The verdicts for other listeners depend on the same input.
+/// A recording and its node, with only the listeners at [`BINDS`] and their ports. The verdicts for the other listeners
+/// depend on the same inputs.
 fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapshot) {
     let (kept, others): (Vec<Row>, Vec<Row>) =
         recording.listeners.into_iter().partition(|row| BINDS.contains(&row.bind.as_str()));
@@ -134,18 +137,19 @@ fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapsho
     (recording, world)
 }
 
-/// How many recorded answers are judged, and the errors, in words.
+/// The numbers of known and unknown verdicts, and the errors, in words.
 #[derive(Debug, Default)]
 struct Compared {
-    /// The number of recorded answers with the same verdict.
+    /// The number of verdicts that agree with the recorded answers.
     known: usize,
     /// The number of unknown verdicts.
     unknown: usize,
-    /// The errors.
+    /// The verdicts that contradict the recorded answers.
     wrong: Vec<String>,
 }
 
-/// Compares a recording with its node without one input: a verdict may be unknown, and the rules may report fewer losses.
+/// Compares a recording with the verdicts for its node if one input is missing. A verdict may be unknown, and the rules
+/// may report fewer losses.
 fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     let board = judge(snapshot, &Limits::default());
     let mut compared = Compared::default();
@@ -161,7 +165,8 @@ fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
         let has_port = |service: &Service| service.ports.iter().any(|it| it.node_port.unwrap_or(it.port) == port);
         let services = snapshot.cluster.services.seen().into_iter().flatten();
         let owners: Vec<_> = services.filter(|it| has_port(it)).map(|it| it.name.as_str()).collect();
-        // A reason for *unknown* that very many subjects have is reported once, without subjects.
+        // If very many subjects have the same reason for *unknown*, Portreeve reports the reason once, without
+        // subjects.
         let is_about = |subject: &Option<Subject>| subject.as_ref().is_none_or(|it| owners.contains(&it.name.as_str()));
         let is_unknown = board.unknown.iter().any(|it| {
             it.rows.variants.iter().any(|variant| RULES.contains(&(it.rows.rule.0, *variant))) && is_about(&it.subject)
@@ -174,7 +179,7 @@ fn compare(recording: &Recording, snapshot: &Snapshot) -> Compared {
     compared
 }
 
-/// How many verdicts are known in a mode without each input. None may be wrong.
+/// For each input of a mode: the number of verdicts that are known without this input. Fails if a verdict is wrong.
 #[track_caller]
 fn known(mode: Mode) -> String {
     let recordings = of_plane(mode);
@@ -240,7 +245,8 @@ fn behind_cilium_a_verdict_without_an_input_is_what_packets_showed_or_unknown() 
     ");
 }
 
-/// A user's `--proxy-mode` is believed, and findings from its assumed settings are at most warnings.
+/// Portreeve uses the mode of `--proxy-mode`, and assumes its settings. If an assumed setting matters, a finding is at
+/// most a warning.
 #[test]
 fn what_is_critical_though_settings_are_assumed_is_what_packets_showed() {
     let mut critical = 0;

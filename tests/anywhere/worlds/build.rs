@@ -1,4 +1,4 @@
-//! Makes the snapshot of an example node: the recorded healthy node, changed by the lines of the file.
+//! Makes the snapshot of an example node: the lines of the node's file change the recorded healthy node.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -14,7 +14,7 @@ use super::{
     proxies,
 };
 
-/// The fact, to change it.
+/// The value of a reading, for changes. Fails if the input is unread.
 #[track_caller]
 pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -23,7 +23,7 @@ pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// Everything that one scan would read on this example node.
+/// All facts that one scan would read on this example node.
 #[track_caller]
 pub(super) fn snapshot(node: &Node, cluster: &Cluster) -> Snapshot {
     let mut world = crate::cli::healthy();
@@ -77,7 +77,8 @@ fn family(word: &str) -> Family {
     found.unwrap_or_else(|| panic!("no family: {word}"))
 }
 
-/// The healthy node without its Service and second addresses, with these families and the daemons of every node.
+/// Changes the healthy node: removes its Service and its second addresses, sets these families, and adds the daemons of
+/// every node.
 fn base(world: &mut Snapshot, families: &[Family]) {
     let has = |ip: IpAddr| families.contains(&Family::of(ip));
     seen(&mut world.cluster.services).clear();
@@ -175,7 +176,7 @@ fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>) {
     interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
 }
 
-/// Adds an address to a link, and makes the link if necessary.
+/// Adds an address to a link. Adds the link if it does not exist.
 pub(super) fn add_address(interfaces: &mut Interfaces, link: &str, ip: IpAddr, prefix: u8) {
     if interfaces.links.iter().all(|other| other.name != link) {
         add_link(interfaces, link, None);
@@ -193,7 +194,7 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
                 let namespaces = seen(&mut world.kernel.pod_namespaces);
                 let namespace = namespaces.iter_mut().find(|it| it.pod_uid == uid);
                 let namespace = namespace.unwrap_or_else(|| panic!("no such pod: {line}"));
-                // The namespace was read, and nothing listens in it.
+                // The scan has read the namespace, and no process listens there.
                 namespace.listening = Some(PortSet::default());
                 seen(&mut namespace.ephemeral)
             }
@@ -206,8 +207,7 @@ fn busy(world: &mut Snapshot, busy: &Lines) {
     }
 }
 
-/// A scan lists the sockets of failing pods on the ports that their servers want, and for each connection a second one to its
-/// peer.
+/// For a failing pod, a scan lists the sockets on the ports that the pod's servers need.
 fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     let pods = seen(&mut world.cluster.pods);
     let wanting: Vec<_> = pods.iter().filter(|pod| !pod.own_ports.is_empty()).cloned().collect();
@@ -224,7 +224,8 @@ fn in_pods(world: &mut Snapshot, in_pods: &Lines) {
     assert!(in_pods.iter().all(is_of), "a socket of no pod that wants a port");
 }
 
-/// A scan reads owners and clients of wanted ports only. Connections that no listener accepted come first.
+/// A scan reads owners and clients only for the ports of its query. Connections that no listener accepted are the first
+/// in the list.
 fn only_what_is_asked(world: &mut Snapshot) {
     let query = node_query(&world.cluster, false);
     let listeners = seen(&mut world.kernel.listeners);
@@ -249,7 +250,7 @@ fn only_what_is_asked(world: &mut Snapshot) {
     assert!(answers.all(|answer| wanted.contains(&answer.port)), "a health check of no Service");
 }
 
-/// The virtual server of a line: `udp 192.0.2.53:53 2`.
+/// Reads the line of a virtual server: `udp 192.0.2.53:53 2`.
 #[track_caller]
 pub(super) fn virtual_server(line: &str) -> VirtualServer {
     let mut words = Words::of(line);

@@ -1,14 +1,14 @@
-//! The text form of an example node: the fields of a file below `platforms`.
+//! The text form of an example node: the fields of a file in the folder `platforms`.
 
 use serde::{Deserialize, Deserializer};
 
-/// A file of `platforms`: a healthy node, the same node later, and the same node with one thing broken.
+/// A file in `platforms`: a healthy node, the same node at later moments, and the same node with one fault.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct World {
-    /// A description in one sentence.
+    /// One sentence that describes the example node.
     pub(crate) about: String,
-    /// The sources of its facts: `https://...`, or `owner/repository path/of/file`.
+    /// The sources of the node's facts: `https://...`, or `owner/repository path/of/file`.
     pub(crate) sources: Vec<String>,
     /// The facts of the node.
     #[serde(default)]
@@ -16,21 +16,21 @@ pub(crate) struct World {
     /// The facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// Every finding of severity info, and every unknown result, in the form of [`super::reported`].
+    /// All findings of severity info and all unknown results, in the form of [`super::reported`].
     #[serde(default)]
     pub(super) says: Lines,
-    /// Findings above info, each of them a known false alarm.
+    /// All findings above info. Each of them is a known false alarm.
     #[serde(default)]
     pub(super) wrong: Lines,
-    /// The same node at other moments, healthy too.
+    /// The same node at later moments. The node is still healthy.
     #[serde(default)]
     pub(super) later: Vec<Change>,
-    /// The same node with one thing broken, and the expected findings.
+    /// The same node with one fault, and the findings that the program must report.
     #[serde(default)]
     pub(super) sick: Vec<Change>,
 }
 
-/// The differences from the healthy node of the same file.
+/// The differences from the healthy node in the same file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Change {
@@ -42,14 +42,15 @@ pub(super) struct Change {
     /// Additional facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// The removed lines.
+    /// The lines to remove.
     #[serde(default)]
     pub(super) without: Lines,
-    /// `sick`: every finding above info. `later`: every finding of severity info and every unknown result, if these differ.
+    /// In `sick`: all findings above info. In `later`: all findings of severity info and all unknown results, if they
+    /// differ from those of the healthy node.
     pub(super) says: Option<Lines>,
 }
 
-/// The facts of the node. Each list is a block of lines; `lines.rs` reads them.
+/// The facts of the node. Each list is a block of lines. `lines.rs` reads the lines.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Node {
@@ -57,57 +58,63 @@ pub(super) struct Node {
     pub(super) families: Vec<String>,
     /// The proxy of the node.
     pub(super) proxy: Option<Proxy>,
-    /// `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234 ingress-nginx/controller:nginx`.
+    /// The sockets: `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234
+    /// ingress-nginx/controller:nginx`.
     pub(super) sockets: Lines,
-    /// `flannel.1 vxlan 8472`: name, kind, UDP port. After it `external`, `id=1`, and `down` if it is not up.
+    /// The links, `flannel.1 vxlan 8472`: name, kind, UDP port. Then `external`, `id=1`, and `down` if the device is
+    /// not up.
     pub(super) links: Lines,
-    /// `cni0 10.244.0.1/24`; a link without a line in `tunnels` is a plain link.
+    /// The addresses: `cni0 10.244.0.1/24`. If the link has no line in `links`, it is a plain link.
     pub(super) addresses: Lines,
-    /// `tcp_tw_reuse 1`.
+    /// The settings of the kernel: `tcp_tw_reuse 1`.
     pub(super) sysctls: Lines,
-    /// Nameservers, if they are not the default.
+    /// The nameservers, if they differ from the default.
     pub(super) nameservers: Lines,
-    /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, at the end `in namespace/pod`.
+    /// The ports that connections to a destination use: `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400
+    /// haproxy`, then `in namespace/pod` for a pod's own network.
     pub(super) busy: Lines,
-    /// IPVS servers besides those that the proxy makes: `udp 192.0.2.53:53 2`.
+    /// IPVS servers that the proxy does not make: `udp 192.0.2.53:53 2`.
     pub(super) virtual_servers: Lines,
     /// Netfilter objects that the proxy does not make: `table ip calico`, `chain ip nat KUBE-NODEPORTS`, `legacy ip
     /// nat`.
     pub(super) netfilter: Lines,
-    /// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`: source ports of masquerade in use.
+    /// The source ports that masquerade uses: `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535
+    /// from 10.244.1.7`.
     pub(super) pools: Lines,
-    /// `tcp 80 10.244.1.5:8080`: a hostPort and the target of portmap's redirection, in the order of the rules.
+    /// `tcp 80 10.244.1.5:8080`: a hostPort, and the address to which portmap redirects it. The lines have the order of
+    /// the rules.
     pub(super) redirections: Lines,
-    /// `shop/cart tcp ESTAB 10.244.1.5:38080 10.96.0.9:443 shop/cart:envoy`: a pod, and a socket in its own network on a port that its
-    /// servers want.
+    /// `shop/cart tcp ESTAB 10.244.1.5:38080 10.96.0.9:443 shop/cart:envoy`: a pod, and a socket in the pod's own
+    /// network. The socket has a port that the pod's servers need.
     pub(super) in_pods: Lines,
-    /// The answer on a healthCheckNodePort: `31000 ingress/nginx`.
+    /// The port of a health check, and the Service in the answer: `31000 ingress/nginx`.
     pub(super) health_checks: Lines,
 }
 
-/// The proxy. Its mode decides its sockets and its rules in the kernel.
+/// The proxy of the node. The proxy's mode decides its sockets and its rules in the kernel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
     /// `iptables`, `ipvs`, `nftables`, `cilium`, or `none` if the mode is not known.
     pub(super) mode: String,
-    /// `answers` on port 10249, or `configuration`: a ConfigMap names its mode.
+    /// `answers`: the proxy answers on port 10249. `configuration`: a ConfigMap names the proxy's mode.
     #[serde(default)]
     pub(super) known_by: KnownBy,
-    /// Its process, as in `sockets`.
+    /// The proxy's process, in the form of `sockets`.
     pub(super) owner: Option<String>,
-    /// `nodePortAddresses`.
+    /// The list `nodePortAddresses` in the proxy's settings.
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
-    /// Cilium masquerades in eBPF.
+    /// Whether Cilium masquerades in eBPF.
     #[serde(default)]
     pub(super) masquerades: bool,
-    /// `metricsBindAddress` is another address, or the proxy does not listen on the health port.
+    /// Whether the proxy's usual sockets are missing: `metricsBindAddress` is another address, or the proxy does not
+    /// listen on its health port.
     #[serde(default)]
     pub(super) without_sockets: bool,
 }
 
-/// The source of the proxy's mode.
+/// How Portreeve knows the proxy's mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KnownBy {
@@ -116,34 +123,35 @@ pub(super) enum KnownBy {
     Configuration,
 }
 
-/// The facts of the cluster about this node.
+/// The facts of the cluster that concern this node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Cluster {
-    /// The version of the nodes and of kube-proxy.
+    /// The version of all kubelets and of kube-proxy.
     pub(super) version: Option<String>,
     /// The container runtime of this node; the default is `containerd://2.1.4`.
     pub(super) runtime: Option<String>,
-    /// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`; `n1` is this node.
+    /// The Nodes: `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`. `n1` is this node.
     pub(super) nodes: Lines,
-    /// `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. A load balancer has `lb 192.0.2.50`; `vip-host n1`
-    /// if kube-vip announces the address on `n1`; `pool lan` if MetalLB took it from a pool.
+    /// The Services: `default/web NodePort 10.96.0.20 80:30080>8080/tcp to 10.244.0.5@n1`. The address of a load
+    /// balancer: `lb 192.0.2.50`. If kube-vip announces the address on `n1`: `vip-host n1`. If MetalLB took the address
+    /// from a pool: `pool lan`.
     pub(super) services: Lines,
-    /// `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`; `failing wants
-    /// 8080/tcp`: its container ends with an error and needs this port of the pod's network.
+    /// The pods: `default/edge 80>8080/tcp`, `ingress/nginx hostNetwork not-ready 443>443/tcp`, `default/app x250`.
+    /// `failing wants 8080/tcp`: the pod's container ends with an error, and needs this port in the pod's network.
     pub(super) pods: Lines,
-    /// The NodePort range, if it is not the default.
+    /// The NodePort range, if it differs from the default.
     pub(super) node_port_range: Option<String>,
 }
 
-/// A block of lines; empty lines and lines that begin with `#` are skipped.
+/// A block of lines. Empty lines and lines that begin with `#` do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines(pub(super) Vec<String>);
 
 impl<'de> Deserialize<'de> for Lines {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        // Columns may be aligned.
+        // Columns may be aligned with spaces.
         let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
         Ok(Self(lines.filter(|line| !line.is_empty() && !line.starts_with('#')).collect()))
     }
@@ -167,12 +175,12 @@ impl Lines {
 }
 
 impl World {
-    /// The broken part of each sick twin.
+    /// The fault of each node in `sick`, in a few words.
     pub(crate) fn sick(&self) -> impl Iterator<Item = &str> {
         self.sick.iter().map(|sick| sick.what.as_str())
     }
 
-    /// The facts of the node and the cluster after a change. Fails if a line to remove does not exist.
+    /// The facts of the node and of the cluster after a change. Fails if a line to remove does not exist.
     #[track_caller]
     pub(super) fn after(&self, change: &Change) -> (Node, Cluster) {
         let (mut node, mut cluster) = (self.node.clone(), self.cluster.clone());

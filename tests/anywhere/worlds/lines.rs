@@ -1,4 +1,4 @@
-//! The lines of an example node: sockets in the form of `ss`, Services in the form of `kubectl get`.
+//! Reads the lines of an example node: sockets in the form of `ss`, Services in the form of `kubectl get`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,7 @@ use portreeve_facts::{
     Redirection, Service, ServiceKind, ServicePort, Socket, Source, State, Why,
 };
 
-/// The words of a line, with the line for error messages.
+/// The words of a line, and the whole line for error messages.
 pub(super) struct Words<'a> {
     line: &'a str,
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
@@ -19,7 +19,7 @@ impl<'a> Words<'a> {
         Self { line, rest: line.split_whitespace().peekable() }
     }
 
-    /// The next word; fails if there is none.
+    /// The next word. Fails if no word is left.
     #[track_caller]
     pub(super) fn word(&mut self) -> &'a str {
         self.rest.next().unwrap_or_else(|| panic!("a word is missing: {}", self.line))
@@ -36,7 +36,7 @@ impl<'a> Words<'a> {
         self.rest.next()
     }
 
-    /// Takes the next word if it is this word.
+    /// Takes the next word if it is `word`. Returns whether it was.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         self.rest.next_if_eq(&word).is_some()
     }
@@ -65,8 +65,8 @@ pub(super) fn protocol(word: &str) -> Protocol {
     found.unwrap_or_else(|| panic!("no protocol: {word}"))
 }
 
-/// `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's address if there is a peer, owner, and at the end
-/// `uid=1001` or `retransmits=2`.
+/// Reads a socket, `tcp LISTEN *:10250 kubelet`: protocol, state, address, the peer's address if there is a peer, and
+/// owner. Then `uid=1001` or `retransmits=2`.
 #[track_caller]
 pub(super) fn socket(line: &str) -> Socket {
     let mut words = Words::of(line);
@@ -75,7 +75,7 @@ pub(super) fn socket(line: &str) -> Socket {
     let state = State::ALL.into_iter().find(|state| state.name() == word);
     let state = state.unwrap_or_else(|| panic!("no state: {line}"));
     let local = words.word();
-    // As in `ss`, an asterisk is a socket of both families, and 0.0.0.0 is a socket of IPv4.
+    // As in `ss`, an asterisk means a socket for both families, and 0.0.0.0 means a socket for IPv4.
     let (local, both): (SocketAddr, bool) = match local.strip_prefix("*:") {
         Some(port) => (SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), parsed(port, line)), true),
         None => (parsed(local, line), false),
@@ -115,7 +115,8 @@ pub(super) fn socket(line: &str) -> Socket {
     }
 }
 
-/// `-` for no owner, `kernel:flannel.1`, `sshd` for a daemon of the node, `namespace/pod:nginx` for a pod's process.
+/// `-` means no owner. `kernel:flannel.1` is a device, `sshd` is a daemon of the node, and `namespace/pod:nginx` is a
+/// pod's process.
 #[track_caller]
 pub(super) fn owner(word: &str, state: State) -> Owner {
     let unknown = |source| Gap::new(source, Why::NotSupported, "the socket has no process any more");
@@ -141,12 +142,13 @@ fn held(path: String, pod: Option<PodContainer>, command: &str) -> Owner {
     Owner::Held(Holder { cgroup: Reading::Seen(Cgroup { path, pod }), process: Reading::Seen(process) })
 }
 
-/// The same small number for the same text.
+/// A small number for a text. The same text always gets the same number.
 fn number(text: &str) -> u64 {
     text.bytes().fold(7, |sum: u64, byte| (sum * 31 + u64::from(byte)) % 30_011)
 }
 
-/// `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, and the pod in whose namespace it is.
+/// Reads the use of a destination, `tcp 192.0.2.1 -> 198.51.100.7:443 used 27500 waiting 27400 haproxy`, and the pod in
+/// whose network the connections are.
 #[track_caller]
 pub(super) fn busy(line: &str) -> (Option<String>, DestinationUse) {
     let mut words = Words::of(line);
@@ -166,7 +168,8 @@ pub(super) fn busy(line: &str) -> (Option<String>, DestinationUse) {
     (pod, destination)
 }
 
-/// `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535 from 10.244.1.7`.
+/// Reads the source ports that masquerade uses: `tcp 192.0.2.1 -> 198.51.100.7:443 used 32000 moved 20 ports 1024-65535
+/// from 10.244.1.7`.
 #[track_caller]
 pub(super) fn pool(line: &str) -> MasqueradePool {
     let mut words = Words::of(line);
@@ -185,7 +188,7 @@ pub(super) fn pool(line: &str) -> MasqueradePool {
     MasqueradePool { protocol, translated, server: (server.ip(), server.port()), used, ports, moved, senders }
 }
 
-/// `tcp 80 10.244.1.5:8080`, the rule at this place.
+/// Reads a redirection, `tcp 80 10.244.1.5:8080`. `place` is the position of the rule.
 #[track_caller]
 pub(super) fn redirection(line: &str, place: u64) -> Redirection {
     let mut words = Words::of(line);
@@ -196,7 +199,7 @@ pub(super) fn redirection(line: &str, place: u64) -> Redirection {
     Redirection { protocol, port, ip: None, to: to.ip(), to_port: to.port(), chain, handle: 5 + place }
 }
 
-/// `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`.
+/// Reads a Node: `n1 InternalIP 192.0.2.1 ExternalIP 203.0.113.1 excluded`.
 #[track_caller]
 pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
     let mut words = Words::of(line);
@@ -225,7 +228,8 @@ pub(super) fn node(line: &str, version: &str, pod_families: &[Family]) -> Node {
     }
 }
 
-/// `default/edge 80>8080/tcp`: the name, words about it, and its ports as `[hostIP@]hostPort>containerPort/protocol`.
+/// Reads pods, `default/edge 80>8080/tcp`: the pod's name, words about the pod, and its ports as
+/// `[hostIP@]hostPort>containerPort/protocol`.
 #[track_caller]
 pub(super) fn pods(line: &str) -> Vec<Pod> {
     let mut words = Words::of(line);
@@ -306,7 +310,8 @@ fn parted<'a>(word: &'a str, at: char, line: &str) -> (&'a str, &'a str) {
     word.split_once(at).unwrap_or_else(|| panic!("{word:?} has no {at}: {line}"))
 }
 
-/// `default/web NodePort 10.96.0.20 http=80:30080>8080/tcp local health 31000 lb 198.51.100.7 to 10.244.0.5@n1`.
+/// Reads a Service and its endpoints: `default/web NodePort 10.96.0.20 http=80:30080>8080/tcp local health 31000 lb
+/// 198.51.100.7 to 10.244.0.5@n1`.
 #[track_caller]
 pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
     let mut words = Words::of(line);
@@ -366,7 +371,8 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
     (service, slices)
 }
 
-/// `http=80:30080>8080/tcp`: name, port, nodePort, the endpoints' port; only port and protocol have to be there.
+/// Reads a port of a Service, `http=80:30080>8080/tcp`: name, port, nodePort, and the endpoints' port. Only the port
+/// and the protocol are necessary.
 #[track_caller]
 fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     let (ports, word) = parted(word, '/', line);
@@ -383,7 +389,7 @@ fn service_port(word: &str, line: &str) -> (ServicePort, EndpointPort) {
     )
 }
 
-/// `10.244.0.5@n1`, and `!` at the end if it terminates.
+/// Reads an endpoint: `10.244.0.5@n1`, with `!` at the end if the endpoint terminates.
 #[track_caller]
 fn endpoint(word: &str, line: &str) -> Endpoint {
     let (word, terminating) = word.strip_suffix('!').map_or((word, false), |word| (word, true));

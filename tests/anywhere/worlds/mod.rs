@@ -1,9 +1,9 @@
-//! Healthy example nodes, as their platforms make them: no rule may report more than information.
+//! Healthy example nodes of many platforms. No rule may report a finding above info for them.
 //!
-//! A file of `platforms` is one example node. Each file was written from the documents or the sources of its platform,
-//! and names them. The test makes a snapshot of the file and runs `check --snapshot`: the output must be the expected
-//! output in the file. Each sick twin has one thing broken, and the rules must find this fault: so silence does not
-//! mean that the rules read nothing.
+//! Each file in `platforms` is one example node. A person wrote the file from the documents or the source code of its
+//! platform, and the file names these sources. The test makes a snapshot from the file, and runs `check --snapshot`:
+//! the output must be the expected output in the file. A sick twin is the same node with one fault, and the rules must
+//! find this fault. So the sick twins prove that the rules read the input.
 //!
 //! To add an example node, copy a short file; CONTRIBUTING.md explains the fields.
 
@@ -27,7 +27,7 @@ pub(crate) use form::World;
 
 use crate::cli::{binary, ended};
 
-/// Every example node, with the name of its file.
+/// Every example node, and the name of its file.
 pub(crate) fn all() -> Vec<(String, World)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/platforms");
     let entries = fs::read_dir(folder).expect("the folder of worlds");
@@ -36,7 +36,7 @@ pub(crate) fn all() -> Vec<(String, World)> {
     paths.iter().map(|path| world(path)).collect()
 }
 
-/// Every sick twin as an agent on its node sees it.
+/// Every sick twin, as the agent on the node reads it.
 pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().flat_map(|(name, world)| {
         let twin = |sick: &form::Change| {
@@ -47,7 +47,7 @@ pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every example node at its later moments, still healthy.
+/// Every example node at its later moments. The nodes are still healthy.
 pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().flat_map(|(name, world)| {
         let then = |later: &form::Change| {
@@ -58,7 +58,7 @@ pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every example node as its agent sees it.
+/// Every example node, as the agent on the node reads it.
 pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))
 }
@@ -69,7 +69,7 @@ fn world(path: &Path) -> (String, World) {
     (path.file_stem().expect("a name").display().to_string(), world)
 }
 
-/// The output of `check --snapshot` about a snapshot, and the exit code. Each line is `warning
+/// The findings and unknown results of `check --snapshot`, and the exit code. Each line has the form `warning
 /// listener-on-node-port/loses default/web 30080/tcp`, or `unknown proxy-near-fd-limit/near n1 proxy-process
 /// unreachable`.
 fn reported(snapshot: &Snapshot) -> (Vec<String>, i32) {
@@ -82,7 +82,7 @@ fn reported(snapshot: &Snapshot) -> (Vec<String>, i32) {
     let unknown =
         |entry: &Value| format!("unknown {} {} {}", subject(entry), word(entry, "source"), word(entry, "why"));
     let mut reported: Vec<String> = entries(&document["findings"]).iter().map(finding).collect();
-    // Unread input that no rule needs comes from the example node itself.
+    // Unread input without a rule is left out: no rule needs it, and it comes from the form of the example node.
     reported.extend(entries(&document["unknown"]).iter().filter(|entry| !entry["rule"].is_null()).map(unknown));
     reported.sort();
     (reported, code)
@@ -92,7 +92,7 @@ fn word(entry: &Value, field: &str) -> String {
     entry[field].as_str().expect("a word").to_owned()
 }
 
-/// The rule, the subject, and the port if there is one.
+/// The rule, the subject, and the port if the entry has a port.
 fn subject(entry: &Value) -> String {
     let subject = &entry["subject"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -104,7 +104,7 @@ fn subject(entry: &Value) -> String {
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// The findings above info.
+/// The lines of findings above info.
 fn alarms(reported: &[String]) -> Vec<&str> {
     let above = |line: &&str| !line.starts_with("info ") && !line.starts_with("unknown ");
     reported.iter().map(String::as_str).filter(above).collect()
@@ -116,7 +116,7 @@ fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines
 }
 
-/// The lines that differ between two lists.
+/// The differences between two lists of lines, or `None`.
 fn differ(place: &str, wanted: &[&str], found: &[&str]) -> Option<String> {
     let minus = |a: &[&str], b: &[&str], sign: &str| {
         a.iter().filter(|line| !b.contains(line)).map(|line| format!("\n  {sign} {line}")).collect::<String>()
@@ -132,7 +132,7 @@ fn of_a_healthy_world_nothing_is_said_above_info_and_no_more_is_unknown_than_has
         let expect = |place: &str, snapshot: &Snapshot, says: &form::Lines| {
             let (reported, code) = reported(snapshot);
             let found: Vec<&str> = reported.iter().map(String::as_str).collect();
-            // Input that a healthy platform does not have must not lead to exit code 2.
+            // A healthy platform lacks some input. This must not lead to exit code 2.
             let wanted = i32::from(!world.wrong.0.is_empty());
             let ends = (code != wanted).then(|| format!("{place}: ends with {code}, wanted {wanted}"));
             differ(place, &sorted(says.iter().chain(world.wrong.iter())), &found).or(ends)

@@ -1,7 +1,7 @@
-//! The facts of a proxy and its objects in the kernel, by its mode.
+//! The facts of a proxy, and the proxy's objects in the kernel, by the proxy's mode.
 //!
-//! Chains, tables, devices and virtual servers are as in kubernetes/kubernetes, pkg/proxy/iptables, pkg/proxy/ipvs and
-//! pkg/proxy/nftables.
+//! The chains, tables, devices and virtual servers are those in kubernetes/kubernetes, pkg/proxy/iptables,
+//! pkg/proxy/ipvs and pkg/proxy/nftables.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -16,10 +16,10 @@ use super::{
     lines::{owner, redirection, socket},
 };
 
-/// A pod as kubeadm has it.
+/// A pod of kube-proxy, with a name as in a cluster of kubeadm.
 const KUBE_PROXY: &str = "kube-system/kube-proxy-7xk2p:kube-proxy";
 
-/// Adds the facts of this node's proxy.
+/// Adds the facts of the proxy on this node.
 #[track_caller]
 pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
     let default = Proxy {
@@ -99,7 +99,7 @@ pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
     }
 }
 
-/// Nothing answers on kube-proxy's port.
+/// Changes the facts: no process answers on kube-proxy's port.
 fn silence(world: &mut Snapshot) {
     let gap = |source| Gap::new(source, Why::Unreachable, "nothing listens on 127.0.0.1:10249");
     let proxy = &mut world.kernel.proxy;
@@ -112,7 +112,7 @@ fn silence(world: &mut Snapshot) {
 }
 
 fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
-    // The first are kubelet's own, on every node.
+    // The first three chains are those of kubelet. They exist on every node.
     let mut chains = vec!["ip mangle KUBE-IPTABLES-HINT", "ip mangle KUBE-KUBELET-CANARY", "ip filter KUBE-FIREWALL"];
     let (of_mode, tables): (&[&str], &[&str]) = match mode {
         Some(Mode::Iptables) => {
@@ -153,8 +153,8 @@ fn netfilter(mode: Option<Mode>, node: &Node) -> Netfilter {
     netfilter
 }
 
-/// The objects of kube-proxy in ipvs mode: the addresses of Services on its device, and a virtual server for each of their ports,
-/// on each of the node's addresses for a NodePort.
+/// Adds the objects of kube-proxy in ipvs mode. The addresses of Services are on its device. Each port of a Service has
+/// a virtual server at each of these addresses, and each NodePort has a virtual server at each address of the node.
 fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let services = seen(&mut world.cluster.services).clone();
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
@@ -162,7 +162,7 @@ fn ipvs(world: &mut Snapshot) -> Vec<VirtualServer> {
     let mut servers = Vec::new();
     for service in services.iter().filter(|service| service.proxy_name.is_none()) {
         let outside = service.external_ips.iter().chain(&service.load_balancer_ips);
-        // An address that the node has already stays on its link.
+        // If the node has the address already, the address stays on its link.
         let addresses: Vec<IpAddr> = service.cluster_ips.iter().chain(outside).copied().collect();
         for ip in addresses.iter().filter(|ip| !own.contains(ip)) {
             add_address(interfaces, "kube-ipvs0", *ip, if ip.is_ipv4() { 32 } else { 128 });

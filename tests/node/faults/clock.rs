@@ -1,9 +1,9 @@
-//! The node's clock is set while the agent runs: by a person, by NTP after a boot without a battery, or by a broken
-//! host.
+//! The clock of the node changes while the agent runs. A person sets it, NTP sets it after a boot without a battery, or
+//! the host is broken.
 //!
-//! A time namespace does not change the time of day, and a test must not set the machine's own clock. So a library that
-//! the dynamic linker loads before the system's libraries gives the program another clock. It changes the time of day
-//! only. The clock since boot continues, as on a machine whose clock is set.
+//! A time namespace does not change the time of day, and a test must not set the clock of the machine. So the program
+//! loads a library that gives it another clock. The library changes only the time of day. The clock since boot
+//! continues, as on a machine whose clock is set.
 
 use std::{fs, process::Command};
 
@@ -13,10 +13,11 @@ use crate::{
     stage::Stage,
 };
 
-/// The library, of the Debian package libfaketime, for programs with threads.
+/// The library that changes the clock, from the Debian package libfaketime. The package has another file for programs
+/// without threads.
 const LIBRARY: &str = "libfaketimeMT.so.1";
 
-/// An agent with a clock that can be set.
+/// Starts an agent whose clock the test can set.
 fn with_clock(stage: &Stage, offset: &str) -> Agent {
     let is_there = Command::new("faketime").args(["-f", "+0", "true"]).status();
     assert!(is_there.is_ok_and(|status| status.success()), "faketime is installed");
@@ -31,21 +32,21 @@ fn with_clock(stage: &Stage, offset: &str) -> Agent {
     Agent::of(agent, stage, &MODE)
 }
 
-/// Sets the clock of running and future agents: `+3600` is an hour ahead, `@1970-01-01 00:00:10` is a time.
+/// Sets the clock of all agents of this stage. `+3600` is one hour ahead, and `@1970-01-01 00:00:10` is a time.
 fn set(stage: &Stage, clock: &str) {
     let next = stage.path("clock.next");
     fs::write(&next, format!("{clock}\n")).expect("a file");
     fs::rename(&next, stage.path("clock")).expect("a swap");
 }
 
-/// The end of the last scan, by the agent's clock, in seconds since 1970.
+/// The time of the agent's last scan, by the agent's clock, in seconds since 1970.
 fn told(metrics: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix("portreeve_last_scan_timestamp_seconds "));
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// Sets the agent's clock to `clock`: the agent keeps its finding, continues to scan, and reports a change. `is_there` compares
-/// the times before and after, and shows that the clock was really set.
+/// Sets the agent's clock to `clock`. The agent must keep its finding, continue to scan, and report a change.
+/// `is_there` compares the times before and after: it returns whether the clock was really set.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let stage = web();
@@ -61,7 +62,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     let next = Incident::with(agent, stage);
     assert!(is_alive());
-    // Back to the former time.
+    // Set the clock back to the right time.
     set(&next.stage, "+0");
     wait_for("/metrics", |text| !is_there(before, told(text)));
     drop(next.squatter);

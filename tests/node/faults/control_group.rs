@@ -1,4 +1,4 @@
-//! A control group with limits, in a hierarchy of version 1 or 2: the version that this machine has.
+//! A control group with limits. The machine decides whether its hierarchy has version 1 or 2.
 
 use std::{
     fs,
@@ -9,17 +9,17 @@ use std::{
 
 use crate::agent::until;
 
-/// The mount of version 2, and the mounts of version 1 with one controller each.
+/// The mount of version 2. In version 1, each controller has its own mount below this path.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group of one controller. It must be empty when this value is dropped.
+/// A control group of one controller. If this value is dropped, the group must have no processes.
 pub(super) struct ControlGroup {
     path: PathBuf,
     is_v1: bool,
 }
 
 impl ControlGroup {
-    /// One of `cpu`, `memory` or `pids`.
+    /// Makes a group for one of the controllers `cpu`, `memory` and `pids`.
     #[track_caller]
     pub(super) fn of(controller: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +34,7 @@ impl ControlGroup {
         Self { path, is_v1 }
     }
 
-    /// The same program with the same arguments, in this group from its start.
+    /// The same program with the same arguments. It starts in this group.
     pub(super) fn within(&self, command: &Command) -> Command {
         let mut within = Command::new("sh");
         within.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.path);
@@ -48,7 +48,7 @@ impl ControlGroup {
         within
     }
 
-    /// Sets the processor limit, in hundredths of a core.
+    /// Sets the limit of processor time, in hundredths of a core.
     pub(super) fn limit_processor(&self, percent: u32) {
         let (quota, period) = (percent * 1000, 100_000);
         if self.is_v1 {
@@ -78,7 +78,7 @@ impl ControlGroup {
 }
 
 impl Drop for ControlGroup {
-    /// A killed process leaves a moment later.
+    /// A killed process leaves the group a moment later.
     fn drop(&mut self) {
         assert!(until(|| fs::remove_dir(&self.path).ok()).is_some(), "{} is not empty", self.path.display());
     }

@@ -1,4 +1,4 @@
-//! The file of the agent's socket is gone.
+//! A program deletes the file of the agent's socket.
 
 use std::fs;
 

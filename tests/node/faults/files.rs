@@ -1,4 +1,4 @@
-//! The files of an agent are broken, missing, or replaced as kubelet replaces the files of a ConfigMap.
+//! The files of an agent are broken or missing, or kubelet replaces them as files of a ConfigMap.
 
 use std::{
     fs,
@@ -12,13 +12,13 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-/// A Service with the squatter's port.
+/// A manifest with a Service whose NodePort is the squatter's port.
 fn manifest() -> String {
     fs::read_to_string(super::web().manifest()).expect("a manifest")
 }
 
-/// A volume of a ConfigMap, as kubelet makes it: each file is a link into `..data`, and `..data` is a link to a
-/// version.
+/// A volume of a ConfigMap, as kubelet makes it. Each file is a link into `..data`, and `..data` is a link to the
+/// folder of one version.
 struct ConfigMap {
     path: PathBuf,
     versions: u32,
@@ -33,7 +33,7 @@ impl ConfigMap {
         made
     }
 
-    /// Replaces the former version, which is removed.
+    /// Makes a new version of the file, and removes the old version.
     fn set(&mut self, file: &str, text: &str) {
         let version = |number: u32| format!("..version-{number}");
         let before = self.path.join(version(self.versions));
@@ -49,7 +49,7 @@ impl ConfigMap {
     }
 }
 
-/// An agent that reads this file of the cluster, and has found the squatter.
+/// An agent that reads its cluster facts from this file, and has found the squatter.
 #[track_caller]
 fn incident(services: &Path) -> Incident {
     let stage = Stage::new();
@@ -59,7 +59,8 @@ fn incident(services: &Path) -> Incident {
     Incident::with(agent, stage)
 }
 
-/// The cluster's file gets the content `text`, or is removed, and then comes back. The finding is held all the time.
+/// The file of cluster facts gets the content `text`, or is removed if `text` is `None`. Then the file is right again.
+/// The agent must keep its finding all the time.
 #[track_caller]
 fn is_held_through(text: Option<&str>) {
     let directory = tempfile::TempDir::new().expect("a directory");

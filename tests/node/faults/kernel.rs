@@ -1,4 +1,4 @@
-//! The kernel hides or changes facts, and processes end while they are read.
+//! The kernel hides facts or changes them, and processes end while the agent reads them.
 
 use std::{
     process::{Command, Stdio},
@@ -14,10 +14,11 @@ use crate::{
     unprivileged::nobody,
 };
 
-/// The finding about both ranges.
+/// The finding that the ephemeral range and the NodePort range overlap.
 const OVERLAP: &str = "portreeve_finding_info{rule=\"ephemeral-range-overlap\"";
 
-/// The same program with the same arguments, in a mount namespace in which a shell ran these commands first.
+/// The same program with the same arguments. It starts in its own mount namespace, after a shell has run the commands
+/// in `mounts`.
 fn after(mounts: &str, command: &Command) -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--", "sh", "-ec", &format!("{mounts}; exec \"$@\""), "sh"]);
@@ -26,7 +27,8 @@ fn after(mounts: &str, command: &Command) -> Command {
     unshare
 }
 
-/// An agent with these rights finds the squatter, with these words in the finding, and reports its end.
+/// The agent of this command must find the squatter, with the words `says` in the finding. When the squatter ends, the
+/// agent must report this.
 #[track_caller]
 fn finds_and_clears(command: Command, stage: Stage, says: &str) {
     let incident = Incident::with(Agent::of(command, &stage, &MODE), stage);
@@ -37,7 +39,7 @@ fn finds_and_clears(command: Command, stage: Stage, says: &str) {
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }
 
-/// Removes the topmost mount of a path in the namespace of an agent.
+/// Removes the topmost mount at a path, in the mount namespace of an agent.
 #[track_caller]
 fn unmount(agent: &Agent, place: &str) {
     let target = format!("--target={}", agent.pid());
@@ -118,7 +120,7 @@ fn a_changed_setting_is_reported_within_four_scans() {
 /// Lost: processes that live shorter than a scan
 #[test]
 fn processes_that_end_while_they_are_read_hide_no_other_process() {
-    // Each lives only until it listens on a hundred ports.
+    // Each of these processes listens on a hundred ports, and then ends at once.
     let script =
         "use IO::Socket::INET; my @all = map { IO::Socket::INET->new(Listen => 1, LocalPort => $_) } 31000..31099";
     let Incident { agent: _agent, squatter, stage: _stage } = Incident::start(&["--interval", "100ms"]);

@@ -1,4 +1,4 @@
-//! The reader of the agent's log ends, or stops reading.
+//! The program that reads the agent's log ends, or does not read any more.
 
 use nix::sys::signal::Signal;
 
@@ -14,7 +14,7 @@ fn a_log_without_a_reader_does_not_end_the_agent() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
     agent.hang_up();
     drop(squatter);
-    // The end of the agent is a line of the log.
+    // The agent writes the end of the finding into its log, but the log has no reader.
     wait_for("/metrics", |text| !text.contains(SQUATTED));
     assert!(!finds_it() && is_alive());
 }
@@ -27,7 +27,7 @@ fn a_log_without_a_reader_does_not_end_the_agent() {
 fn a_full_log_delays_no_scan_and_no_end() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
     agent.narrow_log();
-    // Each signal writes a line of more than a hundred bytes.
+    // For each signal, the agent writes a line of more than a hundred bytes.
     for _ in 0..10 {
         for _ in 0..20 {
             agent.signal(Signal::SIGUSR1);

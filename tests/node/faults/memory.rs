@@ -1,4 +1,4 @@
-//! Memory runs out, for a neighbour or for the agent.
+//! Another program or the agent itself has no more memory.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, web};
 use crate::agent::{Agent, wait_for};
 
-/// A program that takes memory until there is no more.
+/// A perl program that takes memory until no memory is left.
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
 /// Fault (node): a neighbour in its control group uses all memory, and the kernel kills it

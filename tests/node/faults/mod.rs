@@ -1,4 +1,5 @@
-//! Faults of a node, and human errors with its agent. Each comment is an entry of `docs/faults.md`.
+//! Faults of a node, and mistakes of people with the node's agent. Each comment above a test is an entry of
+//! `docs/faults.md`.
 
 mod clock;
 mod control_group;
@@ -18,10 +19,10 @@ use crate::{
     stage::Stage,
 };
 
-/// The settings of the agents of these tests: the proxy mode is not set.
+/// The arguments that set the proxy mode of an agent.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
-/// A node with an agent that has found a squatter.
+/// A node with an agent, and a process on a NodePort (the squatter). The agent has found the squatter.
 struct Incident {
     agent: Agent,
     squatter: Squatter,
@@ -44,29 +45,29 @@ impl Incident {
     }
 }
 
-/// Waits until the agent reports the squatter: on a busy machine the first scans may be incomplete.
+/// Waits until the agent reports the squatter. On a busy machine, the first scans may be incomplete.
 #[track_caller]
 fn until_it_finds_it() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// The number of scans in the metrics of an agent.
+/// The number of scans in the text of an agent's metrics.
 #[track_caller]
 fn scans_in(metrics: &str) -> u64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
     count.and_then(|count| count.parse().ok()).expect("a number of scans")
 }
 
-/// The number of its scans.
+/// The number of scans that the agent has made until now.
 #[track_caller]
 fn scans() -> u64 {
     scans_in(&wait_for("/metrics", |_| true))
 }
 
-/// The metrics after the agent has started and ended this number of further scans.
+/// Waits until the agent has started and ended this number of further scans. Returns the metrics.
 #[track_caller]
 fn after_scans(more: u64) -> String {
-    // A scan that may be running now is left out.
+    // A scan that runs at this moment does not count.
     let enough = scans() + 1 + more;
     wait_for("/metrics", |text| scans_in(text) >= enough)
 }
@@ -77,7 +78,7 @@ fn finds_it() -> bool {
     after_scans(2).contains(SQUATTED)
 }
 
-/// Whether the agent answers that it is alive, at its port and to kubelet's probe.
+/// Whether the agent answers that it is alive, both at its port and to kubelet's probe.
 fn is_alive() -> bool {
     ask("/livez", "").is_some_and(|(status, _)| status == 200) && probe(&socket()) == Some(0)
 }

@@ -1,4 +1,4 @@
-//! Actions of people and their tools on an agent: signals, a second agent, a wrong name.
+//! What people and their tools do with an agent: signals, a second agent, a wrong name.
 
 use nix::sys::signal::Signal;
 

@@ -1,4 +1,4 @@
-//! The agent gets no processor time, or its reader hangs.
+//! The agent gets no processor time, or the thread that reads the node hangs.
 
 use std::{thread::sleep, time::Duration};
 
@@ -20,7 +20,7 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     let before = scans();
     agent.signal(Signal::SIGSTOP);
     drop(squatter);
-    // Eight scans are due meanwhile.
+    // In eight seconds, the agent would have made eight scans.
     sleep(Duration::from_secs(8));
     agent.signal(Signal::SIGCONT);
     let metrics = wait_for("/metrics", |text| !text.contains(SQUATTED));
@@ -56,13 +56,15 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
 #[test]
 fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
-    // A thread that is stopped inside the allocator stops all threads. A hanging reader does not do that.
+    // If the test stops a thread inside the allocator, all other threads wait for it. A thread that hangs in a read
+    // does not block other threads. So the test tries again until the agent still answers.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
     let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // The agent is treated as alive for a minute, about as long as one wait takes. On a busy machine requests take longer.
+    // The agent counts as alive for one minute, about as long as one call of `until` waits. On a busy machine, requests
+    // take longer.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent is treated as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);

@@ -1,4 +1,4 @@
-//! Descriptors and threads run out.
+//! The agent has no more descriptors or threads.
 
 use std::{process::Command, time::Duration};
 
@@ -8,20 +8,20 @@ use serde_json::Value;
 use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, scans, web};
 use crate::agent::{Agent, wait_for};
 
-/// The usual number of descriptors of an agent.
+/// The usual limit of descriptors of an agent.
 const USUAL: u64 = 1024;
 
-/// An idle thread ends within this time: ten seconds by default, in tokio.
+/// In this time, an idle thread ends. In tokio, it ends after ten seconds by default.
 const UNTIL_IDLE_THREADS_END: Duration = Duration::from_secs(12);
 
-/// Sets the limit of descriptors of a running agent.
+/// Sets the descriptor limit of a running agent.
 fn limit_descriptors(agent: &Agent, number: u64) {
     let limit = format!("--nofile={number}:{USUAL}");
     let prlimit = Command::new("prlimit").args(["--pid", &agent.pid().to_string(), &limit]).status();
     assert!(prlimit.expect("prlimit of util-linux is installed").success());
 }
 
-/// The state in the log of an agent that cannot answer.
+/// The state that an agent writes into its log after a signal. The agent may be unable to answer requests.
 #[track_caller]
 fn state(agent: &mut Agent) -> Value {
     agent.signal(Signal::SIGUSR1);
@@ -36,7 +36,7 @@ fn state(agent: &mut Agent) -> Value {
 fn known_findings_are_held_without_a_descriptor() {
     let Incident { mut agent, squatter, stage: _stage } = Incident::start(&[]);
     let before = scans();
-    // Less than the number of open descriptors: no further descriptor can be opened.
+    // The limit is smaller than the number of open descriptors. So the agent cannot open any further descriptor.
     limit_descriptors(&agent, 4);
     let during = loop {
         let state = state(&mut agent);
@@ -49,7 +49,7 @@ fn known_findings_are_held_without_a_descriptor() {
     assert!(during["unknown"].as_u64() > Some(0), "{during}");
     drop(squatter);
     limit_descriptors(&agent, USUAL);
-    // A scan that was running may have read nothing.
+    // A scan that ran at the change of the limit may have read nothing.
     let metrics = after_scans(2);
     assert!(!metrics.contains(SQUATTED) && is_alive(), "the finding ends: {metrics}");
 }
@@ -65,8 +65,8 @@ fn it_finds_and_clears_without_another_thread() {
     let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
-    // No thread at all, not even one to replace a thread that ends: a neighbour took all. Idle threads have ended by
-    // then.
+    // The agent cannot start any thread, as if another program used all threads. It cannot even replace a thread that
+    // ends. After this time, idle threads have ended.
     group.limit_threads(1);
     std::thread::sleep(UNTIL_IDLE_THREADS_END);
     assert!(finds_it());

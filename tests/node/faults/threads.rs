@@ -1,4 +1,4 @@
-//! One thread of a program, stopped like a read that never returns.
+//! Stops one thread of a program, as if a read in this thread never returned.
 
 use std::{cell::Cell, fs, path::Path, thread::sleep, time::Duration};
 
@@ -13,15 +13,16 @@ use nix::{
 
 use crate::agent::until;
 
-/// A thread that is stopped until this value is dropped. The other threads of its program run. The thread that made
-/// this value must drop it.
+/// A thread that is stopped until this value is dropped. The other threads of its program run. The value must be
+/// dropped by the thread that made it.
 pub(super) struct Stopped {
     thread: Pid,
     has_ended: Cell<bool>,
 }
 
 impl Stopped {
-    /// The thread with this name in a program, stopped while it works and not while it waits for work.
+    /// Stops the thread with this name in a program, while the thread works. If the thread waits for work, the function
+    /// tries again.
     #[track_caller]
     pub(super) fn at_work(name: &str, program: Pid) -> Self {
         let caught = until(|| {
@@ -48,7 +49,8 @@ impl Stopped {
         Self { thread, has_ended: Cell::new(false) }
     }
 
-    /// Waits until the program has ended, and removes its entry. Before that the parent does not learn of the end.
+    /// Waits until the program has ended, and removes the entry of the stopped thread. Before that, the parent process
+    /// does not learn that the program has ended.
     #[track_caller]
     pub(super) fn until_it_ends(&self) {
         let ended = until(|| {
@@ -64,10 +66,10 @@ impl Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         if !self.has_ended.get() && ptrace::detach(self.thread, None).is_err() {
-            // The thread was killed with its program, and a wait must remove its entry.
+            // The thread was killed with its program. A wait must remove its entry.
             waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
         }
-        // The next search may find the same thread, which must run a little in between.
+        // The next search may find the same thread. The thread must run a little before that.
         sleep(Duration::from_millis(1));
     }
 }
