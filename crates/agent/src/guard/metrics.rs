@@ -30,7 +30,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_connection_ports",
         &[],
-        "Reserved ports that outgoing connections still have, at the last search, which lists 4,096 connections; no series before a search or if connections are not read",
+        "Reserved ports of outgoing connections at the last search. A search lists at most 4,096 connections. No series before a search, or if connections are not read",
     ),
     gauge(
         "portreeve_guard_last_success_timestamp_seconds",
