@@ -1,4 +1,4 @@
-//! Every fuzz target has a line in the list of targets and a line in the document. Every crate with counters exists.
+//! Every fuzz target is in `fuzz/targets` and in `fuzz/README.md`. Every crate with counters exists.
 
 use std::{collections::BTreeSet, fs, path::Path};
 

@@ -1,4 +1,5 @@
-//! Pods with their own network. Each pod is a process in a control group with the name that kubelet would use.
+//! Pods with their own network. Each pod is a process. The process is in a control group with a name as kubelet gives
+//! it.
 
 use std::{
     fs,

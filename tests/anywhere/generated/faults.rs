@@ -93,7 +93,7 @@ fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut complaints = Vec::new();
     for (path, text) in ["tests", "src", "crates"].into_iter().flat_map(sources) {
-        // This file has examples of entries, and no entries.
+        // This file has only examples of entries.
         if path != file!() {
             let (found, wrong) = declared(&path, &text);
             faults.extend(found);

@@ -21,7 +21,7 @@ use super::recording::{Recording, Row};
 pub struct Judged<'a> {
     /// The listener.
     pub row: &'a Row,
-    /// Its recorded answers.
+    /// The recorded answers to clients of the listener.
     pub cells: Vec<Cell>,
     /// The losses that the test packets show, and that Portreeve can know and must report.
     pub shown: Loss,
