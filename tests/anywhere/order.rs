@@ -147,7 +147,11 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     });
     for (port, protocol) in ports(&board.findings).into_iter().take(MOST_PORTS) {
         let argument: PortArgument = format!("{port}/{protocol}").parse().expect("a port");
-        part(&format!("owner {port}/{protocol}"), &|out| match argument.owner(snapshot, true, free_port(snapshot)) {
+        part(&format!("owner {port}/{protocol}"), &|out| match argument.owner(
+            snapshot,
+            true,
+            free_port(snapshot).as_ref(),
+        ) {
             Ok(owner) => {
                 write_owner(&owner, &style, out).expect("memory");
                 let node = NodeOwner { node: snapshot.node_name().to_owned(), owner: Ok(owner) };

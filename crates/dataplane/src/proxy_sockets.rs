@@ -129,6 +129,13 @@ impl<'a> Proxy<'a> {
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
+    /// Whether the socket's owner is known, and also has the port on which kube-proxy reports its mode, but does not
+    /// answer there.
+    pub fn hangs(&self, socket: &Socket) -> bool {
+        let group = group(socket);
+        group != Group::Unknown && self.hang.contains(&group)
+    }
+
     /// A socket of an owner that listens on NodePorts, as OVN-Kubernetes and old proxies do.
     pub fn owner_of_node_ports(&self) -> Option<&'a Socket> {
         let listeners = self.snapshot.kernel.listeners.known_part(Unread::Adds).iter();

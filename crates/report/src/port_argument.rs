@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use crate::PortOwner;
 use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
-use portreeve_rules::{Limits, pod_port_advice, port_advice};
+use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
 /// A port, with a protocol if the user wants only one: `30080`, `30080/udp`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl PortArgument {
     ///
     /// # Errors
     /// When no protocol has an answer, because a fact is missing.
-    pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<u16>) -> Result<PortOwner, Gap> {
+    pub fn owner(self, snapshot: &Snapshot, refused: bool, free: Option<&FreePort>) -> Result<PortOwner, Gap> {
         let protocols = self.protocol.map_or(Protocol::ALL.to_vec(), |it| vec![it]);
         let limits = Limits::default();
         let round = limits.round(snapshot, None);

@@ -226,9 +226,24 @@ fn numbers(service: &Service) -> BTreeSet<Number> {
     of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
 }
 
-/// A free NodePort, from the scan of one node.
-pub fn free_port(snapshot: &Snapshot) -> Option<u16> {
-    FreePorts::of(snapshot).ports().next()
+/// A NodePort that no Service has, from the scan of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreePort {
+    /// The number, from 1 to 65535.
+    pub number: u16,
+    /// The first input that was not read and may hide a user of the number. `None` if the number is certainly free.
+    pub unread: Option<Gap>,
+}
+
+/// A free NodePort, from the scan of one node. Without the Services and the NodePort range, no number is known.
+pub fn free_port(snapshot: &Snapshot) -> Option<FreePort> {
+    let free = FreePorts::of(snapshot);
+    if let Some(number) = free.ports().next() {
+        return Some(FreePort { number, unread: None });
+    }
+    let number = free.of_no_service().next()?;
+    let (_, gap) = free.unread.into_iter().find(|(_, gap)| gap.source != Source::Netfilter)?;
+    Some(FreePort { number, unread: Some(gap) })
 }
 
 #[cfg(test)]
@@ -241,6 +256,11 @@ mod tests {
 
     fn first(free: &FreePorts, count: usize) -> Vec<u16> {
         free.as_read().take(count).collect()
+    }
+
+    /// The number that is free without a doubt.
+    fn certain(world: &Snapshot) -> Option<u16> {
+        free_port(world).filter(|it| it.unread.is_none()).map(|it| it.number)
     }
 
     #[test]
@@ -323,7 +343,7 @@ mod tests {
             world
         };
         for world in [external(30000), of_another_proxy(30000), left(30000)] {
-            assert_eq!((first(&FreePorts::of(&world), 1), free_port(&world)), (vec![30001], Some(30001)));
+            assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30001], Some(30001)));
         }
         for world in [external(10_000), of_another_proxy(10_000), left(10_000)] {
             assert_eq!(first(&of_hosts(&[&world]), 1), [10_001]);
@@ -331,7 +351,7 @@ mod tests {
         let mut unread = Snapshot::healthy().pod("web", |pod| pod.host_port(80, 8080));
         unread.kernel.netfilter = gap(Source::Netfilter, Why::TimedOut);
         let lacks: Vec<Source> = FreePorts::of(&unread).unread.iter().map(|(_, gap)| gap.source).collect();
-        assert_eq!((lacks, free_port(&unread)), (vec![Source::Netfilter], Some(30000)));
+        assert_eq!((lacks, certain(&unread)), (vec![Source::Netfilter], Some(30000)));
     }
 
     #[test]
@@ -414,17 +434,15 @@ mod tests {
         assert_eq!(first(&free, 1), [30000]);
         assert_eq!((free.of_no_service().next(), free.ports().next()), (Some(30000), None), "a process may listen");
         let unread: Vec<Source> = free.unread.iter().map(|(_, gap)| gap.source).collect();
-        assert_eq!((unread, free_port(&world)), (vec![Source::Listeners], None));
+        assert_eq!((unread, certain(&world)), (vec![Source::Listeners], None));
         let mut world = Snapshot::healthy();
         world.cluster.pods = gap(Source::Pods, Why::NotPermitted);
-        assert_eq!((first(&FreePorts::of(&world), 1), free_port(&world)), (vec![30000], None), "a hostPort");
+        assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30000], None), "a hostPort");
+        let suggested = free_port(&world).expect("no Service has 30000");
+        assert_eq!((suggested.number, suggested.unread.map(|it| it.source)), (30000, Some(Source::Pods)));
         let mut world = Snapshot::healthy();
         world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
-        assert_eq!(
-            (first(&FreePorts::of(&world), 1), free_port(&world)),
-            (vec![30000], None),
-            "an outgoing connection"
-        );
+        assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30000], None), "an outgoing connection");
     }
 
     #[test]
@@ -450,9 +468,9 @@ mod tests {
     #[test]
     fn an_unread_service_may_have_any_port_and_is_said() {
         let world = Snapshot::healthy();
-        assert_eq!(free_port(&world), Some(30000));
+        assert_eq!(certain(&world), Some(30000));
         let world = world.rejects(Source::EndpointSlices);
-        assert_eq!((free_port(&world), FreePorts::of(&world).unread.len()), (Some(30000), 0), "it has no nodePort");
+        assert_eq!((certain(&world), FreePorts::of(&world).unread.len()), (Some(30000), 0), "it has no nodePort");
         let world = world.rejects(Source::Services);
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));

@@ -8,7 +8,7 @@ use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 
 use super::{
-    Limits, RULES,
+    FreePort, Limits, RULES,
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
     run_rules,
     wording::{MOST_LISTED, listed},
@@ -17,7 +17,7 @@ use crate::findings::{Evidence, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Answered, Backing, ClaimKind, Endpoints, Outcome, Ownership, served_node_ports, service_port,
 };
-use portreeve_facts::{Family, Mode, Pod, Service, ServicePort, Snapshot, Unread, Vantage};
+use portreeve_facts::{Family, Gap, Mode, Pod, Service, ServicePort, Snapshot, Source, Unread, Vantage};
 
 /// The advice for one case.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +28,14 @@ pub struct Advice {
     pub remedies: Vec<Remedy>,
 }
 
-/// The advice about a port with these owners, problems first. `free` is a number that no node uses, if such a number is
-/// known. A Service that works should keep its number. The advice moves this Service only if the API server refused the
+/// The advice about a port with these owners, problems first. `free` is a number for another Service, if such a number
+/// is known. A Service that works should keep its number. The advice moves this Service only if the API server refused the
 /// number.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
     limits: &Limits,
-    (refused, free): (bool, Option<u16>),
+    (refused, free): (bool, Option<&FreePort>),
 ) -> Vec<Advice> {
     let Some(port) = owned.first().map(|it| it.port) else { return Vec::new() };
     let mut advice = problems(snapshot, owned, port, limits, |_| true);
@@ -191,11 +191,13 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
 }
 
 /// The advice if a Service has the number that another Service wants.
-fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
+fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
+    // A command has only a number that is certainly free.
+    let certain = free.filter(|it| it.unread.is_none()).map(|it| it.number);
     let (field, moved) = match service.ports.iter().position(|port| port.node_port == Some(number)) {
-        Some(index) => ("nodePort", move_service(free, service, &service.ports[index])),
+        Some(index) => ("nodePort", move_service(certain, service, &service.ports[index])),
         None => ("healthCheckNodePort", choose_another_health_check_port(service)),
     };
     let such_as = such_as(free);
@@ -215,12 +217,12 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Ad
 
 /// A line with a number for another Service. If the API server refused no number, a Service that works should keep its
 /// number.
-fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<u16>) -> Option<Advice> {
-    let free = free?;
+fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
+    let such_as = such_as(Some(free?));
     let services = snapshot.cluster.services.known_part(Unread::Adds);
     services.iter().any(|it| has_number(it, number)).then(|| Advice {
         case: format!(
-            "if the API server refuses {number} to another Service: give that Service another number, such as {free}; `--refused` prints \
+            "if the API server refuses {number} to another Service: give that Service another number{such_as}; `--refused` prints \
              more"
         ),
         remedies: Vec::new(),
@@ -232,9 +234,30 @@ fn has_number(service: &Service, number: u16) -> bool {
     service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
 }
 
-/// The words after *another number*: a free number, or the command that prints some.
-fn such_as(free: Option<u16>) -> String {
-    free.map_or(": `suggest` prints free ones".to_owned(), |free| format!(", such as {free}"))
+/// The words after *another number*: a free number, or the command that prints some. If an input was not read, the words
+/// name the input.
+fn such_as(free: Option<&FreePort>) -> String {
+    match free {
+        None => ": `suggest` prints free ones".to_owned(),
+        Some(FreePort { number, unread: None }) => format!(", such as {number}"),
+        Some(FreePort { number, unread: Some(gap) }) => {
+            format!(
+                ", such as {number}. No Service has {number}, but {} may have {number} ({})",
+                possible_users(gap),
+                gap.detail
+            )
+        }
+    }
+}
+
+/// The users of a port that an unread input may hide.
+fn possible_users(unread: &Gap) -> &'static str {
+    match unread.source {
+        Source::Pods | Source::WaitingPods => "a hostPort",
+        Source::Listeners => "a process",
+        Source::Sysctls => "an outgoing connection",
+        _ => "another program",
+    }
 }
 
 /// The advice if the API server refused the number although no Service has it: a Service had the number until recently.
@@ -245,7 +268,7 @@ fn allocated_without_service(
     owned: &[Ownership],
     number: u16,
     refused: bool,
-    free: Option<u16>,
+    free: Option<&FreePort>,
 ) -> Option<Advice> {
     let services =
         snapshot.cluster.services.known(Unread::Adds).filter(|_| snapshot.cluster.unread_service().is_none())?;
@@ -266,7 +289,7 @@ mod tests {
     use super::*;
     use portreeve_dataplane::owner;
     use portreeve_facts::{
-        Protocol, Reading, Source,
+        Protocol, Reading, Why,
         healthy::{World, objects},
     };
 
@@ -275,7 +298,11 @@ mod tests {
             .into_iter()
             .map(|protocol| owner(&Limits::default().round(world, None), protocol, 30080).expect("it is known"));
         let owned: Vec<Ownership> = all.filter(|it| !it.claimants.is_empty()).collect();
-        port_advice(world, &owned, &Limits::default(), (true, Some(30000)))
+        port_advice(world, &owned, &Limits::default(), (true, Some(&free(None))))
+    }
+
+    fn free(unread: Option<Gap>) -> FreePort {
+        FreePort { number: 30000, unread }
     }
 
     fn texts(advice: &Advice) -> Vec<&str> {
@@ -310,10 +337,25 @@ mod tests {
     fn nobody_is_told_to_move_a_service_that_works() {
         let world = web(|it| it);
         let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
-        let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(30000)));
+        let all = port_advice(&world, &[owned], &Limits::default(), (false, Some(&free(None))));
         assert_eq!(cases(&all), [CLOSED, "if the API server refuses 30080 to another Service"]);
         assert!(all[1].case.contains("such as 30000") && all[1].remedies.is_empty(), "{all:?}");
         assert!(!texts(&all[0]).iter().any(|it| it.contains("kubectl")), "{all:?}");
+    }
+
+    #[test]
+    fn a_number_that_an_unread_pod_may_have_is_in_words_and_in_no_command() {
+        let world = web(|it| it);
+        let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
+        let unread = free(Some(Gap::new(Source::Pods, Why::NotPermitted, "the input has no Pod")));
+        let words = "such as 30000. No Service has 30000, but a hostPort may have 30000 (the input has no Pod)";
+        for refused in [false, true] {
+            let all = port_advice(&world, std::slice::from_ref(&owned), &Limits::default(), (refused, Some(&unread)));
+            let last = all.last().expect("advice about the number");
+            let said = format!("{}\n{}", last.case, texts(last).join("\n"));
+            assert!(said.contains(words), "{said}");
+            assert!(!said.contains("kubectl -n default patch"), "{said}");
+        }
     }
 
     #[test]
@@ -327,7 +369,7 @@ mod tests {
     fn a_refused_number_that_no_service_has_is_released_by_the_api_server() {
         let of = |world: &Snapshot, refused| {
             let owned = owner(&Limits::default().round(world, None), Protocol::Tcp, 30080).expect("it is known");
-            port_advice(world, &[owned], &Limits::default(), (refused, Some(30000)))
+            port_advice(world, &[owned], &Limits::default(), (refused, Some(&free(None))))
         };
         let [released] = &of(&Snapshot::healthy(), false)[..] else { panic!("one case") };
         assert!(

@@ -36,8 +36,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
     sockets.retain(|socket| at.meets(socket) != Some(false));
     let proxy = round.proxy();
+    // With `--proxy-mode` the user reports that kube-proxy runs. A program that has both ports of kube-proxy is then
+    // kube-proxy, although it does not answer.
+    let is_reported = snapshot.overrides.proxy_mode.is_some();
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
+        Some(_) if is_reported && sockets.iter().any(|socket| proxy.hangs(socket)) => Verdict::Healthy,
         Some(gap) => Verdict::Unknown(gap.clone()),
         None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
             Verdict::Problem(evidence(snapshot, address, &sockets))
@@ -112,6 +116,20 @@ mod tests {
         hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
         hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
         assert_eq!(expect_unknown(&RULE, &hangs, &node()).why, Why::TimedOut, "one program may have 10249 and 10256");
+    }
+
+    #[test]
+    fn a_reported_kube_proxy_that_hangs_is_the_owner_of_both_ports() {
+        let mut hangs = Snapshot::healthy();
+        hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
+        hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
+        hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
+        hangs = hangs.listens_as("127.0.0.1:10249", proxy_holder());
+        hangs.overrides.proxy_mode = Some(Mode::Iptables);
+        expect_healthy(&RULE, &hangs, &node());
+        seen(&mut hangs.kernel.listeners).retain(|socket| socket.local_port != 10256);
+        let of_two = hangs.listens_as("[::]:10256", daemon("calico-node", 9));
+        assert_eq!(expect_unknown(&RULE, &of_two, &node()).why, Why::TimedOut, "another program has the health port");
     }
 
     #[test]
