@@ -1,4 +1,4 @@
-# The image of Portreeve: one static binary and its licence. tools/image builds it of a binary, for `make image` and `make release`.
+# The image of Portreeve: one static binary and its licence. `make image` and `make release` build the image with tools/image.
 FROM scratch
 ARG VERSION=0.1.0
 ARG REVISION=unknown
@@ -11,7 +11,7 @@ LABEL org.opencontainers.image.title="portreeve" \
       org.opencontainers.image.documentation="${REPOSITORY}" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
-# A release has the licences of what is compiled into the binary, too.
+# In a release, NOTICE has the licences of the libraries in the binary.
 COPY LICENSE NOTICE* /
 COPY portreeve /portreeve
 USER 65534:65534

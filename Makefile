@@ -1,25 +1,25 @@
-# The verbs of this repository. `make` alone lists them.
+# The verbs (targets) of this repository. `make` alone lists them.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
 CARGO ?= cargo
-# What tools/install makes is kept here: by this machine's user, also where tests run as root.
+# The folder in which tools/install keeps its results, also when tests run as root.
 export XDG_CACHE_HOME ?= $(or $(HOME),$(error set HOME or XDG_CACHE_HOME))/.cache
-# Programs of wheels and crates; what else is on the PATH comes first.
+# Adds the programs of wheels and crates. Programs that are already on the PATH come first.
 export PATH := $(PATH):$(shell XDG_CACHE_HOME='$(XDG_CACHE_HOME)' tools/install --path)
-# CDPATH would lead cd elsewhere. A hook of git sets where its repository is.
+# CDPATH would change the result of cd. A git hook sets variables with the path of its repository.
 unexport CDPATH $(shell git rev-parse --local-env-vars 2> /dev/null)
 
 MUSL := $(shell uname -m)-unknown-linux-musl
-# The plugin of kubectl runs there. It is type-checked: neither Apple's C compiler nor its linker is needed for that.
+# The kubectl plugin runs on macOS. A check of its types needs neither Apple's C compiler nor its linker.
 MACOS := aarch64-apple-darwin
 RELEASE := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 IMAGE := target/portreeve-$(RELEASE).tar
 # The runner keeps tests off this machine's own network.
 PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
-# With UPDATE and its like a test writes what it should compare.
+# With UPDATE or a similar variable, a test writes its expected output and compares nothing.
 NEXTEST := env -u UPDATE -u INSTA_UPDATE -u INSTA_FORCE_PASS -u NEXTEST_PROFILE $(CARGO) nextest run --locked $(PRIVATE)
 
 .PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments
@@ -46,7 +46,7 @@ lab: root ## Run the tests that need the real parts, and long ones; check the wo
 	@$(MAKE) --no-print-directory words
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
-# The rules are in docs/style. The help of every verb stands in blocks of docs/cli.md, which are no prose there.
+# The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.
 words: ## Check that documents, help and recorded output keep to plain words
 	@tools/timed 'tools of words' tools/install words
 	@mkdir -p target/words
@@ -58,7 +58,7 @@ comments: ## Print the comments of Rust that do not keep to plain words
 	@tools/install words
 	@"$$(tools/install --find vale)" --no-wrap --no-exit --output=line src crates tests
 
-# mdBook is compiled here alone. Links inside of the site are checked, and none to elsewhere.
+# Only this target compiles mdBook. It checks links inside of the site, and no links to other sites.
 site: ## Make the site of the documents below target/site, and check its links
 	@tools/install site
 	@tools/timed site mdbook build
@@ -67,7 +67,7 @@ site: ## Make the site of the documents below target/site, and check its links
 nightly: root ## Run what takes hours, in shards; those that passed at this commit are not run again; SHARD=cilium for one; needs root
 	@tests/nightly $(SHARD)
 
-# The check needs a few of the tools, and comes before all that compiles: nobody waits minutes to hear that root is missing.
+# This check needs few tools and runs before all builds. A user without root gets the message at once.
 root:
 	@tools/timed 'tools of test' tools/install test
 	@tests/in-private-namespaces --check
@@ -85,7 +85,7 @@ lint: ## Check formatting, lints, documentation and dependencies
 	@tools/timed rumdl rumdl check --quiet .
 	@tools/timed links lychee --offline --no-progress --include-fragments '*.md' 'docs/**/*.md' 'deploy/**/*.md' examples/README.md fuzz/README.md
 
-# Advisories change while the code does not: each night and each release run this. Other verbs but `publish` need no GitHub.
+# Advisories change without the code, so each night and each release run this target. Only this target and `publish` need GitHub.
 advisories: ## Look for dependencies with known vulnerabilities, in the RustSec database of GitHub
 	@tools/install lint
 	cargo-deny --locked --workspace check advisories
@@ -119,20 +119,21 @@ else
 	$(CARGO) mutants --in-diff target/mutants.diff
 endif
 
-# Two targets at a time. A night runs all for 90 seconds each; `SECONDS_EACH=3600 TARGETS="snapshot flagz"` is for some.
+# Two fuzz targets run at a time. A night runs each of them for 90 seconds. `SECONDS_EACH=3600 TARGETS="snapshot flagz"` selects some of
+# them.
 SECONDS_EACH ?= 180
 fuzz: ## Feed every parser with arbitrary bytes, and end with the first promise that is broken; SEED=1 for the same again
 	@tools/install fuzz
 	SEED='$(SEED)' fuzz/run '$(SECONDS_EACH)' $(TARGETS)
 
-# What runs on nodes is measured: the binary of the image. A bench profile would make the benchmark itself small too, which
-# takes minutes.
+# The benchmark measures the binary of the image, because it runs on nodes. A bench profile would also shrink the benchmark, which takes
+# minutes.
 bench: root ## Measure what it costs, beside ss, lsof and others; UPDATE=1 keeps it; FAMILIES=pods; needs root
 	@$(MAKE) --no-print-directory image
 	tools/install lab helm bench hook
 	PORTREEVE_IMAGE='$(IMAGE)' $(CARGO) bench --locked --profile dev --features bind-hook --bench cost $(PRIVATE) -- target/$(MUSL)/release/portreeve $(FAMILIES)
 
-# What Grafana's components are made of is heavy, and nothing that is shipped.
+# The components of Grafana are large, and no release contains them.
 pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the lab answered; needs root
 	@tools/install image lab helm pictures
 	$(NEXTEST) --profile nightly --test lab -E 'test(/^pictures::/)'
@@ -140,7 +141,7 @@ pictures: root ## Draw the documents' pictures anew, of what a Prometheus of the
 	node tests/pictures/draw.mjs target/tmp/pictures dashboards docs/pictures
 	pngquant --force --ext .png --strip 32 docs/pictures/*.png
 
-# The static binary that tests make an image of, for verbs and shards that have installed the set image.
+# The static binary for images in tests. The caller has installed the set image of tools.
 static:
 	$(CARGO) build --locked --target $(MUSL) --features '$(FEATURES)' --bin portreeve
 
@@ -157,7 +158,7 @@ publish: ## Push what is below dist, and make nothing: make publish COSIGN_KEY=F
 	@tools/install helm release publish
 	@COSIGN_KEY='$(COSIGN_KEY)' tools/publish
 
-# What runs on nodes.
+# The binary that runs on nodes.
 shipped:
 	tools/install image shipped $(if $(findstring bind-hook,$(FEATURES)),hook)
 	tools/shipped build --release --locked --target $(MUSL) --features '$(FEATURES)'

@@ -1,4 +1,4 @@
-//! `agent`: the loop of a DaemonSet, with its settings from flags, the environment and a file.
+//! `agent`: the process of a DaemonSet, with settings from flags, the environment and a file.
 
 use std::{
     env,
@@ -45,7 +45,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         agent::probe(&socket(&settings, config.as_deref()).map_err(anyhow::Error::msg)?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    // Values of the downward API are the same on every start, and the values of a file override them.
+    // The values of the downward API do not change between starts. The configuration file overrides them.
     let host_ip = of_environment("HOST_IP")?;
     let host_ip = host_ip.map(|ip| ip.parse().map_err(|_| unusable("HOST_IP", &ip, "an IP address"))).transpose()?;
     let node_name = of_environment("NODE_NAME")?;
@@ -69,8 +69,8 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// The socket file of an agent with these settings. The file of --config is read only if no flag or variable sets the
-/// socket. So if the file became invalid later, the probe still works.
+/// The socket file of the agent with these settings. The file of --config is read only if no flag or variable sets the
+/// socket, so that the probe works with an invalid file.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());
@@ -79,7 +79,7 @@ fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     merged.socket().map(Path::to_owned).ok_or_else(|| "--probe needs the agent's --socket: set --socket".to_owned())
 }
 
-/// The settings from the command line and the environment, and then from the file as it is now.
+/// The settings from the command line and the environment, then from the present file.
 fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
     Ok(match file {
         Some(path) => given.clone().over(settings::read(path)?),

@@ -1,4 +1,4 @@
-//! The commands of both programs, and how a command line becomes an exit code.
+//! The commands of both programs, and the exit code of a command line.
 
 use std::{
     ffi::OsString,
@@ -29,12 +29,11 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The command line was not understood (sysexits.h `EX_USAGE`).
+/// The exit code for a command line with an error (sysexits.h `EX_USAGE`).
 const USAGE: u8 = 64;
-/// The command failed.
+/// The exit code for a command that failed.
 const FAILED: u8 = 2;
 
-/// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
   0 no finding of at least --min-severity (default: warning), and all necessary inputs were read
@@ -45,7 +44,6 @@ Exit codes:
       requested is a reason only if the verdict about a port depends on it
   64  the command line was not understood";
 
-/// Examples, for the help text.
 const EXAMPLES: &str = "\
 Examples:
   portreeve check                              # scan this node; the cluster from $KUBECONFIG
@@ -72,9 +70,8 @@ pub(super) struct Cli {
     console_flags: ConsoleFlags,
 }
 
-// Flags are deferred: clap builds only the flags of the typed command. If a struct of flags had a doc comment, clap
-// would use it as the help of the command. So these structs have plain comments. Both names of the program have the
-// same verbs, in the same order.
+// Flags are deferred: clap builds only the flags of the typed command. Structs of flags have plain comments, because
+// clap would use a doc comment as the help of the command. Both programs have the same verbs in the same order.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)]
 enum Action {
@@ -123,7 +120,7 @@ pub(crate) fn run(words: Vec<OsString>) -> ExitCode {
                 |ended| ended,
                 |Cli { action, console_flags }| {
                     let console = Console::new(typed, console_flags.color);
-                    // An agent and a guard start their own log, in the form of their settings.
+                    // `agent` and `guard` start their own log, according to their settings.
                     if !matches!(action, Action::Agent(_) | Action::Guard(_)) {
                         log(console_flags.verbose, console.style.colour);
                     }
@@ -184,14 +181,14 @@ impl Action {
     }
 }
 
-/// The nodes that a command line is about.
+/// The name of the program, which decides which nodes a command line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
-    /// This node, or the node of a file; and the agent.
+    /// This node, the node of a snapshot file, or the agent.
     Portreeve,
     /// All nodes that have an agent.
     Plugin,
-    /// Kubectl completes a command line of its plugin: `kubectl_complete-portreeve`.
+    /// `kubectl_complete-portreeve`: kubectl completes a command line of its plugin.
     Completion,
 }
 
@@ -199,12 +196,12 @@ enum Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Called {
     name: Name,
-    /// The words with which the user started the program. The help shows them.
+    /// The words that start the program, for the help.
     typed: &'static str,
 }
 
 impl Called {
-    /// The name of the program's file decides, except with the flag `--agents`, or with `--snapshot` and a file.
+    /// The name of the program's file decides. `--agents`, or `--snapshot` with a file, overrides the name.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -228,7 +225,7 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
     };
-    // The message quotes the typed words. The user may have copied them from an unsafe source.
+    // The error message quotes the typed words, which the user may have copied from an unsafe source.
     let printable = |word: &OsString| OsString::from(text::clean(&word.to_string_lossy(), usize::MAX));
     let cleaned: Vec<OsString> = words.iter().map(printable).collect();
     let unclean = cleaned != words;
@@ -242,7 +239,7 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     })
 }
 
-/// Prints help, a version or an error. Help and version are success; everything else is wrong usage.
+/// Prints help, a version or an error. The exit code is success for help and a version, otherwise wrong usage.
 fn print_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(failed) if failed.kind() != ErrorKind::BrokenPipe => ExitCode::from(FAILED),
@@ -251,8 +248,8 @@ fn print_usage(error: &clap::Error) -> ExitCode {
     }
 }
 
-/// Starts the log of libraries. They log only with --verbose, because the report already lists their failures as unread
-/// input.
+/// Starts the log of libraries, which is on only with --verbose: the report already lists failures of libraries as
+/// unread input.
 fn log(verbose: u8, colour: bool) {
     let ours = |level| Targets::new().with_target("portreeve", level);
     let filter = match verbose {
@@ -265,11 +262,11 @@ fn log(verbose: u8, colour: bool) {
     tracing_subscriber::registry().with(lines).with(filter).init();
 }
 
-/// The number of files that one scan, its event loop and a connection to the API server have open at the same time. If
-/// the event loop of tokio cannot open its files, it panics.
+/// The number of files that one scan, its event loop and a connection to the API server open together. The event loop
+/// of tokio panics if it cannot open its files.
 const NEEDED: usize = 16;
 
-/// Reports a limit of open files that is too low, in one line, before any work begins.
+/// Reports a limit of open files that is too low, in one line, before the command does its work.
 fn require_descriptors() -> anyhow::Result<()> {
     let held: Result<Vec<OwnedFd>, Error> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     let errno = held.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);
@@ -279,7 +276,7 @@ fn require_descriptors() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The error for a command line that can be parsed, and names something that does not exist.
+/// The error for a valid command line that names something that does not exist.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct UsageError(pub(super) String);

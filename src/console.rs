@@ -38,7 +38,7 @@ pub(super) enum Colour {
     Never,
 }
 
-/// Standard output and error, and how to write on them.
+/// Standard output and standard error.
 #[derive(Clone, Debug)]
 pub(super) struct Console {
     /// How tables are laid out.
@@ -63,7 +63,7 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// Writes to standard output. If the program that reads the output has stopped, this is no error.
+    /// Writes to standard output. It is no error if the reader of the output has stopped.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         self.write_while_read(write).map(|_| ())
     }
@@ -84,8 +84,8 @@ impl Console {
         }
     }
 
-    /// Whether a program may still read standard output. A pipe reports that its reader has stopped before anything is
-    /// written.
+    /// Whether standard output may still have a reader. For a pipe without a reader, the kernel reports an error before
+    /// the first write.
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -103,7 +103,6 @@ impl Console {
     pub(super) fn print_error(&self, error: &anyhow::Error) {
         let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };
-        // If standard error is closed, the message cannot be printed.
         drop(writeln!(stderr(), "{word} {line}"));
     }
 }

@@ -31,8 +31,7 @@ fn generated_documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Every command and flag, in Markdown. If both names of the program, or all verbs, have a flag, the page lists it
-/// once.
+/// Every command and flag, in Markdown. A flag of both programs, or of all verbs, appears once.
 fn command_reference() -> String {
     let mut text = String::from(
         "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
@@ -48,7 +47,7 @@ fn command_reference() -> String {
         let shown = |it: &&Command| it.get_name() != "help";
         command.get_subcommands().filter(shown).cloned().collect()
     };
-    // Both names of the program have the same verbs. The page lists these verbs once.
+    // `portreeve` and `kubectl portreeve` have the same verbs. The page lists each verb once.
     let nodes_alone = nodes.clone().mut_subcommands(|verb| verb.hide(true));
     for command in [&node, &nodes_alone] {
         text.push_str(&help(command.clone(), &[]));
@@ -68,7 +67,7 @@ fn command_reference() -> String {
     for (of_node, of_nodes) in verbs(&node).into_iter().zip(verbs(&nodes)) {
         let first = help(of_node, &explained);
         let second = help(of_nodes, &explained);
-        // If both verbs have the same flags, the page lists them once.
+        // If a verb has the same flags in both programs, the page lists the flags once.
         let flags =
             |page: &str| page.split_once("Usage: ").and_then(|(_, page)| Some(page.split_once('\n')?.1.to_owned()));
         text.push_str(&first);

@@ -209,7 +209,8 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// The guard of this node, if its record has the default path, as in the chart. If its state is not known: the reason.
+/// Reads the guard of this node from the record at the default path. Returns the reason if the guard's state is not
+/// known.
 pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
     of_record(Path::new(RECORD))
 }

@@ -37,7 +37,7 @@ use portreeve_rules::lint::{
     without_accepted,
 };
 
-/// The word for the cluster of the kubeconfig.
+/// The value of `--against` for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
 /// The reason why `lint` does not compare with the Pods of a live cluster. The cluster reader reads only the Pods of
 /// one Node, and `lint` has no Node.
@@ -89,7 +89,6 @@ pub(super) struct Args {
     allow_empty: bool,
 }
 
-/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Each finding, its place, and what to write instead
@@ -111,7 +110,8 @@ enum Form {
 pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let Args { output, counting, .. } = args;
     let report = args.report()?;
-    // A runner of GitHub reads both outputs. It must not treat a name in a manifest as a command.
+    // A GitHub runner reads standard output and standard error. It must not run a command that the name of an object
+    // contains.
     let in_log = |line: String| if output == Form::Github { report::without_commands(&line) } else { line };
     let are_rows = counting.no_headers && matches!(output, Form::Table | Form::Wide);
     for failure in errors(&report.failures, are_rows) {
@@ -121,7 +121,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
         let rendered = format!("helm template {} | portreeve lint -", shell_word(chart));
         console.print_note(&in_log(format!("lint does not read the templates of the chart {chart}: {rendered}")));
     }
-    // Documents and tables report the notes themselves.
+    // Documents and full tables contain the notes already.
     if are_rows || matches!(output, Form::Github) {
         notes(&report).for_each(|note| console.print_note(&in_log(note)));
     }
@@ -145,7 +145,7 @@ fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
-/// The failures as errors. If the output lists the failures, only the first.
+/// The failures as errors. If `each` is false, one error has the first failure and the number of the others.
 fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
         [(first, _), others @ ..] if !each && !others.is_empty() => {
@@ -287,8 +287,8 @@ fn alone() -> Snapshot {
     }
 }
 
-/// A path from the root of the repository. Code hosts need such a path to show findings at lines. If the path leads
-/// through a link, and the new path would name another file, the path is not changed.
+/// Makes a path relative to the repository, because code hosts need relative paths to show findings at lines. Keeps the
+/// path if a symbolic link would make the new path name another file.
 fn relative(path: PathBuf, here: &Path) -> PathBuf {
     let mut short = PathBuf::new();
     for part in path.strip_prefix(here).unwrap_or(&path).components() {
@@ -303,7 +303,6 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if short.as_os_str().is_empty() {
         short.push(".");
     }
-    // The path has no unneeded part.
     if short.as_os_str() == path.as_os_str() {
         return path;
     }

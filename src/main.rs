@@ -1,7 +1,7 @@
-//! The binary: reads the command line, and returns the exit code. Each command has a file; most commands read one
-//! snapshot and print a part of it.
+//! The binary reads the command line and returns the exit code. Each command has its own file. Most commands read one
+//! snapshot and print a part of the snapshot.
 //!
-//! The binary never has its own loop: `check` runs once the code that the agent runs in a loop.
+//! `check` runs once the code that the agent runs in a loop.
 
 #![allow(clippy::disallowed_methods, reason = "reads the command line, the environment, the clock and named files")]
 

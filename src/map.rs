@@ -29,7 +29,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(map_result(&usage) as u8))
 }
 
-/// The form of the picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum MapForm {
     /// One character for each port, for a terminal

@@ -28,7 +28,6 @@ pub(super) struct Args {
     output: Form,
 }
 
-/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Form {
     /// Text

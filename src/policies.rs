@@ -57,7 +57,6 @@ enum Action {
     Audit,
 }
 
-/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Objects for `kubectl apply`
@@ -95,7 +94,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         Ok(())
     })?;
     let is_blank = results.iter().all(|it| it.result.is_err());
-    // The printed policies have no values. If a user applied them, they would replace policies that have values.
+    // Policies without values must not be printed, because they would replace applied policies with values.
     if is_blank && choices.parameters.is_empty() {
         bail!(
             "no policy is printed, because nothing is known about {scope}; without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
@@ -132,7 +131,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(partial);
     }
     console.print_note(&format!("scope: {scope}"));
-    // A wrong warning about a free number does no harm, but a wrong refusal does.
+    // The range may be assumed. A wrong warning about a free number does no harm, but a wrong refusal does.
     let is_certain = !known.is_assumed || chosen.action != Action::Deny;
     let lacks =
         is_blank || is_silent || !is_certain || disagreement.is_some() || too_many.is_some() || partial.is_some();

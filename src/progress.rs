@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// The time before the line appears.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time after which the line is written again.
+/// The time between two updates of the line.
 const OFTEN: Duration = Duration::from_millis(100);
 
 /// The current step, for a user at a terminal. Without a terminal, nothing is written.

@@ -49,7 +49,6 @@ pub(super) struct CountFlags {
     pub(super) no_headers: bool,
 }
 
-/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Findings, affected clients, remedies
@@ -105,14 +104,14 @@ impl ReportFlags {
             Form::Sarif => report::write_sarif(&report, out),
         })?;
         let end = counting.end(report.result(), report.failures().is_empty());
-        // Neither the board nor the snapshot is freed, because the process ends.
+        // Do not free the memory of the board, because the process ends.
         mem::forget(board);
         Ok(end)
     }
 }
 
 impl CountFlags {
-    /// The exit code of the command. An exit code for a failure always stays.
+    /// The exit code of the command. `--exit-zero` changes the exit code for findings, but not for failures.
     pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
         let result = match result {
             CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,
@@ -127,7 +126,7 @@ fn judges(rule: &Rule, named: &Named) -> bool {
     named.names_any(rule.name().0, rule.variants)
 }
 
-/// A rule of nodes, or one of its variants.
+/// The name of a rule about nodes, or of one of its variants.
 pub(super) const RULE: Words<Named> = Words { words: rule_words, parse: rule };
 
 fn rule(text: &str) -> Result<Named, String> {

@@ -33,7 +33,6 @@ pub(super) struct Args<S: Scope> {
     output: Form,
 }
 
-/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// The list in the platform's format, or with --check the nodes as text
@@ -102,9 +101,11 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     if fleet.nodes.is_empty() {
         bail!("nothing is known about {scope}");
     }
-    // A guard writes a long list in several writes. A node applies its file in one write.
+    // A guard writes a long list in several writes. A node applies the printed file in one write, so its list must be
+    // short.
     let list = if args.check { fleet.list() } else { fleet.writable_list() };
-    // An agent is believed about its own node only: a node that reserves all ports hides no other node.
+    // A node that reserves too many ports must not hide other nodes. Without one list, each node is compared with its
+    // own ports.
     let (list, no_list) = match list {
         Err(why) if args.check => (FleetReservation::no_list(), Some(why)),
         list => (list.map_err(|why| anyhow!(why))?, None),

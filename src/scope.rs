@@ -6,7 +6,7 @@ use super::console::Console;
 use portreeve_facts::{Gap, Snapshot, Source};
 use portreeve_report::NodeScan;
 
-/// The flags that choose the nodes. A verb that judges one snapshot at a time is the same for every choice.
+/// The flags that choose the nodes. A verb has the same code for each choice, because it judges one snapshot at a time.
 pub(super) trait Scope: clap::Args {
     /// Whether the verb scans this node now.
     fn is_this_node(&self) -> bool {
@@ -49,7 +49,7 @@ pub(super) struct NodeResults<T> {
     pub(super) results: Vec<NodeResult<T>>,
     /// The nodes and their scans, by name.
     pub(super) nodes: Vec<NodeScan>,
-    /// If not every agent was queried, a text about the agents that were not.
+    /// A text about the agents that were not queried, if there are any.
     pub(super) partial: Option<String>,
     /// The age of the oldest scan of an agent, in words: `the oldest scan is 62 s old (n1)`.
     pub(super) oldest: Option<String>,
@@ -59,7 +59,6 @@ pub(super) struct NodeResults<T> {
 
 /// The result of one node's snapshot, or the reason why there is none.
 pub(super) struct NodeResult<T> {
-    /// The name of the node.
     pub(super) node: String,
     pub(super) result: Result<T, Gap>,
 }

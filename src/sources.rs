@@ -26,8 +26,8 @@ use portreeve_facts::{
 use portreeve_kernel::Host;
 use portreeve_report::{NodeScan, unread_in_words};
 
-/// Prints, in one line before the report, why the source failed: the reason why Services were not read, for example a
-/// broken kubeconfig. If the cluster was read, the line has the core input of the node that was not read.
+/// Prints one line before the report if the cluster was not read, for example because of a broken kubeconfig. If the
+/// cluster was read, the line names an important unread input of the node.
 fn complain(source: &ClusterSource, snapshot: &Snapshot, console: &Console) {
     let of_cluster = complaint(source, &snapshot.cluster);
     if let Some(what) = of_cluster.or_else(|| unread_in_words(snapshot)) {

@@ -49,7 +49,6 @@ struct CountFlag {
     output: Form,
 }
 
-/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// One port on each line

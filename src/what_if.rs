@@ -33,7 +33,6 @@ pub(super) struct Args<S: Scope> {
     output: Form,
 }
 
-/// The form of the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Text
@@ -93,8 +92,8 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node with its current settings, and with the changed settings. If a kernel refuses the changed settings,
-/// its words are added to `refused`.
+/// Judges a node with its current settings, and with the changed settings. If a kernel would refuse the changed
+/// settings, adds the error to `refused`.
 fn compare(
     snapshot: &Snapshot,
     settings: &[Setting],
@@ -111,7 +110,7 @@ fn compare(
     if switches {
         end_held_ports(snapshot, &mut supposed);
     }
-    // It is not possible to predict which objects remain after a switch of the mode.
+    // Portreeve cannot predict which rules of the old mode remain after a switch.
     let rules: Vec<&'static Rule> =
         RULES.iter().copied().filter(|rule| !switches || !rule.rows().have(LEFT_BEHIND.0, LEFT_BEHIND.1)).collect();
     let everywhere = everywhere(&supposed, settings);
@@ -134,7 +133,7 @@ fn compare(
     Ok(())
 }
 
-/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens none. They end with the old process.
+/// Removes the old proxy's sockets on NodePorts, if a proxy of the new mode opens no such sockets.
 fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let holds = |mode| matches!(mode, Mode::Iptables | Mode::Ipvs);
     if supposed.proxy_mode().is_ok_and(|mode| holds(mode.value)) {
@@ -143,7 +142,7 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     let (ports, proxy) = (service_ports(now), Proxy::of(now));
     let is_held = |socket: &Socket| {
         let service = ports.get(&(socket.protocol, socket.local_port));
-        // A proxy of any mode answers health checks.
+        // A health check port stays, because a proxy in each mode answers health checks.
         let is_node_port = service.is_some_and(|it| it.health_check_node_port != Some(socket.local_port));
         is_node_port && proxy.owns(socket) == Own::Yes
     };
@@ -152,8 +151,8 @@ fn end_held_ports(now: &Snapshot, supposed: &mut Snapshot) {
     }
 }
 
-/// The changed node, with NodePorts served on every address. The comparison shows the answers that are lost only
-/// because of this setting. `None` if a user chose the addresses, or if the mode is not known.
+/// The changed node, but with NodePorts served on every address. A comparison shows the answers that only
+/// `nodePortAddresses` takes away. `None` if a user chose the addresses, or if the mode is not known.
 fn everywhere(supposed: &Snapshot, settings: &[Setting]) -> Option<(Mode, Snapshot)> {
     if settings.iter().any(|it| matches!(it, Setting::NodePortAddresses(_))) {
         return None;

@@ -12,8 +12,7 @@ use crate::row::{Row, digits};
 
 /// The file with the ratios. `UPDATE=1` writes it again.
 const FILE: &str = "benches/baseline.json";
-/// The part of a ratio that must remain, so a ratio may become a fifth worse. The spread contains the influence of
-/// other work on the machine.
+/// A ratio may fall to this part of the baseline. The spread contains the influence of other work on the machine.
 const KEPT: f64 = 0.8;
 
 /// The ratios of a good run.
@@ -51,15 +50,15 @@ impl Baseline {
         })
     }
 
-    /// If a row is worse than in the baseline: how much worse it is.
+    /// How much worse than in the baseline a row is, if it is worse.
     pub fn complaint(&self, row: &Row, machine: &str) -> Option<String> {
         let (before, ratio) = (self.ratios.get(&row.what)?, row.ratio?);
         let worse = self.machine == machine && ratio.high < KEPT * before;
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Stores the ratios of these rows, and writes the file. If the ratios in the file are from another machine, they
-    /// are removed. In this case, `rows` must have all rows.
+    /// Stores the ratios of these rows, and writes the file. Ratios of another machine are removed, and then `rows`
+    /// must have all rows.
     ///
     /// # Panics
     /// If the file cannot be written.

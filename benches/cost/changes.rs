@@ -1,5 +1,5 @@
-//! Hundreds of changes of Services in a second: the processor time of an agent while they happen. For comparison, the
-//! processor time of curl, which reads the same stream and stores nothing.
+//! Measures the processor time of an agent while hundreds of Services change in a second. For comparison, measures
+//! curl, which reads the same stream and stores nothing.
 
 use std::{
     path::Path,
@@ -42,7 +42,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     }
     let agent = start(binary, &cluster, &directory, services);
     let stream = Stream::open(&cluster);
-    // The first scans and the first list are not a part of the stream.
+    // Waits until the first list and the first scans are over.
     thread::sleep(lasts / 2);
     let (begun, ours, theirs) = (Instant::now(), processor_time(agent.pid()), processor_time(stream.0.id()));
     let changes: u32 = thread::scope(|scope| {

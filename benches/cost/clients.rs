@@ -1,4 +1,4 @@
-//! Connections whose local port is a NodePort, on a node whose kernel may choose such a port.
+//! Connections whose local port is a NodePort, on a node whose kernel may choose NodePorts.
 
 use crate::{
     parts::sysctl,
@@ -29,7 +29,7 @@ pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     );
     sysctl("net.ipv4.ip_local_port_range", "32768 60999");
     world.order("hang up");
-    // Both programs walk the same table. On four machines, the ratio was between 0.99 and 1.9.
+    // Both programs walk the same table, so the promise is low. On four machines, the ratio was between 0.99 and 1.9.
     let promise = if sockets < 100_000 { Promise::None } else { Promise::Times(0.9) };
     let what = format!("connections on NodePorts, {} sockets, process, compared with ss", short(sockets));
     vec![Row::against(what, of(&measured, "process"), ("ss", of(&measured, "ss")), promise).provided(&alike)]

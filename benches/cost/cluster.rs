@@ -1,5 +1,4 @@
-//! Services as real clusters have them. A tool has made them and has left its annotation. They have labels and
-//! managedFields.
+//! Services as real clusters have them: a tool made them, and they have labels, its annotation and managedFields.
 
 use serde_json::{Value, json};
 
@@ -12,7 +11,7 @@ pub fn create(api: &Api, number: usize, node_port: bool) -> (Value, Value) {
     (kept, endpoints)
 }
 
-/// A Service as the tool writes it.
+/// A Service as Helm writes it.
 pub fn service(number: usize, node_port: bool) -> Value {
     let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);

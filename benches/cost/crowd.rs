@@ -78,8 +78,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         self.child.kill().expect("a child that can be killed");
         self.child.wait().expect("a child that can be waited for");
-        // A process that was killed leaves its control group a moment later. Other processes may be in the groups above
-        // it.
+        // A killed process leaves its control group a moment later. Other processes may be in the parent groups.
         let mut tries = 0;
         while fs::remove_dir(&self.cgroup).is_err() && tries < 1000 {
             tries += 1;
@@ -95,7 +94,7 @@ impl Drop for Holder {
 pub struct Crowd(Vec<Holder>);
 
 impl Crowd {
-    /// Makes so many sockets in the network namespace of the calling thread. A fourth of them are IPv6 sockets.
+    /// Makes this number of sockets in the network namespace of the calling thread. A quarter of them are IPv6 sockets.
     pub fn grow(&mut self, sockets: usize) {
         let pairs = sockets / 2;
         while self.0.len() * PAIRS < pairs {
@@ -126,7 +125,7 @@ fn next() -> usize {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The directory at which the hierarchy of version 2 is mounted.
+/// The mount point of cgroup version 2.
 fn cgroups() -> &'static Path {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     places.into_iter().find(|place| place.join("cgroup.controllers").exists()).expect("a cgroup2 hierarchy is mounted")

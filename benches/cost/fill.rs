@@ -15,9 +15,8 @@ use crate::{
 const WRITERS: usize = 4;
 /// The number of copies of one Service that are made.
 const BATCH: usize = 4_096;
-/// The number of addresses that are written before the first of their Services. If the API server does not yet know the
-/// address of a Service, it changes the Service. If an address has no Service for a minute, the API server repairs
-/// this, too.
+/// The number of addresses that are written before the first of their Services. If the API server does not know the
+/// address of a Service, it changes the Service. After a minute, it deletes an address without a Service.
 const LEAD: usize = 1_000;
 /// The first address of the lab's range from which the API server allocates addresses.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 0);
@@ -51,8 +50,7 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
         let behind = at.checked_sub(lead).and_then(|at| copies.get(at));
         let puts = [copies.get(at).map(Kept::address), behind.map(Kept::endpoints), behind.map(Kept::service)];
         let puts: Vec<Value> = puts.into_iter().flatten().collect();
-        // Each request writes one object of a kind, because a watch expects that no two objects of a kind have the same
-        // version.
+        // Each request writes one object of a kind. A watch expects a different version for each object of a kind.
         etcd.post("/v3/kv/txn", &json!({"success": puts})).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 }
@@ -112,8 +110,8 @@ impl Kept {
     }
 }
 
-/// The request to etcd that writes an object at the place of its kind. The API server writes protobuf, but it can also
-/// read JSON.
+/// The request to etcd that writes an object at the key `place`. The API server writes protobuf, but it can also read
+/// JSON.
 fn put(place: &str, object: &Value) -> Value {
     let bytes = |text: String| ByteString(text.into_bytes());
     let name = object["metadata"]["name"].as_str().expect("a name");

@@ -1,5 +1,5 @@
-//! The load of hundreds of agents on one API server: requests, watches, bytes and Events. It is measured from the start
-//! of the agents to an incident, while Services change all the time, and after the server was away.
+//! Measures the load of hundreds of agents on one API server: requests, watches, bytes and Events. The phases are the
+//! start, constant changes of Services, an incident, and an outage of the server.
 
 mod incident;
 
@@ -25,13 +25,13 @@ use crate::{
     world::{node_ports, run},
 };
 
-/// The number of agents whose phases are measured, the number of agents that start at the same moment, and the time for
-/// each phase.
+/// The number of agents in the measured phases. Then the number of agents that start together, and the time for each
+/// phase.
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One of so many nodes has its own network namespace. If an incident is repaired on the other nodes, it stays on this
-/// node.
+/// One node in this number of nodes has its own network namespace. There, an incident lasts until the other nodes are
+/// repaired.
 const LEFT: usize = 40;
 /// The number of Services with a NodePort, before one more Service is added, and the first NodePort.
 const SERVICES: u16 = 200;
@@ -80,7 +80,7 @@ pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     fleet.rows
 }
 
-/// Measures the other rows.
+/// Measures the rows of all phases but the start.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (size, wait, churn, away) =
         if small { (5, Duration::from_secs(10), CHURN / 6, 1) } else { (AGENTS, WHILE, CHURN, AWAY) };
@@ -312,8 +312,8 @@ impl<'a> Fleet<'a> {
         open.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// The number of encrypted bytes of each open connection to the server, in both directions together, by the
-    /// connection's local address.
+    /// The encrypted bytes of each open connection to the server, in both directions, by the connection's local
+    /// address.
     fn bytes(&self) -> BTreeMap<String, f64> {
         let output = run(Command::new("ss").args(["-HtinO", "dport = :6443"]));
         let carried = |line: &str| {

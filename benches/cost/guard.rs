@@ -24,7 +24,7 @@ const PLACE: &str = "127.0.0.1:29518";
 /// The number of Services, and the number of NodePorts that they have.
 const SERVICES: usize = 5_000;
 const NODE_PORTS: usize = 2_000;
-/// For this time, a guard at rest is measured. It reads the node twice a minute.
+/// The time for which a guard at rest is measured. The guard reads the node twice a minute.
 const LASTS: Duration = Duration::from_secs(120);
 /// The greatest processor time of a guard at rest, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
@@ -107,8 +107,7 @@ fn value(series: &str) -> Option<f64> {
     http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
 }
 
-/// With the hook, each bind costs the process more time. The program in the kernel is the same in all builds of the
-/// guard.
+/// The additional time of each bind with the hook. The BPF program is the same in all builds of the guard.
 #[cfg(feature = "bind-hook")]
 mod hook {
     use std::net::TcpListener;
@@ -127,7 +126,7 @@ mod hook {
     pub fn measure(cluster: &ControlPlane, directory: &Directory, small: bool) -> Vec<Row> {
         let (binds, rounds) = if small { (BINDS / 10, 3) } else { (BINDS, ROUNDS) };
         let group = Group::new();
-        // A guard can attach the hook only if it is below the control group.
+        // A guard can attach the hook only to a control group that contains the guard.
         let command = Group::entering(&group.path);
         let more = ["--bind=report".to_owned(), format!("--cgroup={}", group.path.display())];
         let times: Vec<(f64, f64)> = (0..rounds)
@@ -162,7 +161,7 @@ mod hook {
         let spent = || Duration::from(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("a clock"));
         let begun = spent();
         for _ in 0..binds {
-            // A program that finds the holders of sockets, like lsof, keeps each open file for a moment longer.
+            // A program like lsof keeps each open file for a moment longer, so the port may still be in use.
             assert!((0..1_000).any(|_| TcpListener::bind("127.0.0.1:19999").is_ok()), "a free port");
         }
         (spent() - begun).as_secs_f64() * 1e6 / f64::from(binds)

@@ -28,8 +28,8 @@ struct Held {
     files: Vec<fs::File>,
 }
 
-/// Moves this process to a control group, and to a new network namespace if that is requested. Then it carries out one
-/// order a line, and answers each order with a line.
+/// Moves this process to a control group, and to a new network namespace if `apart` is set. Then carries out one order
+/// a line, and answers each order with a line.
 pub fn hold(cgroup: &str, place: &str, apart: bool) -> ExitCode {
     fs::write(format!("{cgroup}/cgroup.procs"), id().to_string()).expect("a process can be moved");
     if apart {
@@ -80,7 +80,7 @@ impl Held {
         }
     }
 
-    /// Opens so many connections to itself.
+    /// Opens `count` connections to itself.
     fn pairs(&mut self, count: usize) {
         let place = self.place.local_addr().expect("an address");
         while self.pairs.len() < count {

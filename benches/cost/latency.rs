@@ -13,15 +13,15 @@ use crate::{
     world::{PLACE, node_ports, number},
 };
 
-/// The interval of scans. It is shorter than usual, to have many scans. If the interval has an influence, the result is
-/// a number of scans.
+/// The interval of scans. It is short, so that there are many scans. A result that depends on the interval is a number
+/// of scans.
 const INTERVAL: Duration = Duration::from_secs(2);
 /// The time between two requests to the agent.
 const OFTEN: Duration = Duration::from_millis(5);
 /// The first NodePort of the test.
 const FIRST: u16 = 30_100;
-/// The longest time until the first verdict without an API server, and the longest time after a change of the cluster,
-/// in milliseconds.
+/// The longest time to the first verdict without an API server. Then the longest time after a change of the cluster, in
+/// milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
@@ -64,7 +64,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 }
 
 /// A port with a listener becomes the NodePort of a Service. Returns the milliseconds until the metrics, the finding
-/// and the Event show this.
+/// and the Event show the conflict.
 fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     let name = format!("s{port}");
@@ -135,7 +135,7 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Repeats a request until it succeeds. It has no time limit, because for a benchmark no time limit is right.
+/// Repeats a request until it succeeds, without a time limit.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

@@ -58,8 +58,8 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         ],
     );
     let took = |name: &str| of(&measured, name);
-    // On some machines, `ss` needs half as much time for a socket as on other machines, while a check needs the same.
-    // The promised ratio is true on all of these machines.
+    // The time of `ss` for a socket differs between machines by a factor of two. The time of a check does not. The
+    // promised ratio is true on all of these machines.
     let promised = |at_100k: f64, at_500k: f64| match sockets {
         100_000 => Promise::Times(at_100k),
         500_000 => Promise::Times(at_500k),

@@ -34,8 +34,8 @@ const LOOKS: u32 = 20;
 /// The number of scans after which memory is stable.
 const SETTLED: f64 = 4.0;
 
-/// The greatest resident memory with 5,000 Services and 2,000 sockets, and the greatest growth by a million sockets, in
-/// MiB.
+/// The greatest resident memory with 5,000 Services and 2,000 sockets, in MiB. Then the greatest growth by a million
+/// sockets.
 const MOST_MEMORY: f64 = 15.0;
 const MOST_GROWTH: f64 = 4.0;
 /// The greatest resident memory since the start, as a multiple of the final memory. The agent does not keep a list in
@@ -147,8 +147,7 @@ fn of_proxy(cluster: &ControlPlane, services: usize, directory: &Directory) -> R
     Row::alone(what, "MiB", [Memory::of(proxy.pid()).resident], Promise::None)
 }
 
-/// Starts the agent as shipped, with one difference: a scan may cost any share of a core, so that no interval becomes
-/// longer.
+/// Starts the agent as shipped, but a scan may cost any share of a core, so that no interval becomes longer.
 fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &Directory) -> Process {
     let arguments = [
         "agent".to_owned(),

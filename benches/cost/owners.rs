@@ -42,7 +42,7 @@ pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize
     let size = short(descriptors);
     let what = format!("holders of NodePorts, {size} descriptors, process");
     let against = |theirs: &'static str, least: f64| {
-        // If there are fewer descriptors, the other programs read fewer descriptors without a result.
+        // With few descriptors, the other programs read little in vain, so no ratio is promised.
         let promise = if descriptors < 200_000 { Promise::None } else { Promise::Times(least) };
         let row =
             Row::against(format!("{what}, compared with {theirs}"), took("process"), (theirs, took(theirs)), promise);

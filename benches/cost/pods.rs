@@ -72,8 +72,8 @@ fn of_number(world: &World, holders: &[Holder], each: usize, count: usize, promi
     };
     vec![
         against("ss in each", Promise::Times(400.0)),
-        // The promise is at most 2.5 times this lowest cost, which is measured with warm caches. Most of the time is
-        // the kernel's, and it differs from machine to machine.
+        // The promise is at most 2.5 times the lowest possible cost, measured with warm caches. Most of the time is
+        // spent in the kernel, and differs between machines.
         against("reading sockstat of each", Promise::Times(0.4)),
     ]
 }

@@ -8,8 +8,8 @@ use crate::{
     world::Scanning,
 };
 
-/// For this time, the agent scans again and again, because the kernel counts processor time only in hundredths of a
-/// second.
+/// The time for which the agent scans without a pause. It is long, because the kernel counts processor time only in
+/// hundredths of a second.
 const WHILE: Duration = Duration::from_secs(6);
 /// The greatest part of Portreeve's own work, in per cent.
 const MOST: f64 = 10.0;

@@ -45,9 +45,9 @@ pub fn digits(value: f64) -> String {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
-    /// The other program takes at least so many times as long as Portreeve.
+    /// The other program takes at least this multiple of Portreeve's time.
     Times(f64),
-    /// The result of Portreeve is at most this.
+    /// The result of Portreeve is at most this value.
     AtMost(f64),
     /// The row promises nothing and only informs.
     None,
@@ -68,7 +68,7 @@ pub struct Row {
     pub ratio: Option<Spread>,
     /// The promise.
     pub promise: Promise,
-    /// If the row is not valid: the reason. For example, the programs saw different sockets.
+    /// The reason why the row is not valid, for example different sockets.
     pub failed: Option<String>,
 }
 
@@ -87,12 +87,12 @@ impl Row {
         Self { theirs: Some((who.to_owned(), theirs)), ratio: Some(ratio), ..row }
     }
 
-    /// The same row. If the programs saw different sockets, the row is not valid.
+    /// This row, but not valid if the programs saw different sockets.
     pub fn provided(self, same: &Result<(), String>) -> Self {
         Self { failed: same.clone().err(), ..self }
     }
 
-    /// If the row failed: a message.
+    /// The message of a row that failed.
     pub fn complaint(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(failed.clone());

@@ -35,7 +35,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         scans[0].push(point(&told, "agent, compared with ss"));
         scans[1].push(point(&told, "sockets, agent"));
         rows.extend(told);
-        // Each of these runs reads all descriptors, which takes seconds.
+        // Each run reads all descriptors, which takes seconds.
         if *sockets <= MOST_DESCRIPTORS {
             let told = owners::measure(&world, &agent, *sockets, count.min(3));
             scans[2].push(point(&told, "process, compared with ss -p"));
@@ -51,8 +51,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let [listeners, scan, process, holders] = scans;
     let linear = Promise::AtMost(growth::LINEAR);
     rows.push(growth::row("reading listeners, with connections", &listeners, Promise::AtMost(growth::NONE)));
-    // The data for the smallest number of sockets fits into the processor's caches, so each socket takes half the time.
-    // That difference is not growth.
+    // The smallest number of sockets is left out. Its data fits into the processor's caches, so each socket takes half
+    // the time.
     rows.push(growth::row("a scan that reads connections", &scan[1..], linear));
     rows.push(growth::row("naming holders as a process, with descriptors", &process, linear));
     rows.push(growth::row("naming holders in an agent, with descriptors", &holders, linear));

@@ -1,5 +1,5 @@
-//! Constant changes: the cost of an agent with its usual share of a core while they happen. Also the time until the
-//! agent then finds a new listener.
+//! Measures the cost of an agent with its usual share of a core during constant changes. Also measures the time until
+//! it finds a new listener.
 
 use std::{
     net::TcpListener,
@@ -19,20 +19,20 @@ use crate::{
     world::{PLACE, node_ports},
 };
 
-/// The greatest processor time of an agent with default settings, in per cent of a core. Half of it is for scans, and
-/// half is for connections and changes. Also the agent's interval.
+/// The greatest processor time of an agent with default settings, in per cent of a core. Half is for scans, half for
+/// connections and changes. Then the agent's interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
 /// The number of NodePorts with a listener, and the first of them.
 const CONFLICTS: u16 = 2_000;
 const FIRST: u16 = 30_000;
-/// The number of these NodePorts while the time to find a new listener is measured. With 2,000 NodePorts, a single scan
-/// costs more than the share of an interval.
+/// The number of NodePorts with a listener while the time to find a new listener is measured. With 2,000 NodePorts, a
+/// single scan costs more than the share of an interval.
 const FEW: u16 = 100;
 /// The time between two edits of the same Service.
 const EDITS: Duration = Duration::from_millis(300);
-/// The time in which the agent reads everything for the first time. Only the time after it is measured. It is measured
-/// in parts of the second length.
+/// The time in which the agent reads everything for the first time, which is not measured. Then the length and the
+/// number of the measured parts.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
@@ -64,8 +64,8 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
         })
         .collect();
     eprintln!("per cent of a core, every {PART:?} of the storm: {curve:.3?}");
-    // In some parts, the agent began to read all listeners. These parts cost clearly more. Only whole periods count,
-    // from the first to the last of these parts.
+    // A part in which the agent begins to read all listeners costs clearly more. Only whole periods count, from the
+    // first to the last costly part.
     let costly = |part: usize| curve[part] > COST;
     let begins: Vec<usize> =
         (0..curve.len()).filter(|part| costly(*part) && (*part == 0 || !costly(part - 1))).collect();
@@ -153,14 +153,14 @@ fn metrics() -> String {
     http_get(PLACE, "/metrics").expect("metrics")
 }
 
-/// Starts a process that listens on so many NodePorts.
+/// Starts a process that listens on `conflicts` NodePorts.
 fn hold(control: &str, conflicts: u16) -> Holder {
     let mut holder = Holder::start(control);
     (FIRST..FIRST + conflicts).for_each(|port| holder.order(&format!("listen 0.0.0.0:{port}")));
     holder
 }
 
-/// Starts the agent as shipped, with its usual interval and share. Waits until it knows so many Services.
+/// Starts the agent as shipped, with its usual interval and share. Waits until it knows this number of Services.
 pub fn start(binary: &Path, cluster: &ControlPlane, directory: &Directory, services: u16) -> Process {
     let arguments = [
         "agent".to_owned(),

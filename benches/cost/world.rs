@@ -25,7 +25,7 @@ const SERVICES: u16 = 100;
 /// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
 const DATAGRAMS: usize = 100;
-/// After so many scans, the agent has also read the facts that it reads seldom.
+/// The number of scans after which the agent has also read its seldom-read facts.
 const RARELY: f64 = 20.0;
 /// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
@@ -181,7 +181,7 @@ pub fn node_ports(metrics: &str) -> f64 {
     taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Runs a command to its end, and returns its output. The command must be able to write the output.
+/// Runs a command to its end, and returns its output. The command must succeed or print output.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");
@@ -227,7 +227,6 @@ pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 
-/// The files are in the node's own directory.
 impl World {
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.path().join(name);

@@ -1,4 +1,4 @@
-//! What the readers of the cluster promise, for files and for answers of API servers.
+//! The promises of the readers of the cluster, for files and for answers of API servers.
 
 use kube::{client::ConfigExt as _, config::Kubeconfig};
 
@@ -15,7 +15,7 @@ use portreeve_cluster::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
 
-/// Asserts that the text of a fact can be shown.
+/// Asserts that the text of a fact can be printed.
 fn shown(text: &str, longest: usize) {
     assert!(text.len() <= longest && !text.chars().any(text::is_invisible), "{text:?}");
 }
@@ -45,8 +45,8 @@ fn finished(facts: FactsBuilder) -> ClusterFacts {
     facts
 }
 
-/// The results of reading one file of manifests: the facts, the errors, and whether the file has settings or an object
-/// of a kind that is not used.
+/// The result of reading one file of manifests: the facts, the errors, and whether the file has settings or an object
+/// of an unused kind.
 fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool) {
     let mut facts = FactsBuilder::default();
     let errors = manifests::read_from("here", bytes, bytes.len() as u64, at_once, &mut facts);
@@ -59,19 +59,19 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
 
 /// A file of manifests in YAML or JSON.
 ///
-/// The reader skips no part silently: if a part was not read, there is a reason. Input that arrives in pieces gives the
-/// same facts as input in one piece. A file that was cut is not complete.
+/// The reader gives a reason for each part that it does not read. Input in pieces gives the same facts as input in one
+/// piece. A cut file is not complete.
 pub fn manifest(bytes: &[u8]) {
     let (facts, errors, found) = read_manifests(bytes, manifests::SHORT);
     let (services, slices) = (facts.services.seen().map(Vec::len), facts.endpoint_slices.seen().map(Vec::len));
     let objects = [services, slices, facts.pods.seen().map(Vec::len), facts.nodes.seen().map(Vec::len)];
     let known = objects.into_iter().flatten().any(|count| count > 0);
     let wrong = !errors.is_empty() || !facts.rejected.is_empty();
-    // An EndpointSlice without a Service, and a ConfigMap without settings, are complete objects. They give no facts.
+    // Some complete objects give no facts: an EndpointSlice without a Service, and a ConfigMap without settings.
     let text = String::from_utf8_lossy(bytes);
     let whole = || ["Slice", "ConfigMap", "Configuration", "Network"].iter().any(|kind| text.contains(kind));
     assert!(wrong || found || known || services.is_some() || whole(), "{text:?} was read without a fact or an error");
-    // If there is an error, it is not known that objects are absent, or that the endpoints are complete.
+    // After an error, no object may count as absent, and no list of endpoints as complete.
     assert!(errors.is_empty() || (slices.is_none() && services != Some(0)), "{text:?} is broken, and healthy");
     let begins = |bytes: &[u8]| bytes.trim_ascii_start().first().is_some_and(|byte| b"{[".contains(byte));
     if !begins(bytes) || bytes.trim_ascii_start().len() < bytes.len() {
@@ -103,7 +103,7 @@ fn list_of<K: Object>(bytes: &[u8]) {
     }
 }
 
-/// The lines of a watch: the present objects, and then the changes.
+/// The lines of a watch: first the present objects, then the changes.
 pub fn watch_lines(bytes: &[u8]) {
     crate::watch::watch_lines(bytes, sound);
 }
@@ -134,7 +134,7 @@ pub fn component_config(bytes: &[u8]) {
 /// A word that no error may contain.
 const SECRET: &str = "s3cr3t-0f-a-us3r";
 
-/// Asserts that an error about a kubeconfig contains no secret.
+/// Asserts that an error about a kubeconfig can be printed.
 fn said(what: String) {
     shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
 }
@@ -148,8 +148,8 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);
-    // A token, and perhaps an error after the token. If the text itself contains the word, it may be a name, and errors
-    // print names.
+    // A kubeconfig with a token, and text after the token that may cause an error. Text with the secret word is left
+    // out: the word may be a name, and errors print names.
     if text.len().is_multiple_of(4) && !text.contains(SECRET) {
         let behind = format!("users:\n- name: u\n  user:\n    token: {SECRET}\n    {text}");
         if let Err(what) = parse(&behind).and_then(usable) {
@@ -164,8 +164,8 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// If two files set the same value, the first file wins. No address contains a password, and each token fits into a
-/// header. If the kubeconfig cannot be used, returns the reason.
+/// Asserts for a usable kubeconfig: the first of two equal settings wins, no address contains a password, and each
+/// token fits into a header. Otherwise returns the reason.
 fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
     let twice = config.clone().merge(config.clone()).expect("a kubeconfig can be merged with itself");
@@ -185,6 +185,5 @@ fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let wanted = user.token.is_some() && user.auth_provider.is_none() && user.username.is_none();
     connect::take_token(user)?;
     assert!(!wanted || user.token.is_some(), "the token is gone");
-    // The token fits into a header.
     made.auth_layer().map(drop).map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What the readers of snapshots, of the configuration file and of arguments promise.
+//! The promises of the readers of snapshots, of the configuration file, and of arguments.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use portreeve_guard::Record;
 use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
-/// The output in one form. It must be clean, and its length must be limited.
+/// Writes the output in one form, and asserts that it is clean.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes it");
@@ -32,7 +32,7 @@ pub fn snapshot(bytes: &[u8]) {
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
     assert_eq!(Snapshot::from_json(&printed).expect("what was printed is a snapshot"), snapshot);
     let board = judge(&snapshot, &Limits::default());
-    // If a rule panics, `judge` adds this text.
+    // `judge` adds this text if a rule panics.
     let failed = board.unknown.iter().find(|it| it.gap.detail.contains("failed on these facts"));
     assert!(failed.is_none(), "{failed:?}");
     let report = Report { min_severity: Some(Severity::Info), ..Report::of(&snapshot, &board) };
@@ -47,7 +47,7 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// The answer of one agent to `kubectl portreeve check`. A second, honest agent has no findings.
+/// The answer of one agent to `kubectl portreeve check`. A second agent gives a valid answer without findings.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),
@@ -93,7 +93,7 @@ pub fn guard_record(bytes: &[u8]) {
     assert!(record.ours_in(list, &record.boot_id).minus(list).is_empty(), "an entry that is not in the list");
 }
 
-/// Arguments that must have a certain form: ports, ranges, sets, durations, modes, and `--set`.
+/// Arguments with a fixed format: ports, ranges, sets, durations, modes, and `--set`.
 pub fn arguments(bytes: &[u8]) {
     let Ok(typed) = str::from_utf8(bytes) else { return };
     if let Ok(range) = typed.parse::<PortRange>() {
@@ -117,14 +117,14 @@ pub fn arguments(bytes: &[u8]) {
     drop(typed.parse::<Setting>());
 }
 
-/// Text from outside is cleaned and cut. If it is cleaned again, nothing changes. For a shell, the text is one word.
+/// Text from outside, cleaned and cut. A second cleaning changes nothing. A shell reads the text as one word.
 pub fn strange_text(bytes: &[u8]) {
     let typed = String::from_utf8_lossy(bytes);
     let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
     let once = text::clean(&typed, limit);
     assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
     assert_eq!(text::clean(&once, limit), once);
-    // The text that stays has characters of the original in the same order.
+    // The clean text has characters of the original text, in the same order.
     let mut left = typed.chars();
     assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
     let word = text::shell_word(&once);

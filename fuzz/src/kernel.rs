@@ -1,4 +1,4 @@
-//! What the parsers for data of the node promise, for any bytes from a kernel or a proxy.
+//! The promises of the parsers for data of the node, for any bytes from a kernel or a proxy.
 
 use std::{collections::VecDeque, io, path::Path};
 
@@ -13,15 +13,15 @@ use portreeve_kernel::{
     proc_net, proc_sctp, process, proxy, resolv, route, sock_diag, sockstat,
 };
 
-/// The longest text that a fact keeps from one line or one answer, in bytes.
+/// The longest text of a fact from one line or one answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Asserts that the text of a fact can be shown.
+/// Asserts that the text of a fact can be printed.
 fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// Cuts the bytes into pieces of at most 255 bytes. In the input, each piece follows a byte with its length.
+/// Cuts the bytes into pieces of at most 255 bytes. Before each piece, the input has a byte with its length.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;
@@ -59,7 +59,8 @@ impl Transport for Script<'_> {
     }
 }
 
-/// Dumps of netlink as complete datagrams. They can be torn, cut, endless, or out of sequence.
+/// Dumps of netlink in complete datagrams. A dump may be torn (changed during the read), cut, endless, or out of
+/// sequence.
 pub fn netlink_dump(bytes: &[u8]) {
     let request = Request { source: Source::Listeners, what: "sockets", kind: 20, body: &[], absent: None };
     let mut connection = Connection::over(|| Ok(Script(pieces(bytes).collect(), 0)));

@@ -1,4 +1,4 @@
-//! What all parsers promise, for any bytes. Each function gets the bytes, and panics if a promise is broken.
+//! The promises of all parsers, for any bytes. Each function takes the bytes, and panics if a promise is broken.
 
 pub mod cluster;
 pub mod inputs;

@@ -1,4 +1,4 @@
-//! What the reader of a watch promises, for the lines of the watch and for the facts that it makes of them.
+//! The promises of the reader of a watch, for the lines of the watch and the facts from these lines.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use portreeve_facts::{ClusterFacts, text};
 
 const PLACE: &str = "here";
 
-/// The facts that are known after the lines of a watch. The lines begin with the present objects. `sound` asserts the
-/// promises about the facts.
+/// The facts after the lines of a watch, which begin with the present objects. `sound` asserts the promises about the
+/// facts.
 ///
-/// If the list of present objects is not complete, there are no facts. If it is complete, the facts are the same as
-/// after an empty list and a change for each object.
+/// If the list of present objects is not complete, there are no facts. If the list is complete, the facts are the same
+/// as after an empty list and one change for each object.
 pub(crate) fn watch_lines(bytes: &[u8], sound: impl Fn(&ClusterFacts)) {
     let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim_ascii().is_empty()).collect();
@@ -92,7 +92,7 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     sound(&index.facts());
 }
 
-/// Asserts that the error about a line that ends a watch can be printed. Each error of an answer is cleaned first.
+/// Asserts that the error of the last line of a watch can be printed after cleaning.
 fn said(what: &str) {
     let what = text::clean(what, 256);
     assert!(what.len() <= 256 && !what.chars().any(text::is_invisible), "{what:?}");

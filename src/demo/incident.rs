@@ -7,11 +7,11 @@ use serde_json::Value;
 use super::part::Part;
 use portreeve_rules::findings::Severity;
 
-/// The node that the observer scans, in the manifest and as host name.
+/// The name of the scanned node, in the manifest and as host name.
 pub(super) const NODE: &str = "node-a";
 /// The node's address (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
-/// The other node's address. A frame to this address leaves the node, and gets no answer.
+/// The address of the second node. A packet to this address leaves the first node, and gets no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
 /// One incident.
@@ -20,8 +20,8 @@ pub(super) struct Incident {
     pub(super) name: &'static str,
     /// The effect on clients, in a few words.
     pub(super) title: &'static str,
-    /// All steps of the setup: the name for `--without`, and the step in words. If one step is left out, there is no
-    /// incident.
+    /// All steps of the setup: the name for `--without`, and the step as text. Without one of the steps, the incident
+    /// does not occur.
     pub(super) steps: &'static [(&'static str, &'static str)],
     /// The findings of the incident. The demo must find all of them.
     pub(super) expected: &'static [Expected],
@@ -35,7 +35,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// All steps, or all steps except one.
+    /// All steps, except `step` if it is given.
     pub(super) fn without(step: Option<String>) -> Self {
         Self { without: step }
     }
@@ -46,29 +46,27 @@ impl Steps {
     }
 }
 
-/// An expected finding.
+/// A finding that `check` must report.
 pub(super) struct Expected {
-    /// The expected finding's id and its variant.
+    /// The id and variant of the finding.
     pub(super) rule: &'static str,
-    /// The expected finding's severity.
     pub(super) severity: Severity,
     /// The expected finding's subject, e.g. `Service default/web`.
     pub(super) subject: &'static str,
-    /// The expected finding's port.
     pub(super) port: Option<u16>,
-    /// Names of evidence that the finding must have, each with the beginning of its value.
+    /// The names of values that the finding must have, each with the first characters of its value.
     pub(super) evidence: &'static [(&'static str, &'static str)],
 }
 
-/// The state of a node that a set of steps makes.
+/// The state of the node after the chosen steps.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Scene {
-    /// The cluster's objects, as an API server lists them.
+    /// The cluster's objects, in the format of an API server.
     pub(super) objects: Vec<Value>,
     /// Settings below `/proc/sys/net/ipv4`.
     pub(super) sysctls: Vec<(&'static str, &'static str)>,
     /// Addresses on a device named kube-ipvs0.
     pub(super) ipvs_addresses: Vec<IpAddr>,
-    /// The processes.
+    /// The processes that open the sockets.
     pub(super) parts: Vec<Part>,
 }

@@ -91,8 +91,7 @@ pub(super) static INCIDENTS: [Incident; 5] = [
     },
 ];
 
-/// The soft limit of open files of the proxy that runs out of them. Below: 95 % of this limit, without the proxy's
-/// other descriptors.
+/// The soft limit of open files of the proxy that runs out of files. `PORTS` sockets are more than 95 % of the limit.
 const LIMIT: u64 = 512;
 const PORTS: u16 = 490;
 const FIRST: u16 = 30100;
@@ -169,7 +168,7 @@ fn squatting_listener(steps: &Steps) -> Scene {
         }
     }
     if steps.has("iptables-proxy") {
-        // In iptables mode, kube-proxy sets `route_localnet`. Then a NodePort answers on 127.0.0.1.
+        // kube-proxy in iptables mode sets `route_localnet`, so a NodePort answers on 127.0.0.1.
         scene.sysctls.push(("conf/all/route_localnet", "1"));
         scene.parts.push(Part::proxy(Mode::Iptables, CURRENT));
     }

@@ -1,4 +1,4 @@
-//! The objects of a stage's cluster, as `kubectl get -o yaml --show-managed-fields` prints them.
+//! The objects of the demo's cluster, as `kubectl get -o yaml --show-managed-fields` prints them.
 
 use std::net::Ipv4Addr;
 
@@ -6,7 +6,6 @@ use serde_json::{Map, Value, json};
 
 /// One entry of a Service's ports.
 pub(super) struct Port {
-    /// The port's name.
     pub(super) name: String,
     /// The port of the Service's own address.
     pub(super) port: u16,
@@ -115,7 +114,7 @@ pub(super) fn endpoint_slice(service: &str, ports: &[Port], pods: &[&str]) -> Va
     })
 }
 
-/// The static pod of a kube-apiserver, on another machine.
+/// The static pod of a kube-apiserver on another machine.
 pub(super) fn api_server(node_port_range: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -141,16 +140,16 @@ pub(super) fn api_server(node_port_range: &str) -> Value {
     })
 }
 
-/// Objects as the List that kubectl prints.
+/// Objects as a List in YAML, as kubectl prints them.
 ///
 /// # Errors
-/// When an object cannot be written as YAML.
+/// If an object cannot be written as YAML.
 pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
     let list = json!({ "apiVersion": "v1", "items": objects, "kind": "List", "metadata": { "resourceVersion": "" } });
     Ok(serde_saphyr::to_string(&list)?)
 }
 
-/// The fields of the ports that a client wrote, as managedFields.
+/// The fields of the ports that a client wrote, in the format of managedFields.
 fn owned(ports: &[Port]) -> Map<String, Value> {
     ports
         .iter()
@@ -170,7 +169,6 @@ fn uid(kind: &str, name: &str) -> String {
     format!("{:08x}-0000-4000-8000-{:012x}", print >> 32, print & 0xffff_ffff_ffff)
 }
 
-/// A hash of a text (FNV-1a).
 fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -1,10 +1,10 @@
-//! `demo`: makes the five incidents in throw-away network namespaces, runs `check` on each, and prints whether `check`
+//! `demo`: makes five incidents in throw-away network namespaces, runs `check` on each, and prints whether `check`
 //! found the incident.
 //!
 //! This program starts itself several times. The *director* starts one *stage* for each incident. A stage moves into
-//! new namespaces, and starts the *parts*, the processes that open its sockets. The stage also starts an observer,
-//! `portreeve check`, which gets only the namespaces and a manifest file. When the director ends, its stages end. When
-//! the input of a part ends, the part ends.
+//! new namespaces, and starts the *parts*, the processes that open its sockets. The stage also starts `portreeve
+//! check`, which sees only these namespaces and a manifest file. All stages end with the director. A part ends when its
+//! input ends.
 
 #![allow(clippy::disallowed_methods, reason = "starts processes, holds their sockets and writes into their namespaces")]
 
@@ -54,7 +54,7 @@ fn incident_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(INCIDENTS.each_ref().map(|incident| incident.name))
 }
 
-/// Runs the demo. The result is success if `check` found every incident.
+/// Runs the demo. Success means that `check` found every incident.
 pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode> {
     let DemoArgs { incidents, without, stage, part } = args;
     if part {
@@ -100,7 +100,7 @@ fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
         .with_context(|| format!("starting the stage of {}", incident.name))
 }
 
-/// Waits for a stage, and reads the result of the observer, or the error.
+/// Waits for a stage, and reads the result of `check`, or the error.
 fn close(stage: Child) -> anyhow::Result<Result<ObservedReport, String>> {
     let output = stage.wait_with_output().context("waiting for a stage")?;
     let complaint = String::from_utf8_lossy(&output.stderr);

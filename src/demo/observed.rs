@@ -1,4 +1,4 @@
-//! The result of an observer, from the document that it printed, and the comparison with the expected findings.
+//! Reads the findings that `portreeve check` printed in the demo, and compares them with the expected findings.
 
 use serde::Deserialize;
 

@@ -33,7 +33,7 @@ use portreeve_facts::Mode;
 pub(super) const CURRENT: &str = "v1.36.3";
 /// The address at which kube-proxy answers by default.
 const PROXY_DOOR: &str = "127.0.0.1:10249";
-/// The time limit for the first retransmission. The kernel sends it after a second.
+/// The number of polls until the first retransmission must appear. The kernel retransmits after a second.
 const RETRANSMISSION_PATIENCE: u32 = 50;
 const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 
@@ -42,17 +42,17 @@ const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 pub(super) struct Part {
     /// The name of the process, at most 15 bytes.
     pub(super) name: String,
-    /// The part's soft limit of open files.
+    /// The soft limit of open files for the process.
     pub(super) descriptor_limit: Option<u64>,
     /// The address at which the process listens. The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
     /// The two ends of the process's connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// The part's answers, if it acts as a kube-proxy.
+    /// The answers of the process, if it acts as kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
-/// The answers of a kube-proxy about itself. The number of its open files is measured.
+/// The answers of the simulated kube-proxy about itself. It measures the number of its open files.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Answers {
     mode: Mode,
@@ -65,19 +65,18 @@ impl Part {
         Self { name: name.to_owned(), ..Self::default() }
     }
 
-    /// A kube-proxy with this mode and version.
     pub(super) fn proxy(mode: Mode, version: &str) -> Self {
         Self { answers: Some(Answers { mode, version: version.to_owned() }), ..Self::named("kube-proxy") }
     }
 }
 
-/// A process that has its sockets until this value is dropped.
+/// A process that keeps its sockets until this value is dropped.
 pub(super) struct Player {
     child: Child,
 }
 
 impl Player {
-    /// Starts a process and waits until its part is set up.
+    /// Starts a process and waits until its sockets are ready.
     pub(super) fn start(part: &Part) -> anyhow::Result<Self> {
         let child = Command::new("/proc/self/exe")
             .arg0(&part.name)
@@ -100,7 +99,7 @@ impl Player {
 }
 
 impl Drop for Player {
-    /// Closes the input of the process, which ends the process, and waits for its end.
+    /// Closes the input of the process, and waits until the process ends.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
@@ -111,7 +110,7 @@ impl Drop for Player {
 
 const READY: &str = "ready\n";
 
-/// Reads a part from standard input, and keeps its sockets until standard input ends.
+/// Reads the role of this process from standard input, and keeps the sockets until standard input ends.
 pub(super) fn play() -> anyhow::Result<()> {
     let mut line = String::new();
     stdin().lock().read_line(&mut line).context("reading a part")?;
@@ -162,7 +161,7 @@ fn connect_in_vain(from: SocketAddrV4, to: SocketAddrV4) -> anyhow::Result<Owned
     bail!("no retransmission from {from} to {to}: a program answered or refused the connection")
 }
 
-/// Whether a line of `/proc/net/tcp` is a socket in SYN-SENT (02) on this local port, and the kernel has retransmitted.
+/// Whether a line of `/proc/net/tcp` has this local port, the state SYN-SENT (02) and a retransmission.
 fn retransmits(line: &str, port: u16) -> bool {
     let fields: Vec<_> = line.split_ascii_whitespace().collect();
     let [_, local, _, "02", _, _, retransmits, ..] = fields[..] else { return false };
@@ -191,7 +190,6 @@ fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result
     }
 }
 
-/// Answers one HTTP request.
 fn answer(mut client: TcpStream, Answers { mode, version }: &Answers) -> anyhow::Result<()> {
     client.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut request = Vec::new();

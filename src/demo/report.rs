@@ -17,11 +17,10 @@ pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
 
 /// The report about one incident.
 pub(super) struct IncidentReport<'a> {
-    /// The incident.
     pub(super) incident: &'a Incident,
     /// The steps that were set up.
     pub(super) steps: &'a Steps,
-    /// The result of the observer, or the reason why there is none.
+    /// The findings of `portreeve check`, or the reason why it failed.
     pub(super) look: &'a Result<ObservedReport, String>,
     /// The layout of lines.
     pub(super) style: &'a Style,

@@ -1,5 +1,5 @@
-//! A stage: its own network, mount, host name and cgroup namespaces, an incident in these namespaces, and an observer
-//! that gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
+//! A stage has its own network, mount, host name and cgroup namespaces, with an incident and an observer. The observer
+//! gets only a manifest. When the processes of the stage end, the kernel deletes the namespaces.
 
 use std::{
     env, fs,
@@ -46,7 +46,7 @@ pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the observer: the command that a user types, without the environment of this process.
+/// Runs the command that a user types, without the environment variables of this process.
 fn observe(manifest: &Path) -> anyhow::Result<()> {
     let status = Command::new("/proc/self/exe")
         .args(["check", "-o", "json", "--services"])
@@ -83,9 +83,8 @@ fn enter() -> anyhow::Result<PathBuf> {
     let unchanged = None::<&str>;
     mount(unchanged, "/", unchanged, MsFlags::MS_REC | MsFlags::MS_PRIVATE, unchanged)
         .context("keeping mounts private")?;
-    // A user may start the demo in a cgroup other than the root, with all processes of the stage. Seen from their own
-    // cgroup namespace, all these processes would be in the root cgroup. The root cgroup does not show which processes
-    // belong together.
+    // All processes of the stage may be in one cgroup of the user, which would own all their sockets. The new mounts
+    // show this cgroup as the root, which owns nothing.
     let mounts = fs::read_to_string("/proc/self/mountinfo").context("reading /proc/self/mountinfo")?;
     for place in mounts.lines().filter_map(cgroup2_mount) {
         // A directory cannot be mounted on itself, so another mount comes between.
@@ -113,7 +112,7 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(text.as_bytes())
 }
 
-/// The node's uplink, and the other end of its wire.
+/// The node's network link, and the other end of the link.
 const UPLINK: (&str, &str) = ("eth0", "wire");
 /// A locally administered address that no link has. The other end of the wire drops a frame to this address.
 const NOBODY: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
@@ -146,7 +145,7 @@ async fn uplink(netlink: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A dummy link, as kube-proxy makes it. If the kernel has no dummy links, a bridge. The link stays down.
+/// Makes a dummy link, as kube-proxy does, or a bridge if the kernel has no dummy links. The link stays down.
 async fn kube_ipvs(netlink: &Handle, addresses: &[IpAddr]) -> anyhow::Result<()> {
     if netlink.link().add(LinkDummy::new(IPVS_LINK).down().build()).execute().await.is_err() {
         netlink.link().add(LinkBridge::new(IPVS_LINK).down().build()).execute().await?;

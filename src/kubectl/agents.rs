@@ -93,7 +93,7 @@ impl AgentFlags {
     }
 }
 
-/// The runtime on which requests wait for their answers.
+/// The runtime for asynchronous requests.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     Ok(runtime::Builder::new_current_thread().enable_all().build()?)
 }

@@ -43,7 +43,6 @@ pub(crate) struct Args {
     counting: CountFlags,
 }
 
-/// The form of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Form {
     /// Each incident once: nodes, affected clients, remedy
@@ -133,7 +132,8 @@ impl Args {
         }
     }
 
-    /// Prints the report. With `again`, it follows earlier output. Returns whether a program still reads the output.
+    /// Prints the report. `again` means that an earlier report was printed. Returns whether a program still reads the
+    /// output.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
         let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;

@@ -1,7 +1,7 @@
-//! Shell completion for kubectl: one completion on each line, and on the last line a directive for the shell.
+//! Shell completion for kubectl: prints one completion on each line, and on the last line a directive for the shell.
 //!
-//! kubectl runs `kubectl_complete-portreeve` with the typed words, of which the last may be unfinished
-//! (k8s.io/kubectl/pkg/cmd/plugin_completion.go). kubectl reads the form of output that cobra prints for shells.
+//! kubectl runs `kubectl_complete-portreeve` with the typed words. The last word may be unfinished
+//! (k8s.io/kubectl/pkg/cmd/plugin_completion.go). The output has the format that cobra prints for shells.
 
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
@@ -20,7 +20,7 @@ const FILES: u8 = 0;
 const NO_FILES: u8 = 4;
 /// The shell completes no file names, and adds no space after the unfinished word.
 const GOES_ON: u8 = 6;
-/// The longest time for the names of nodes, after a user pressed the key.
+/// The time limit for the list of nodes, after the user pressed Tab.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The kind of the next word.
@@ -115,10 +115,10 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// The nodes that have an agent, in the cluster that the typed words select. If the cluster does not answer, there are
-/// no completions, and no error.
+/// The nodes with an agent, in the cluster that the typed words select. If the cluster does not answer, prints neither
+/// completions nor an error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
-    // While the user is still typing the value of a flag, the parser would refuse the flag.
+    // If the last word is a flag, leave it out: the parser refuses a flag without a value.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);
     let line = [command.get_name().to_owned()].into_iter().chain(words.iter().cloned()).map(OsString::from);
     let Ok(mut matches) = command.clone().ignore_errors(true).try_get_matches_from(line) else { return Vec::new() };

@@ -11,9 +11,9 @@ use portreeve_dataplane::{Declaration, declarations};
 use portreeve_facts::{Gap, Unread};
 use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, write_declared_json};
 
-/// The file with the image's registry. Without a registry, each node would choose one.
+/// The file that names the image's registry. For an image without a registry, each node would choose a registry.
 const NAMES: &str = include_str!("../../deploy/names");
-/// The text that replaces the name of a node, if it is not known.
+/// The placeholder for the name of a node.
 const NODE: &str = "NODE";
 
 // Flags for nodes without an agent.
@@ -64,7 +64,7 @@ impl NoAgentFlags {
         Ok(ExitCode::from(report.result() as u8))
     }
 
-    /// Prints the conditions that the command needs.
+    /// Prints the requirements of the printed command.
     fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
         if !has_node {
             console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));

@@ -45,7 +45,7 @@ impl Scope for AgentScope {
     }
 }
 
-/// Requests the snapshot of this node's agent. If no node is named, of the only agent.
+/// Requests a snapshot from the agent of this node, or from the only agent if no node is named.
 ///
 /// # Errors
 /// When there is no agent, or when no node is named and there are several agents. Then no agent is queried.
@@ -134,8 +134,8 @@ fn judge_those<T>(
     })
 }
 
-/// The snapshot in the answer of the agent on `node`, at the time `now`. If the snapshot is about another node or
-/// another time, it is refused.
+/// Reads the snapshot in an answer of the agent on `node`. Refuses a snapshot of another node, and a snapshot that is
+/// too old or too new at the time `now`.
 fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
     let snapshot = Snapshot::from_json(answer)
         .or_else(|error| wrong(&format!("the agent's answer is not a snapshot: {error}")))?;
@@ -180,8 +180,7 @@ impl<'a> MissingEndpoints<'a> {
         }
     }
 
-    /// Adds the endpoints of Services with a port to the facts of an agent. If they cannot be read, they stay missing
-    /// in the facts.
+    /// Adds the endpoints of the Services with a port to an agent's facts. Endpoints that cannot be read stay missing.
     async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
         self.fill_in_those(facts, wanted).await;

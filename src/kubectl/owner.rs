@@ -42,13 +42,13 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
         let json = args.output == Form::Json;
         return args.no_agent_flags.print(args.port, node, agent_flags, json, console);
     }
-    // A pod does not depend on the endpoints of the port's Services.
+    // The answer about a pod does not need the endpoints of Services.
     let behind = if args.pod.is_some() { Behind::NoPort } else { Behind::Port(args.port.number) };
     let NodeResults { results, partial, oldest, .. } =
         judge_node_snapshots(agent_flags, node, behind, |snapshot| match &args.pod {
             Some(pod) if is_elsewhere(snapshot, pod) => Ok(None),
             Some(pod) => args.port.owner_in_pod(snapshot, pod, false).map(Some),
-            // A port that is free on one node may be in use on another node.
+            // No free port is suggested, because it may be in use on another node.
             None => args.port.owner(snapshot, args.refused, None).map(Some),
         })?;
     let owner = |NodeResult { node, result }| Some(NodeOwner { node, owner: result.transpose()? });

@@ -47,7 +47,6 @@ fn yaml(path: &str) -> Value {
     serde_saphyr::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The alert rules in a file.
 fn rules(file: &str) -> Vec<Value> {
     let file = yaml(&format!("dashboards/{file}.yaml"));
     let groups = file["groups"].as_array().expect("groups");
@@ -177,7 +176,7 @@ fn alerts_without_an_agent_ask_for_what_others_tell_only() {
         (name.to_owned(), Metric { is_counter: name.ends_with("_total"), labels })
     };
     let mut known = BTreeMap::from(FOREIGN.map(reported));
-    // A function `label_replace` in a query adds this label with the address.
+    // In a query, `label_replace` adds this label with the node's address.
     known.get_mut("kube_node_status_addresses").expect("it is foreign").labels.insert("external_ip".to_owned());
     ask_only(FILES[1], &known);
 }

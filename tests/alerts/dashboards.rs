@@ -30,7 +30,6 @@ fn file(name: &str) -> PathBuf {
     root().join("dashboards").join(name).with_extension("json")
 }
 
-/// The dashboard with this name.
 fn dashboard(name: &str) -> Value {
     let path = file(name);
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -55,7 +54,6 @@ fn panels() -> Vec<(String, Value)> {
     panels.collect()
 }
 
-/// Every query of every panel.
 fn queries() -> Vec<(String, Value)> {
     let targets = panels().into_iter().flat_map(|(name, panel)| {
         let targets = list(&panel, "targets").to_vec();

@@ -1,5 +1,5 @@
-//! One mistake makes one alert, whether one node or hundreds of nodes have the problem. promtool runs generated tests
-//! for these numbers of nodes.
+//! One mistake makes one alert, on one node and on hundreds of nodes. promtool runs generated tests with 1, 3 and 500
+//! nodes.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> 
     (1..=size).map(series).collect()
 }
 
-/// The words in the description of an alert for this number of nodes.
+/// The names of the nodes, as an alert's description lists them.
 fn names(size: usize) -> String {
     let first: Vec<String> = (1..=size.min(5)).map(node).collect();
     let more = if size > 5 { format!(" and {} more", size - 5) } else { String::new() };

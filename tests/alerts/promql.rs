@@ -7,14 +7,12 @@ use std::{
     process::Command,
 };
 
-/// Labels that a metric can have besides its own: Prometheus adds them when it scrapes, the chart's monitors add them,
-/// or a fleet adds them.
+/// Labels that Prometheus, the chart's monitors or the operator of several clusters adds to each metric.
 pub(crate) const TARGET: [&str; 4] = ["cluster", "node", "instance", "job"];
 
 const AGGREGATED_BY: [&str; 6] = ["by", "without", "on", "ignoring", "group_left", "group_right"];
 const OPERATORS: [&str; 5] = ["and", "or", "unless", "offset", "bool"];
 
-/// The parts of a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) selectors: Vec<Selector>,
@@ -32,7 +30,6 @@ pub(crate) struct Selector {
     pub(crate) range: Option<(String, String)>,
 }
 
-/// A metric of the catalogue.
 #[derive(Debug)]
 pub(crate) struct Metric {
     pub(crate) is_counter: bool,

@@ -1,5 +1,5 @@
-//! `owner` and the findings must agree. If a finding names a loser, `owner` names the same loser. If `owner` names a
-//! loser, the loser has a finding, or an excuse from a closed list.
+//! `owner` and the findings must agree about lost connections. If a finding names a loser, `owner` names the loser too.
+//! If `owner` names a loser, a finding or a fixed list of excuses must have it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ use crate::every_node::{board, one_of_each_plane, pair, ports, small};
 /// Variants of rules about a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/takes-listener"];
-/// The variant of the rule about a redirection that a hostPort left behind.
+/// The variant about a redirection that stayed after its hostPort was removed.
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
 /// Variants of rules about several claims to one port, without a listener. For each variant: the kinds of the claims on
 /// this node.
@@ -86,8 +86,8 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
 }
 
-/// The error if a finding has no port although its arbiter decides for a port, or has a port although routes decide.
-/// Routes decide for an address, at every port.
+/// The error if a finding has the wrong key. If routes decide, the key has no port. If packets, `bind`, the scheduler
+/// or the API server decides, the key has a port.
 fn has_another_key(Finding { key, .. }: &Finding) -> Option<String> {
     let kind = ids::find(key.rule.0)?.variant(key.variant)?.kind;
     let wants_port = match kind {
@@ -103,7 +103,7 @@ fn name(key: &Key) -> String {
     format!("{}/{}", key.rule, key.variant)
 }
 
-/// Whether one of these rows is about this variant.
+/// Whether these rows of a rule include this variant.
 fn have(rows: &Rows, of: &str) -> bool {
     Named::parse(of).expect("a variant").names_any(rows.rule.0, rows.variants)
 }
@@ -130,7 +130,7 @@ pub(crate) enum Excuse {
     Client,
     /// A pod has the port as hostPort: another rule reports the pod.
     HostPort,
-    /// The rule could not judge this port or this object, and the rule reports *unknown*.
+    /// The rule reports *unknown* about this port or object.
     NotJudged,
     /// The listener loses only the node's own connections to a link-local address.
     LinkLocal,
@@ -196,8 +196,8 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     claimed
 }
 
-/// The differences between `owner` and the findings of a node. Also, for each excuse, the number of losers with this
-/// excuse. `None` counts losers without an excuse.
+/// The differences between `owner` and the findings of a node, and the number of losers with each excuse. `None` counts
+/// losers without an excuse.
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));
@@ -274,7 +274,7 @@ fn a_guard_reserves_the_ports_that_reserve_wants_of_its_node() {
         }
         let wanted = Wanted::of(&Limits::default().round(&snapshot, None)).ports.into_keys().collect::<PortSet>();
         let wanted = wanted.intersection(&PortSet::from(node.ephemeral));
-        // A guard reserves these two although nothing shows a kube-proxy.
+        // A guard reserves kube-proxy's two ports even if the proxy mode is not known.
         let of_proxy: PortSet =
             if snapshot.proxy_mode().is_ok() { PortSet::default() } else { [10249, 10256].into_iter().collect() };
         let lacks = node.lacks(&FleetReservation::no_list());

@@ -197,7 +197,7 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
         snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
         let (code, stdout, stderr) = ended(&mut snapshot);
         let world: Snapshot = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
-        // A recorded tree has no sockets, so the exit code is 2. This test is about the other messages.
+        // A recorded tree has no sockets, so the exit code is 2. This test checks only error messages.
         assert_eq!(code, 2);
         let said = world.cluster.rejected.iter().map(|gap| gap.detail.clone()).collect::<Vec<_>>();
         said.iter().for_each(|detail| assert!(stderr.contains(detail) && stderr.lines().count() == 1, "{stderr}"));

@@ -1,5 +1,5 @@
 //! For every variant of every rule, one test shows that the program reports the variant. Another test shows a similar
-//! case without a report. The tests use a real node or cluster if a test can make one.
+//! case without a report. The tests use a real node or cluster if possible.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -417,8 +417,8 @@ const SEEN: &[Row] = &[
     ),
 ];
 
-/// Checks that a test exists and is about a variant: `None` if both are true, else the error. For the test without a
-/// report, it is enough if the file names the id.
+/// The error if a test does not exist, or is not about the variant. For a test without a report, the file needs to name
+/// only the rule's id.
 fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = if file.starts_with("crates/") { root.to_owned() } else { root.join("tests") };

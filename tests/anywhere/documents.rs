@@ -1,4 +1,4 @@
-//! The commands and figures in written documents that users rely on are right. `make lint` checks the links.
+//! Checks commands and figures in documents that people write. `make lint` checks the links.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -47,7 +47,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Users copy this range from the documents, and the range can include the ports of another program.
+/// Users copy an ephemeral range from the documents. A wide range can include the ports of another program.
 #[test]
 fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_there() {
     // The page of a rule shows a range only as a value, and gives no advice. `cli.md` shows the grammar of the flag.
@@ -101,12 +101,12 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
     }
 }
 
-/// Users plan their API server with this figure.
+/// Users size their API server with this number of renewed watches.
 #[test]
 fn the_watches_that_a_fleet_renews_are_those_that_its_agents_do() {
     let watch_duration = WatchTiming::default().watch_duration.as_secs();
     assert_eq!(watch_duration, 300, "each watch is renewed after five to ten minutes");
-    // By chance, a watch may last up to twice as long.
+    // Each watch lasts a random time, at most twice `watch_duration`.
     let said = format!("10,000 open watches; {} of them are renewed each second", 10_000 * 2 / (3 * watch_duration));
     assert!(text("docs/cost.md").contains(&said), "docs/cost.md: {said}");
 }

@@ -42,7 +42,7 @@ fn services(snapshot: &mut Snapshot) -> &mut [Arc<Service>] {
     }
 }
 
-/// Changes every Service with this name. Two copies of a Service in one file are one Service.
+/// Changes all copies of a Service, because a file may contain the Service twice.
 fn change(snapshot: &mut Snapshot, (namespace, name): &ServiceRef, change: impl Fn(&mut Service)) {
     let of_name = services(snapshot).iter_mut().filter(|it| (&it.namespace, &it.name) == (namespace, name));
     of_name.for_each(|service| change(Arc::make_mut(service)));
@@ -54,7 +54,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// Changes the snapshot as a command changes the node and the cluster, with the changes that the proxy then makes.
+/// Changes the snapshot as a remedy's command changes the node and the cluster. The proxy's reaction is included.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -170,7 +170,7 @@ fn of_its_servers<'a>(snapshot: &'a Snapshot, (namespace, name): &PodRef) -> imp
     ports.filter(move |port| choosable.contains(*port))
 }
 
-/// The errors of a remedy: the problems after it.
+/// The errors of a remedy: problems that remain or appear after the remedy.
 fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy) -> Vec<String> {
     let with_all = severities(&before.findings);
     let mut then = snapshot.clone();
@@ -192,11 +192,10 @@ fn wrong(snapshot: &Snapshot, before: &Board, finding: &Finding, remedy: &Remedy
     if is_whole(remedy) && after.contains_key(&own) {
         wrong.push(format!("leaves it as {:?}", after[&own]));
     }
-    // After the remedy, a finding of severity info may appear that the problem hid before, for example a listener on a
-    // number without a Service.
+    // A remedy may reveal a hidden finding of severity info, for example a listener on a number without a Service.
     let counts = severity.max(Severity::Warning);
     for (other, its) in after.iter().filter(|(other, its)| **its >= counts && **other != own) {
-        // A problem that appears may be old, if its result was unknown before.
+        // A problem may appear because its result was unknown before the remedy.
         let was_hidden = before.unknown.iter().any(|it| {
             let rule = reported_by(it.rows.rule, it.rows.variants[0]);
             it.subject.as_ref().is_some_and(|subject| other.starts_with(&format!("{rule} {subject} ")))

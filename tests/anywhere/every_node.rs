@@ -1,4 +1,4 @@
-//! Every recorded or invented node of the tests, with its judgements. Tests assert something about all nodes.
+//! Every recorded or simulated node of the tests, with its findings. Some tests check all these nodes.
 
 use std::{collections::BTreeMap, fs};
 
@@ -27,7 +27,7 @@ pub(crate) fn of_cells() -> impl Iterator<Item = (String, Snapshot)> {
     recorded.chain(verdicts::behind_cilium()).map(in_order)
 }
 
-/// For each data plane, one or two of these nodes. All of these nodes would take too long.
+/// One or two recorded nodes for each data plane, because all recorded nodes would take too long.
 pub(crate) fn one_of_each_plane() -> impl Iterator<Item = (String, Snapshot)> {
     const NAMES: [&str; 5] = ["iptables-default", "ipvs-default", "nftables-default", "cilium/default", "cilium/apart"];
     of_cells().filter(|(name, _)| NAMES.contains(&name.as_str()))
@@ -39,7 +39,7 @@ fn in_order((name, mut snapshot): (String, Snapshot)) -> (String, Snapshot) {
     (name, snapshot)
 }
 
-/// The judgements of a node with the default limits.
+/// The findings and unknown results of a node, with the default limits.
 pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
@@ -76,7 +76,7 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     ports
 }
 
-/// The checks for the node of a thread: the order of the input, missing inputs, `owner`, and remedies.
+/// Checks a node from a public thread: the order of the input, missing inputs, `owner`, and remedies.
 #[track_caller]
 pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
     let (name, snapshot) = in_order(("the node".to_owned(), snapshot.clone()));
@@ -94,8 +94,8 @@ fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
     wrong
 }
 
-/// The same checks for every node on which packets were recorded. They need minutes for each node, so only
-/// `tests/nightly` runs them.
+/// Checks every node on which packets were recorded. Only `tests/nightly` runs these tests, because they need minutes
+/// for each node.
 mod over_every_recording {
     use super::*;
 

@@ -6,7 +6,7 @@ use crate::cli::{binary, ended};
 
 const PAGES: [&str; 3] = ["README.md", "docs/start.md", "examples/README.md"];
 
-/// Of one page, each command that reads a file of `examples/`, with the output below the command.
+/// Each command of a page that reads a file of `examples/`, with the output below the command.
 fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     let mut commands: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
     let mut inside = false;

@@ -52,8 +52,8 @@ impl Dice {
     }
 }
 
-/// The same node, with also the lists in Services in another order. The output may differ: commands name the places of
-/// fields in a Service, and sentences follow the Service's order.
+/// The same node, with the lists inside Services in another order too. The output may differ, because commands and
+/// sentences follow the order in a Service.
 fn shuffled_within(snapshot: &Snapshot, seed: u64) -> Snapshot {
     let mut dice = Dice(seed);
     let mut other = shuffled(snapshot, seed);
@@ -163,7 +163,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     reported.into_iter().map(|(name, text)| (name, String::from_utf8(text).expect("UTF-8"))).collect()
 }
 
-/// The most ports of a node for which the tests compare `owner`: a node with recorded packets has hundreds of ports.
+/// The largest number of ports for which a test compares `owner` on one node. Some nodes have hundreds of ports.
 const MOST_PORTS: usize = 6;
 
 /// For each seed, the first difference in the output if the node's input is in another order.

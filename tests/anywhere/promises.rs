@@ -22,7 +22,6 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every Rust file below a folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -161,7 +160,7 @@ fn no_source_reads_packets_or_the_environment_of_a_process() {
 /// Over generic netlink, WireGuard returns the port of a device and also its private key.
 #[test]
 fn no_source_queries_wireguard() {
-    // Names of generic netlink, of crates that use generic netlink, and of ways to open a netlink socket of any family.
+    // Names of generic netlink, of crates that use it, and of ways to open any netlink socket.
     const NAMES: [&str; 7] = [
         "netlinkgeneric",
         "genetlink",
@@ -204,7 +203,7 @@ fn no_source_queries_wireguard() {
 fn no_unsafe_code_is_compiled() {
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("a manifest");
     let lints = manifest.split("[workspace.lints.rust]").nth(1).and_then(|rest| rest.split("\n[").next());
-    // The word `forbid` prevents that a source file allows the lint again.
+    // With `forbid`, no source file can allow unsafe code again.
     assert!(lints.is_some_and(|lints| lints.contains("unsafe_code = \"forbid\"")), "{lints:?}");
     let crates = fs::read_dir(root().join("crates")).expect("crates").map(|entry| entry.expect("a crate").path());
     for place in crates.chain([root().to_owned()]) {

@@ -12,7 +12,7 @@ use portreeve_agent::judge;
 use portreeve_rules::{Limits, findings::StepKind};
 
 const WRITER: &str = "crates/rules/src/remedies.rs";
-/// In the list, this name stands for a name that tries to break out of its command.
+/// In the list, this name is hostile: it tries to break out of its command.
 const HOSTILE: &str = "a'b\"c $(touch x)`touch x`;touch x\n&";
 
 fn rooted(path: &str) -> PathBuf {

@@ -25,8 +25,8 @@ const RUNBOOKS: &str = "runbooks/";
 /// The parts of `docs/SUMMARY.md` for a new user.
 const FOR_A_NEW_USER: [&str; 4] = ["Start", "Fix an incident", "Run it on every node", "Prevent"];
 
-/// Commands of other programs: the beginning of each command, and the test file that types the command. If no test
-/// types the command, the reason. REGISTRY stands for the registry in `deploy/names`.
+/// Commands of other programs in the pages. For each: its first words, and the test file that runs the command, or the
+/// reason why no test runs it. REGISTRY stands for the registry in `deploy/names`.
 const TYPED: [(&str, &str); 27] = [
     ("kubectl create namespace portreeve", "tests/lab/chart.rs"),
     ("kubectl label namespace portreeve pod-security.kubernetes.io/enforce=privileged", "tests/lab/chart.rs"),

@@ -1,5 +1,5 @@
-//! Unread input is never reported as *fine*. Each test removes one input of a node: the node is not reported as clear,
-//! and no result becomes more certain.
+//! Unread input is never reported as *fine*. Each test removes one input of a node. Then the result must not be clear,
+//! and no finding may become more certain.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ const CORE: [(&str, &str); 5] = [
     ("/kernel/clients", "clients"),
     ("/kernel/interfaces", "addresses"),
 ];
-/// Reasons why reading an input fails. In all of them, the input was requested, and no permission is missing.
+/// Reasons why the reading of a requested and permitted input fails.
 const FAILED: [&str; 4] = ["unreachable", "timed-out", "malformed", "torn"];
 /// No Service and no process has this port on any example node.
 const PORT: &str = "32123";
@@ -67,7 +67,7 @@ fn a_world_whose_input_failed_is_not_called_clear() {
             let (_, document, _) = ask(&["check", "-o", "json", "--snapshot"]);
             let document: Value = serde_json::from_str(&document).expect("JSON");
             assert_ne!(document["result"], "clear", "{case}");
-            // `owner` does not need `clients`: an outgoing connection of the node does not answer other clients.
+            // `owner` does not need `clients`, because outgoing connections of the node do not answer clients.
             if source != "clients" {
                 let (code, owner, _) = ask(&["owner", PORT, "--snapshot"]);
                 assert_eq!(code, 2, "{case}: {owner}");
@@ -112,13 +112,13 @@ fn every_verb_has_the_same_result_for_the_same_gap() {
             }
         }
     }
-    // An unread pod may have the hostPort. So for no reason can the result be complete.
+    // An unread pod may have the hostPort, so the result is incomplete for each of these reasons.
     for why in ["not-permitted", "not-requested"] {
         let file = without(&world, "/cluster/pods", "pods", why);
         let (code, text, notes) = ended(binary().args(["suggest", "--host", "--snapshot"]).arg(file.path()));
         assert_eq!(code, 2, "suggest --host without pods, {why}: {text}{notes}");
     }
-    // Each of these answers needs Services. So for no reason can the result be complete.
+    // Each of these answers needs Services, so the result is incomplete for each of these reasons.
     for why in ["not-permitted", "not-requested", "unreachable", "malformed"] {
         let file = without(&world, "/cluster/services", "services", why);
         for verb in &of_pods[1..4] {
@@ -214,8 +214,8 @@ fn redirections_whose_reading_failed_are_named_by_check_and_owner_after_the_last
     }
 }
 
-/// An input that can fail: its name, its source, and a function. The function replaces the input by a gap, and returns
-/// whether the input had been read.
+/// An input that can fail: its name, its source, and a function. The function marks the input as unread, and returns
+/// whether the input was read before.
 type Input = (&'static str, Source, fn(&mut Snapshot, Gap) -> bool);
 
 /// The inputs of a snapshot: each input has one reader.
@@ -419,7 +419,7 @@ pub(crate) fn more_certain(name: &str, whole: &Snapshot, complaints: &mut Vec<St
     asked
 }
 
-/// Whether the milder finding itself says that something is unknown.
+/// Whether the less severe finding itself reports an unknown fact.
 fn admits(board: &Board, of: &str) -> bool {
     let unread =
         |(_, words): &(&str, String)| ["unknown: ", "unknown, ", "not known: "].iter().any(|it| words.contains(it));

@@ -104,7 +104,6 @@ impl Agent {
         Self { child, directory }
     }
 
-    /// The agent's log until now.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
@@ -189,9 +188,10 @@ fn fifty_thousand_services_stay_below_the_limit_of_the_pod_for_every_request() {
 }
 
 /// Fault (API server): the agent does not have enough memory for all objects of a kind
-/// Does: the kind is unread (`too-much`), or stays in its last known state, whose age grows; the agent lists the kind again after some minutes
+/// Does: the kind is unread (`too-much`), or keeps its last known state, whose age grows; the agent lists the kind
+/// again after some minutes
 /// Right again: with a list that fits
-/// Lost: verdicts about that kind of object
+/// Lost: verdicts about objects of the kind
 #[tokio::test]
 async fn a_list_without_memory_for_it_is_unread_and_the_rest_is_known() {
     let beginning = r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":["#;

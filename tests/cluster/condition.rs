@@ -1,4 +1,4 @@
-//! The Node condition that an agent writes. One API server keeps conditions, and another API server refuses them.
+//! The Node condition that an agent writes. One fake API server keeps conditions, and another refuses them.
 
 use std::{
     sync::{Arc, Mutex},
@@ -56,7 +56,6 @@ impl Server {
         Self { fake, node, troubles }
     }
 
-    /// The conditions of this type.
     fn conditions(&self, kind: &str) -> Vec<Value> {
         let node = self.node.lock().expect("the Node");
         let all = node["status"]["conditions"].as_array().expect("a list");
@@ -70,7 +69,6 @@ impl Server {
         conditions.into_iter().next()
     }
 
-    /// The number of patches that the server has received.
     fn patches(&self) -> usize {
         self.fake.requests().iter().filter(|path| path.as_str() == STATUS).count()
     }

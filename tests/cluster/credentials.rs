@@ -180,7 +180,7 @@ fn a_plug_in_is_run_again_when_its_token_ends() {
     assert!(runs > 2, "{runs} runs");
 }
 
-/// Fault (API server): the credential plug-in of a kubeconfig hangs when its token has ended
+/// Fault (API server): the credential plug-in of a kubeconfig hangs after its token expired
 /// Does: kills the plug-in after the request timeout, and reports this
 /// Right again: with the first run that prints a token
 /// Lost: requests meanwhile

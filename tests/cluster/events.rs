@@ -1,4 +1,4 @@
-//! The writer of Events. One API server keeps Events, and another API server refuses them.
+//! The writer of Events. One fake API server keeps Events, and another refuses them.
 
 use std::{
     collections::BTreeMap,
@@ -326,8 +326,8 @@ async fn an_event_that_is_refused_permanently_is_not_tried_again() {
     assert_eq!(server.events().len(), 1);
 }
 
-/// Fault (operator): the node that reported an incident is repaired while others are affected
-/// Does: ends the Event of this node; one of the other nodes in its slot writes an Event
+/// Fault (operator): the node that reported an incident is repaired while other nodes are still affected
+/// Does: ends the Event of this node; another node in its slot writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[tokio::test]

@@ -73,7 +73,7 @@ fn an_endless_list_is_cut() {
     is_gap(services(|_| Reply::Endless(OBJECT, "x".to_owned())), Why::TooMuch, wanted);
 }
 
-/// An object of one user must not prevent that other objects are read. Annotations may have 256 KiB, and the API server
+/// One user's object must not stop the reading of other objects. Annotations may have 256 KiB, and the API server
 /// writes `<` as six bytes.
 #[test]
 fn an_object_full_of_commas_and_one_of_escapes_are_read_like_any_other() {

@@ -1,5 +1,5 @@
-//! How Nodes are read if this node's name is known. This node's Node is read completely, and the other Nodes as rows of
-//! a Table.
+//! How Nodes are read if this node's name is known: this node's Node completely, and the other Nodes as rows of a
+//! Table.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Pods that wait for free ports. The program polls for them, and keeps nothing else of the answer.
+//! Pods that wait for free ports. The program polls for these pods, and keeps only them.
 
 use portreeve_facts::{Source, Why};
 

@@ -218,13 +218,12 @@ async fn endless_changes_are_read_in_batches_and_none_is_lost() {
     let mut last = start;
     while port(&views).map(u32::from) != Some(1000 + edits) {
         timeout(LIMIT, views.changed()).await.expect("the last edit arrives").expect("the watch runs");
-        // A change that arrives within 10 ms after a batch belongs to the batch, but makes its own view. So this view
-        // does not count.
+        // A change within 10 ms after a batch belongs to the batch, but makes its own view, which does not count.
         batches += u128::from(last.elapsed() > pause * 3 / 4);
         last = Instant::now();
     }
-    // The limit is the sum of 32 batches at once, one batch for each 100 ms, and 12 first batches of the kinds of
-    // objects. On a busy machine the changes take longer.
+    // The limit is the sum of 32 batches at once, one batch for each 100 ms, and 12 first batches. On a busy machine
+    // the changes take longer.
     let most = 32 + start.elapsed().as_millis() / 100 + 12;
     assert!(batches <= most, "{batches} batches of {edits} changes, and not {most}");
 }

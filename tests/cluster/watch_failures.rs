@@ -212,7 +212,7 @@ async fn a_list_that_expires_between_pages_is_read_again_in_its_present_state() 
 
 /// Fault (API server): a watch sends a line that is no JSON
 /// Does: counts `malformed`, keeps the lines before it, reads the list again
-/// Right again: with that list
+/// Right again: with the new list
 /// Lost: nothing
 #[tokio::test]
 async fn a_malformed_line_leads_to_a_new_list() {
@@ -253,8 +253,8 @@ async fn an_event_without_end_is_refused_and_takes_nothing_away() {
 }
 
 /// Fault (API server): the server is busy and names a time (429 with Retry-After)
-/// Does: sends no request until then
-/// Right again: with the first answer after that
+/// Does: sends no request before this time
+/// Right again: with the first answer after this time
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_names_a_time_gets_no_request_until_then() {
@@ -283,7 +283,7 @@ async fn another_selection_does_not_shorten_the_wait_that_a_server_named() {
 
 /// Fault (API server): the server answers that it has lost its latest versions (504)
 /// Does: reads the current state
-/// Right again: with that list
+/// Right again: with the current state
 /// Lost: nothing
 #[tokio::test]
 async fn a_server_that_lost_its_latest_versions_is_read_in_its_present_state() {

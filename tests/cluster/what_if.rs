@@ -185,7 +185,7 @@ fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged(
     let unknown = text.split_once("\nNot known\n").expect("a part").1.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(unknown.contains(words) && unknown.contains("1 of 2 nodes: n2"), "{text}");
     assert!(notes.contains("n2 could not be judged: the kernel of n2 refuses"), "{notes}");
-    // If no node accepts the value, the value is wrong. This is also the case if an agent does not answer.
+    // The value is wrong if no node accepts it, even if an agent does not answer.
     let silent = cluster(&["n1", "n2"], |node, path, _| match path {
         "/snapshot" if node == "n1" => Reply::Json(snapshot(node, 29999)),
         _ => Reply::Status(503, "later"),

@@ -452,7 +452,7 @@ fn the_schema_knows_every_parameter_of_a_policy_and_no_other() {
     let objects = objects.map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let mut names: BTreeSet<String> =
         objects.flat_map(|it| it.as_object().expect("parameters").keys().cloned().collect::<Vec<_>>()).collect();
-    // For each namespace, there is one more such name.
+    // Each namespace can have its own parameter `fixedNodePorts.NAMESPACE`.
     assert!(names.remove("fixedNodePorts"));
     names.insert(r"fixedNodePorts(\..+)?".to_owned());
     let wanted = format!("^({})$", names.into_iter().collect::<Vec<_>>().join("|"));
@@ -466,7 +466,7 @@ fn the_schema_knows_every_value_and_no_other() {
     same_keys("values", &file("values.yaml"), &file("values.schema.json"));
 }
 
-/// Without one of these values, a pod runs on more nodes, or reserves less. A user may want this.
+/// A user may remove these values: then a pod runs on more nodes, or reserves less.
 const REMOVABLE: [&str; 6] = ["nodeSelector", "tolerations", "affinity", "resources", "requests", "limits"];
 
 fn is_empty(value: &Value) -> bool {
@@ -510,7 +510,7 @@ fn a_key_without_a_value_is_as_the_empty_default_or_takes_a_removable_one_away()
 }
 
 /// Compares the keys of the values with the keys of the schema, as deep as the schema names keys. The key `global`
-/// belongs to helm. An empty object has only keys that users choose. A default that is not empty must not be removed.
+/// belongs to helm. An empty object has only keys that users choose. A user must not remove a default with content.
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;

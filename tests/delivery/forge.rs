@@ -23,7 +23,6 @@ fn jobs(workflow: &Value) -> impl Iterator<Item = (&String, &Vec<Value>)> {
     jobs.map(|(name, job)| (name, job["steps"].as_array().expect("steps")))
 }
 
-/// The verbs of the Makefile.
 fn verbs() -> BTreeSet<String> {
     let makefile = text("Makefile");
     let lines = makefile.lines().filter_map(|line| line.split_once(':').filter(|(_, rest)| rest.contains("## ")));

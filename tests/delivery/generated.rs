@@ -1,5 +1,5 @@
-//! Some files in the repository are made of the chart. The tests compare them with what the chart gives. `make chart`
-//! writes them again.
+//! Some files in the repository are generated from the chart. The tests compare these files with the chart's output.
+//! `make chart` writes the files again.
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
@@ -13,8 +13,7 @@ const HEAD: &str = "\
 # It names the image of deploy/names. If your nodes pull from another registry, write that name here.
 ";
 
-/// Files of the chart that are made at another place. The chart has copies and no links, because Flux and Windows lose
-/// links.
+/// Files of the chart that are copies of other files. The chart has no links, because Flux and Windows lose links.
 const COPIES: [(&str, &str); 7] = [
     ("dashboards", "files/agent.json"),
     ("dashboards", "files/fleet.json"),
@@ -28,7 +27,7 @@ const SCHEMA: &str = "deploy/chart/values.schema.json";
 
 const CHART: &str = "deploy/chart/Chart.yaml";
 
-/// The lines of the README between which the generated part is.
+/// The lines before and after the generated part of the README.
 const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -->\n"];
 
 fn path(name: &str) -> PathBuf {

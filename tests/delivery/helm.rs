@@ -9,7 +9,7 @@ use crate::{names::name, programs};
 /// The version of Kubernetes that `make lab` builds. The committed manifest is made for the same version.
 const KUBERNETES: &str = "--kube-version=1.36.3";
 
-/// The manifest that `helm template` makes of the chart for the namespace `portreeve`. If helm refuses, the error.
+/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or the error of helm.
 pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
     let image = image();
     let values =
@@ -29,7 +29,6 @@ pub(crate) fn render(settings: &[&str]) -> String {
     try_render(settings).unwrap_or_else(|error| panic!("{settings:?}: {error}"))
 }
 
-/// The objects of a manifest.
 #[track_caller]
 pub(crate) fn objects(manifest: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(manifest).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
@@ -44,7 +43,7 @@ pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
     object
 }
 
-/// The output of helm. If helm fails, its error.
+/// The output of helm, or its error.
 pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String, String> {
     let program = programs::find("helm");
     let output = Command::new(&program)

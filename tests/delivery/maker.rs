@@ -95,8 +95,8 @@ impl Maker {
         release.envs(keys).envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// A script that replaces cargo when cargo would compile: a small file is enough for a release. For amd64, the
-    /// program can be a real program.
+    /// A script that replaces cargo: instead of compiling, it writes a small file. For amd64, it can copy a real
+    /// program.
     pub fn cargo(&self, amd64: Option<&Path>) -> String {
         let amd64 = amd64.map_or_else(String::new, |path| {
             format!("[ \"$target\" != x86_64-unknown-linux-musl ] || cp '{}' \"$made\"\n", path.display())

@@ -41,7 +41,7 @@ fn asked<'a>(grants: impl Iterator<Item = &'a Grant>) -> BTreeSet<Permission> {
     all
 }
 
-/// The words of a list in a rule. If the rule has no such list: one empty word.
+/// The words of a list in a rule, or one empty word if the rule lacks the list.
 fn words<'a>(rule: &'a Value, list: &str) -> Vec<&'a str> {
     rule.get(list).map_or(vec![""], |list| list.as_array().expect("a list").iter().filter_map(Value::as_str).collect())
 }

@@ -42,7 +42,7 @@ pub(crate) fn values(text: &str) -> Vec<Documented> {
     found
 }
 
-/// The values that no comment explains: neither their own comment, nor the comment of a value that contains them.
+/// The values without a comment on the value or on a value that contains it.
 pub(crate) fn silent(text: &str) -> Vec<String> {
     let defaults: Value = serde_saphyr::from_str(text).expect("values.yaml is YAML");
     let explained: Vec<String> = values(text).into_iter().map(|value| value.path).collect();

@@ -17,8 +17,8 @@ use crate::{
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The files of a release that differ if the release is made twice, because two signatures of the same file differ. All
-/// other files are equal.
+/// The files that differ if a release is made twice, because two signatures of one file differ. All other files are
+/// equal.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
 /// The files of a release by their names.
@@ -70,7 +70,7 @@ fn a_release_needs_its_version_keys_and_real_names() {
         let names = maker.write("examples", names);
         assert!(refused(VERSION, &[("NAMES", &names)]).contains("must have the real names"));
     }
-    // The maintainer's names are real. The binary and the chart have other names.
+    // The maintainer's names are real, but the binary and the chart have other names.
     assert!(
         refused(VERSION, &[("CARGO", "false")]).contains("has other names than deploy/names, which the binary has")
     );
@@ -81,11 +81,11 @@ fn a_release_needs_its_version_keys_and_real_names() {
         fs::write(&readme, format!("{text}\n{line}\n")).expect("a document");
         let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
         successful("git", &command("git", &commit, &clone).output().expect("git"));
-        // If nothing refuses the release, cargo would compile. But `false` replaces cargo.
+        // A release without a reason to refuse would start cargo, so `false` replaces cargo.
         let said = refused(VERSION, &[("CARGO", "false"), ("OWN_KEYS", "1")]);
         assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
-    // The names in this tree are examples or real names.
+    // An uncommitted file is a reason to refuse, with example names and with real names.
     fs::write(clone.join("new"), "").expect("a file");
     assert!(refused(VERSION, &[]).contains("commit the changed files first"));
     assert!(!clone.join("dist").exists());
@@ -117,7 +117,7 @@ fn a_release_is_signed_with_the_keys_of_its_commit_or_nothing_is_compiled() {
         (&none, "one", "two", "", other),
         (&clone, "locked", "two", "1", "COSIGN_KEY cannot sign: no password"),
         (&clone, "one", "locked", "1", "MINISIGN_KEY cannot sign: no password"),
-        // No other refusal remains. The next step would need more tools, and cargo.
+        // The keys are accepted. The next step would need more tools and cargo.
         (&clone, "one", "two", "", ""),
         (&none, "other", "other", "1", ""),
     ] {
@@ -453,7 +453,7 @@ fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_versi
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
     assert!(said.contains("COSIGN_KEY is not the key of cosign.pub of "), "{said}");
-    // Without a login, gh finds no release. This does not show that there is no release.
+    // Without a login, gh finds no release, even if a release exists.
     let said = text(&forge.publish(&clone, &[("LOGGED_OUT", "1")]).stderr);
     assert_eq!(said, "gh is not logged in at https://forge.test/portreeve/portreeve; type: gh auth login\n");
     assert!(!fs::exists(maker.path("called")).expect("a folder"), "a program was called");
@@ -662,7 +662,7 @@ mod made {
         index["digest"].as_str().expect("a digest").to_owned()
     }
 
-    /// Asserts that the pages to which this release's alerts link exist, with the names of this release.
+    /// Asserts that this release's alerts link to existing pages, and that the pages have this release's names.
     fn site(maker: &Maker, dist: &Path) {
         let archive = path(dist, &format!("portreeve-{VERSION}-site.tar.gz"));
         let file = |name: &str| maker.run("tar", &["-xzOf", &archive, &format!("./{name}")]);
@@ -724,8 +724,8 @@ mod made {
         }
     }
 
-    /// Asserts that the maker's file `portreeve` is a program for nodes of this architecture, and that it contains no
-    /// path of the machine.
+    /// Asserts that the maker's file `portreeve` is a program for this architecture, and contains no path of the
+    /// machine.
     fn is_shipped(maker: &Maker, arch: &str) {
         let header = maker.run("readelf", &["--wide", "--file-header", "--section-headers", "--segments", "portreeve"]);
         let has = |wanted: &str| header.contains(wanted);

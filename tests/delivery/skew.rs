@@ -1,5 +1,5 @@
-//! The chart of one version with the program of another version: a user can set `image.tag`, and in a roll-out one node
-//! after the other gets the new version.
+//! The chart of one version with the program of another version. A user can set `image.tag`, and a roll-out updates one
+//! node after the other.
 
 use std::{collections::BTreeSet, process::Command};
 
@@ -44,7 +44,6 @@ fn container(chart: &str) -> Value {
     set["spec"]["template"]["spec"]["containers"][0].clone()
 }
 
-/// The words of a command line.
 fn words(list: &Value) -> Vec<&str> {
     list.as_array().expect("words").iter().map(|word| word.as_str().expect("a word")).collect()
 }

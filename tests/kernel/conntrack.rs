@@ -104,8 +104,8 @@ fn a_thousand_unanswered_flows_are_64_listed_flows_and_a_number() {
     assert_eq!(seen.flows, Reading::Seen(BTreeMap::from([(Protocol::Tcp, 1000)])));
 }
 
-/// Masquerade may use a hundred ports, and there are more connections than ports. The kernel drops the other
-/// connections and counts them in `insert_failed`. Only after this, Portreeve reads the pool.
+/// Masquerade may use a hundred ports, and there are more connections. The kernel drops connections without a port, and
+/// counts them in `insert_failed`. Only then, Portreeve reads the pool.
 #[test]
 fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a_port() {
     let namespace = Namespace::enter();

@@ -1,4 +1,4 @@
-//! `portreeve demo` finds every incident. If a step is left out, it finds no incident. It leaves no process and no
+//! `portreeve demo` finds every incident, and no incident if a step is left out. The demo leaves no process and no
 //! file.
 
 use std::{
@@ -51,7 +51,6 @@ impl Copy {
         (output, text)
     }
 
-    /// The processes that run this copy.
     fn processes(&self) -> Vec<String> {
         let processes = fs::read_dir("/proc").expect("/proc").map(|entry| entry.expect("an entry").path());
         processes
@@ -135,8 +134,8 @@ fn root_is_not_needed_if_user_namespaces_are_allowed() {
     copy.assert_nothing_stays();
 }
 
-/// On Ubuntu, this setting keeps users from making namespaces. Other test machines do not have its file. So the test
-/// makes the file in a mount of its own.
+/// An Ubuntu setting keeps users from making namespaces. Other test machines lack its file, so the test makes the file
+/// in a private mount.
 #[test]
 fn the_check_gives_users_their_namespaces_on_a_machine_of_a_forge_and_nowhere_else() {
     let check = "cd /proc/sys/kernel; last=$(cat cap_last_cap); mount -t tmpfs tmpfs /proc/sys/kernel; cd /proc/sys/kernel; \
@@ -167,7 +166,7 @@ fn it_finds_the_same_if_started_in_a_cgroup_below_the_root() {
 fn all_its_processes_end_if_it_is_killed() {
     let copy = Copy::new();
     let mut demo = copy.demo(&[]).stdout(Stdio::null()).spawn().expect("the program runs");
-    // The director, five stages, and at least one process on a stage.
+    // One main process, five processes that make incidents, and at least one process inside an incident.
     eventually(|| (copy.processes().len() > 6).then_some(())).expect("stages that are set");
     demo.kill().expect("killed");
     demo.wait().expect("reaped");

@@ -99,7 +99,7 @@ fn everything_is_listed_anew_after_lost_notifications() {
 }
 
 /// Fault (kernel): pods end, with their network namespaces, while they are read
-/// Does: reads the others; a pod that ended is left out, or is unread with its own reason
+/// Does: reads the other pods; a pod that ended is left out, or is unread with its own reason
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

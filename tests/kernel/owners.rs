@@ -55,8 +55,8 @@ fn holder(owner: Owner) -> Holder {
     holder
 }
 
-/// The root directory of a node on which only init and this process run. The test may read both processes. On a test
-/// machine, some processes may be unreadable, and then it is never certain that a socket has no process.
+/// The root directory of a node on which only init and this process run. The test can read both processes. On a test
+/// machine, unreadable processes may own a socket.
 fn node_of_this_process() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let proc = root.path().join("proc");
@@ -274,8 +274,7 @@ fn the_oldest_of_several_holders_is_named() {
 fn a_socket_of_the_kernel_is_recognized_by_its_link_and_by_the_lack_of_a_holder() {
     let namespace = Namespace::enter();
     namespace.ip("link add overlay type vxlan id 7 dstport 8472 local 127.0.0.1");
-    // The socket belongs to the control group of the process that sets the link up. If a daemon does this, the socket
-    // has the daemon's group.
+    // The socket belongs to the control group of the process that sets the link up, for example of a daemon.
     namespace.in_root_cgroup("ip link set overlay up");
     let sockets = listeners();
     let claims: Vec<_> = sockets.iter().map(Claim::from).collect();
@@ -306,7 +305,7 @@ fn a_socket_that_is_passed_between_processes_belongs_to_its_maker_and_not_to_the
 }
 
 /// Fault (kernel): a socket closes between the dump and the search for its owner
-/// Does: reports that the socket was closed, and not that the kernel owns it
+/// Does: reports that the socket was closed, and does not call the kernel its owner
 /// Right again: with the next scan
 /// Lost: nothing
 #[test]

@@ -52,8 +52,8 @@ fn a_pods_own_namespace_is_counted_from_outside() {
         let Some(Reading::Seen(quiet)) = ours(102) else { panic!("not read") };
         assert_eq!((quiet.at_most, quiet.busiest), (101, vec![]));
     }
-    // If the number of sockets is far below the limit for a walk, the count includes sockets of every kind. When the
-    // kernel has freed other sockets of perl, only the listener and the connections are left.
+    // Far below the limit, the count includes sockets of every kind. When the kernel has freed other sockets of perl,
+    // only the listener and the connections are left.
     let far = eventually(|| match ours(900) {
         Some(Reading::Seen(far)) => Some((far.at_most, far.busiest)).filter(|far| *far == (101, vec![])),
         _ => panic!("not read"),
@@ -131,8 +131,8 @@ fn a_connection_that_has_the_port_of_a_pods_server_is_found_with_its_process() {
     assert_eq!(scan("").and_then(|it| it.gap().map(|gap| gap.why)), Some(Why::NotRequested));
 }
 
-/// A shell script. For each line of input, it ends its last process and starts a new process, always with pid 501 in
-/// its pid namespace.
+/// A shell script. For each line of input, it ends its last process and starts a new process with pid 501 in its pid
+/// namespace.
 const SAME_PID_AGAIN: &str = r#"
     while read -r _; do
         if [ -n "$last" ]; then kill "$last"; wait "$last"; fi
@@ -149,7 +149,7 @@ const SAME_PID_AGAIN: &str = r#"
 /// Lost: nothing
 #[test]
 fn a_later_process_of_the_same_pid_has_a_directory_with_another_inode() {
-    // By the inode, Portreeve finds out whether known facts belong to this process.
+    // The inode shows whether known facts belong to this process.
     let mut namespace = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc", "bash", "-c", SAME_PID_AGAIN])
         .stdin(Stdio::piped())

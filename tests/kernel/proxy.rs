@@ -68,8 +68,8 @@ fn proxy() -> ProxyFacts {
     Host::at("/").read(&NodeQuery::default()).proxy
 }
 
-/// The facts while `rude` answers on the proxy's port. Then the stand-in for kube-proxy answers on the port, and the
-/// function checks that the next scan has the proxy's facts.
+/// The facts while `rude` answers on the proxy's port. Then the simulated kube-proxy answers, and the next scan must
+/// have the proxy's facts.
 #[track_caller]
 fn seen_until_it_is_back(rude: impl Fn(&str) -> Option<String> + Send + Clone + 'static) -> ProxyFacts {
     let is_back = Arc::new(AtomicBool::new(false));
@@ -133,7 +133,7 @@ fn every_fact_is_unreachable_without_a_listener() {
     assert_eq!(seen.process.gap().expect("a gap").why, Why::Unreachable);
 }
 
-/// Fault (proxy): a web server has its port
+/// Fault (proxy): a web server listens on the proxy's port
 /// Does: the mode is unread (`malformed`); no process is treated as the proxy
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
@@ -153,7 +153,7 @@ fn a_server_that_hangs_times_out() {
     assert_eq!(whys(&proxy()), [Why::TimedOut; 3]);
 }
 
-/// Fault (proxy): a program that does not speak HTTP has its port
+/// Fault (proxy): a program that does not speak HTTP listens on the proxy's port
 /// Does: the mode is unread (`malformed`)
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode
@@ -164,7 +164,7 @@ fn bytes_that_are_not_http_are_malformed() {
     assert_eq!(whys(&seen), [Why::Malformed; 3]);
 }
 
-/// Fault (proxy): its answer never ends
+/// Fault (proxy): the proxy's answer never ends
 /// Does: cuts the answer; the mode is unread (`too-much`)
 /// Right again: with the next scan after the proxy answers
 /// Lost: facts that depend on the mode

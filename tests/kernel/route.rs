@@ -37,7 +37,7 @@ fn ip(batch: &str) {
 #[test]
 fn ten_thousand_addresses_of_kube_ipvs0_are_the_addresses_that_ip_lists() {
     let _namespace = Namespace::enter();
-    // The kernel may not support dummy links. A bridge without ports can have addresses too.
+    // The kernel may lack dummy links. A bridge without ports can have addresses too.
     let mut batch = "link add kube-ipvs0 type bridge\n".to_owned();
     for number in 0..10_000 {
         batch +=

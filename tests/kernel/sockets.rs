@@ -110,9 +110,9 @@ fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     }
 }
 
-/// A server wants a port on every address, and another process listens on the same port on one address.
-/// systemd-resolved is such a process: its socket is bound to loopback and has `SO_REUSEADDR`. The rule
-/// `host-network-port-taken` relies on this behaviour of the kernel.
+/// A server wants a port on every address, and another process listens on the port on one address. An example is
+/// systemd-resolved, whose socket is bound to loopback and has `SO_REUSEADDR`. The rule `host-network-port-taken`
+/// relies on this behaviour of the kernel.
 #[test]
 fn a_listener_on_one_address_blocks_a_server_on_every_address_and_on_no_other_single_address() {
     let _namespace = Namespace::enter();

@@ -17,7 +17,7 @@ fn value(agent: &Agent, series: &str) -> Option<f64> {
 }
 
 /// Fault (operator): the agent is killed (SIGKILL) and started again
-/// Does: finds its Event by its name, and writes no second one
+/// Does: finds its Event by its name, and writes no second Event
 /// Right again: with its first scans
 /// Lost: nothing
 #[test]
@@ -64,7 +64,7 @@ pub struct Trouble {
 }
 
 impl Trouble {
-    /// The arguments of the agent. They name the mode, because no proxy runs that could report it.
+    /// The agent's arguments name the proxy mode, because no proxy runs that could report the mode.
     pub const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
     #[track_caller]
@@ -88,7 +88,7 @@ fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
 }
 
 /// Fault (API server): a Service is deleted and made again under its name
-/// Does: writes an Event about the new Service; the old Event is about the old one
+/// Does: writes an Event about the new Service; the old Event stays with the old Service
 /// Right again: with the scan that the change starts
 /// Lost: nothing
 #[test]
@@ -200,7 +200,7 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
 /// Fault (API server): the server forbids ConfigMaps and /flagz
 /// Does: lists an unread input for each rule that needs them; the other rules still judge
 /// Right again: with the first scans of an agent that starts after the refusals end
-/// Lost: the findings of these rules
+/// Lost: the findings of rules with an unread input
 #[test]
 fn settings_that_an_agent_may_not_read_are_listed_and_the_rest_goes_on() {
     let Trouble { cluster, .. } = &Trouble::make(&[], &Role::of_chart().without("configmaps").without("/flagz"));

@@ -1,4 +1,4 @@
-//! From a listener on a NodePort to a message: the agent, Prometheus and Alertmanager, as users install them.
+//! A listener on a NodePort becomes a message, through the agent, Prometheus and Alertmanager as users install them.
 
 use std::{net::TcpListener, path::Path};
 
@@ -31,7 +31,7 @@ fn hurried_alerts(cluster: &ControlPlane) -> Value {
     alerts
 }
 
-/// The labels of an alert in a message, or the annotations, with these names.
+/// The values of these labels or annotations of an alert in a message.
 fn words<'a, const N: usize>(alert: &'a Value, kind: &str, names: [&str; N]) -> [&'a str; N] {
     names.map(|name| alert[kind][name].as_str().unwrap_or_else(|| panic!("no {name}: {alert:#}")))
 }
@@ -155,7 +155,7 @@ fn one_mistake_on_five_hundred_nodes_is_one_call_until_the_last_of_them_is_well(
     copies.say(&nodes, &well);
     let last = until("second call", || alertmanager.told("critical").into_iter().nth(1));
     assert_eq!((&last["status"], &last["alerts"][0]["labels"]), (&json!("resolved"), &alert["labels"]));
-    // Simulated copies of an agent do not scan, so another alert fires too. It is left out.
+    // Simulated copies of an agent do not scan, so another alert fires. The test ignores this alert.
     let calls = |severity: &str| {
         let calls = alertmanager.told(severity).into_iter();
         calls.filter(|call| call["groupLabels"]["rule"].is_string()).collect::<Vec<Value>>()

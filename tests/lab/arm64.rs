@@ -1,4 +1,4 @@
-//! The binary for arm64 in a guest of this architecture. QEMU emulates the guest, which runs Debian's kernel for arm64.
+//! The binary for arm64 in an emulated guest. QEMU emulates the guest, which runs Debian's kernel for arm64.
 //!
 //! `make nightly SHARD=arm64` compiles the binary and fetches the kernel.
 

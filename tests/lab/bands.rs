@@ -51,14 +51,13 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
     let range = &agent.findings()["nodes"][0]["nodePortRange"];
     assert_eq!((&range["sourceKind"], &range["source"]), (&json!("flagz"), &json!("https://127.0.0.1:6443/flagz")));
 
-    // 2 of the 112 ports of the dynamic band are taken: 80 % are 90.
+    // Two of the 112 ports of the dynamic band are in use. A warning needs 90 used ports (80 %).
     let crowded = |variant: &str, severity: &str| {
         let labels = format!("rule=\"node-port-range-crowded\",variant=\"{variant}\",severity=\"{severity}\"");
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Each agent has sent its request for each opening. The two agents leave one Event, and only the last agent that
-    // reports writes the end.
+    // Waits until each agent has reported each opening of an incident. Both agents together leave one Event.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =

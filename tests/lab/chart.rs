@@ -40,7 +40,7 @@ pub fn prepare(person: &Person<'_>) {
     }
 }
 
-/// Waits until the agent that was installed last is ready. It is ready after its first scan.
+/// Waits until the newly installed agent is ready: an agent is ready after its first scan.
 pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
@@ -54,8 +54,8 @@ fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
     }
 }
 
-/// A stranger listens on a nodePort. Two commands that scan a node without an agent must find it: the command of
-/// docs/try.md, and the command of `owner --no-agent`.
+/// A process listens on a nodePort. Two commands without an agent must find the process: the command of docs/try.md,
+/// and the command that `owner --no-agent` prints.
 #[track_caller]
 fn found_without_an_agent(node: &WholeNode, port: u64) {
     let person = node.person();
@@ -66,7 +66,7 @@ fn found_without_an_agent(node: &WholeNode, port: u64) {
     for words in ["listener-on-node-port/loses", "Service shop/web"] {
         assert!(found.contains(words), "{line}{found}");
     }
-    // Starts the same pod with a program that keeps running.
+    // Starts the same debug pod with a program that does not end, so that the test can read its rights.
     let (_, debug) = line.split_once("| ").expect("a pipe");
     let stays = debug.replace(" -i ", " ").replace("check --services -", "agent --listen 127.0.0.1:29600");
     assert_ne!(stays, debug);
@@ -116,7 +116,7 @@ fn not_permitted(told: &Value) -> BTreeSet<&str> {
     unknown.filter(|it| it["why"] == "not-permitted").filter_map(|it| it["source"].as_str()).collect()
 }
 
-/// A Service with a nodePort that the server chose, and the nodePort. A pod of the Service answers.
+/// Makes a Service with one pod. Returns the Service, and the nodePort that the API server chose.
 pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     let service = node.cluster.api().create(&json!({
         "apiVersion": "v1",
@@ -129,8 +129,8 @@ pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     (service, port)
 }
 
-/// Installs the chart with a reader. Then, on each of two nodes, a pod listens on the nodePort of a Service. Returns
-/// the nodePort.
+/// Installs the chart with the reader, a user who may read the agents. On each of two nodes, a pod then listens on a
+/// Service's nodePort. Returns the nodePort.
 pub(crate) fn an_incident_on_each_node(node: &WholeNode) -> u64 {
     for name in ["shop", "office"] {
         node.namespace(name);
@@ -330,7 +330,6 @@ fn helm_takes_over_what_kubectl_applied() {
     let person = Person::of(&cluster);
     let objects_before = objects(&person);
     person.types("kubectl apply -f deploy/install.yaml");
-    // The same command again changes nothing.
     let again = person.types("kubectl apply -f deploy/install.yaml");
     let changed: Vec<&str> = again.lines().filter(|line| !line.ends_with(" unchanged")).collect();
     assert_eq!(changed, Vec::<&str>::new());
@@ -342,7 +341,7 @@ fn helm_takes_over_what_kubectl_applied() {
     until("end of its objects", || (left() == BTreeSet::from(["Namespace//portreeve".to_owned()])).then_some(()));
 }
 
-/// The number of probes by which the kubelet found the agent alive.
+/// The number of successful liveness probes of the agent.
 fn found_alive(node: &WholeNode) -> u32 {
     let metrics = node.cluster.api().text("/api/v1/nodes/n1/proxy/metrics/probes").expect("the kubelet's metrics");
     let words =
@@ -360,7 +359,7 @@ fn standing(node: &WholeNode) -> (bool, u64) {
 }
 
 /// Fault (node): the agent hangs for good (SIGSTOP)
-/// Does: it does not answer the probe, so that kubelet restarts it
+/// Does: fails the probe, so that kubelet restarts it
 /// Right again: after kubelet’s probes have failed
 /// Lost: nothing: Events are found again
 #[test]

@@ -13,18 +13,20 @@ use crate::parts::{
     until,
 };
 
-/// The first rounds. In them, heaps and tables grow to their final size. Afterwards memory is compared.
+/// The number of first rounds. During these rounds, heaps and tables grow to their final size. The test then starts to
+/// compare memory.
 const WARM_UP: usize = 20;
-/// After the first rounds: the number of rounds in each part, and the number of parts.
+/// The number of rounds in each part of the test after the first rounds, and the number of parts.
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
-/// The number of Services that are made in a round and deleted in the next round. The number of their NodePorts on
-/// which a process listens.
+/// The number of Services that one round makes and the next round deletes, and the number of Services whose NodePort
+/// has a listener.
 const SERVICES: usize = 40;
 const SQUATTERS: usize = 10;
-/// The allowed growth of memory in one part: a tenth of the memory that the Services would need.
+/// The allowed growth of memory from one part to the next, as a fraction: a tenth of the memory that leaked Services
+/// would need.
 const NOISE: f64 = 0.05;
-/// The number of connections that are opened and closed with the Services.
+/// The number of connections that each round opens, and the next round closes.
 const CONNECTIONS: usize = 50;
 /// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";

@@ -12,12 +12,12 @@ use crate::{
 const STATUS: &str = "/api/v1/nodes/n1/status?fieldManager=portreeve";
 const MERGE: &str = "application/strategic-merge-patch+json";
 const WITH_CONDITION: [&str; 3] = ["--proxy-mode", "iptables", "--node-condition"];
-/// The command that removes the condition.
+/// The command in docs/events.md that removes the condition.
 const REMOVE: &str = r#"kubectl patch node NODE --subresource=status -p '{"status":{"conditions":[{"type":"PortConflict","$patch":"delete"}]}}'"#;
 const DOCUMENT: &str = include_str!("../../docs/events.md");
 
-/// A cluster with the Node `n1`, which has two conditions of its kubelet, and a Service with a NodePort. The agent has
-/// the rights of `role`.
+/// A cluster with a Service and the Node `n1`, which has two conditions of its kubelet. The agent has the rights of
+/// `role`.
 fn node(flags: &[String], role: &Role) -> ControlPlane {
     enter_alone();
     let mut cluster = ControlPlane::with(&flags.iter().map(String::as_str).collect::<Vec<_>>());
@@ -82,7 +82,7 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
         assert_eq!(now.pointer(part), before.pointer(part), "{part}");
     }
 
-    // The agent is killed, and the next agent finds the same problem.
+    // The next agent finds the same problem, so the time of the last transition stays.
     drop(agent);
     let agent = Agent::start(cluster, &WITH_CONDITION);
     let again = until("next scan", || {
@@ -96,7 +96,7 @@ fn with_the_right_of_the_chart_a_conflict_is_a_condition_and_those_of_the_kubele
     drop(squatter);
 
     assert!(DOCUMENT.contains(REMOVE));
-    // In a shell, the quotes would be removed. Between the quotes of this command is no space.
+    // `types` runs no shell, so the test removes the quotes. The quoted text has no spaces.
     Person::of(cluster).types(&REMOVE.replace("NODE", "n1").replace('\'', ""));
     let left = read(cluster);
     assert_eq!(conditions(&left), others(&before));

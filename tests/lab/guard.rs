@@ -32,22 +32,20 @@ use crate::{
     server::node_ports,
 };
 
-/// The NodePort range, and the range of outgoing connections. The second has 1,000 ports, and 600 of these can be
-/// NodePorts.
+/// The NodePort range, and the range of outgoing connections: 600 of its 1,000 ports can be NodePorts.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
-/// The number of Services in all, and the number that exists at the same time.
+/// The number of all Services, and the number of Services that exist at the same time.
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
-/// The number of connections that begin while a batch of Services exists. Without a guard, about 2 % of them have the
-/// NodePort of one of these Services.
+/// The number of connections that begin while a batch of Services exists. Without a guard, about 2 % of these
+/// connections have a port that is a NodePort of the batch.
 const CONNECTIONS: usize = 1500;
-/// The NodePort of a Service that is made while an outgoing connection has this port.
+/// A NodePort that an outgoing connection has before its Service exists.
 const EARLIER: u16 = 30590;
 /// The address to which the stream connects. No other program uses this address.
 const SERVER: &str = "127.0.0.9:19999";
 
-/// A stream of connections on loopback, one after the other.
 struct Stream {
     count: Arc<AtomicUsize>,
     stop: Sender<()>,
@@ -64,8 +62,8 @@ impl Stream {
         let counted = Arc::clone(&count);
         let thread = thread::spawn(move || {
             let (mut all, mut held) = (Vec::new(), VecDeque::new());
-            // The stream is limited to a thousand connections a second, and a few at the same time, so that the port
-            // range suffices.
+            // The loop opens at most a thousand connections a second, and closes old connections, so that enough ports
+            // stay free.
             while stopped.recv_timeout(Duration::from_millis(1)) == Err(RecvTimeoutError::Timeout) {
                 let began = Instant::now();
                 let client = TcpStream::connect(place).expect("a port is free");
@@ -84,7 +82,7 @@ impl Stream {
         Self { count, stop, thread }
     }
 
-    /// Waits until so many more connections have begun.
+    /// Waits until the stream has begun this number of further connections.
     fn continue_for(&self, connections: usize) {
         let end = self.count.load(Ordering::Relaxed) + connections;
         until("connections", || {
@@ -99,7 +97,7 @@ impl Stream {
     }
 }
 
-/// A raw socket. It gets a copy of each TCP packet to an address.
+/// A raw socket that gets a copy of each TCP packet to an address.
 struct Wire {
     socket: OwnedFd,
     port: u16,
@@ -123,7 +121,7 @@ impl Wire {
                 Err(Errno::EAGAIN) => return ports,
                 Err(error) => panic!("a packet: {error}"),
             };
-            // The first byte of the IPv4 header has the header's length, in words of four bytes.
+            // The low half of the first byte is the length of the IPv4 header, in words of four bytes.
             let segment = &packet[usize::from(packet[0] & 0xf) * 4..length];
             let port = |at: usize| u16::from_be_bytes([segment[at], segment[at + 1]]);
             if port(2) == self.port && segment[13] & 0x12 == 0x02 {
@@ -153,7 +151,7 @@ impl Drop for Guard {
     }
 }
 
-/// The reserved ports. The kernel prints the whole list at the first read.
+/// The reserved ports. One read must take the whole list, because the kernel returns it only once.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -161,11 +159,10 @@ fn reserved() -> PortSet {
     String::from_utf8_lossy(&bytes[..length]).parse().expect("ports")
 }
 
-/// For each NodePort, the times at which it existed: from a moment until a moment.
+/// For each NodePort, the spans of time in which its Service existed, or was being made.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
-/// Makes and deletes Services. Returns, for each NodePort, the times in which its Service was being made, and the times
-/// in which the Service existed.
+/// Makes and deletes Services. Returns two tables: when each NodePort's Service was being made, and when it existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
@@ -226,7 +223,7 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
-    // Each of these ports was in use only for a moment. The log names the port that is still in use.
+    // These ports were reserved too late, but only for a moment. The log names only ports that stay in use.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
     let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
     until("the connection from before the reservation", || {
@@ -276,7 +273,7 @@ fn below_a_kubelet_the_guard_of_the_chart_reserves_ports_and_leaves_them_until_t
     let metrics = until("metrics", || http_get("192.0.2.1:29518", "/metrics"));
     assert!(metrics.contains("portreeve_guard_"), "{metrics}");
 
-    // A pod that starts again takes over the entries that it had reserved.
+    // After a restart, the guard's pod keeps its reserved ports.
     node.machine.run(&["kill", "-KILL", &pid.to_string()]);
     until("another process", || guard_of(&node).filter(|new| *new != pid));
     assert!(reserved().contains(port), "a restart leaves no port free");

@@ -15,7 +15,7 @@ fn fifty_services_and_the_proxys_own_listeners_are_no_alarm_in_either_mode() {
     for number in 0..50 {
         let mut service = objects::service(&format!("s{number}"), &[objects::port(80, None)]);
         if number % 10 == 0 {
-            // kube-proxy serves the healthCheckNodePorts of these Services.
+            // kube-proxy listens on the healthCheckNodePort of every tenth Service.
             service["spec"]["type"] = json!("LoadBalancer");
             service["spec"]["externalTrafficPolicy"] = json!("Local");
         }

@@ -1,5 +1,5 @@
-//! Verdicts in ipvs mode, and verdicts that depend on other modules of the kernel. The tests need a kernel with these
-//! modules: the kernel of this machine or of a guest.
+//! Verdicts in ipvs mode, and about kernel modules that this machine may lack. If it lacks them, the tests run in a
+//! guest (a virtual machine).
 
 use crate::parts::named::name;
 use std::{
@@ -49,8 +49,8 @@ fn an_outgoing_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| outgoing::agrees("ipvs"));
 }
 
-// This test is about the finding `masquerade-source-ports/taken`. It has a guest of its own: if another network
-// namespace has virtual servers, the kernel's list of connections may be incomplete.
+// This test needs a guest without other tests: virtual servers of another network namespace can make the kernel's list
+// of connections incomplete.
 #[test]
 fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     with_ipvs(|| masquerade::agrees("ipvs"));
@@ -59,7 +59,7 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
 #[test]
 fn an_external_ip_and_a_node_port_are_judged_as_they_answer() {
     with_ipvs(|| {
-        // Datagrams were measured once, and the answers were the same. In a guest, each lost datagram takes long.
+        // Only TCP: each lost datagram takes long in a guest, and one run with UDP gave the same answers.
         external_ip::agrees("ipvs", &[Protocol::Tcp]);
     });
 }
@@ -123,7 +123,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         until("way to the peer", || (ask(kubelet) == Answer::Process).then_some(()));
         assert_eq!(look().alarms(), vec![] as Vec<&Value>);
 
-        // If a proxy has ended, it removes nothing.
+        // A killed proxy removes no address from the device.
         let trap = cluster.api().create(&self::trap());
         proxy.settle(&cluster);
         drop(proxy);
@@ -141,7 +141,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         assert_eq!(ask(kubelet), Answer::Process);
         assert!(look().findings("address-held-twice/ipvs").is_empty());
 
-        // The next proxy runs in another mode, and does not remove the device.
+        // A proxy in another mode does not remove the addresses and the device of ipvs mode.
         let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
         let seen = look();
         let told = seen.findings("stale-redirection/proxy");
@@ -224,7 +224,7 @@ fn the_ports_of_nfs_clients_are_those_of_the_kernel() {
     });
 }
 
-// No program sets a port here. The kernel chooses a port when the device is first brought up, and keeps it.
+// The device has no configured port. The kernel chooses one when the device is first set up, and keeps it.
 #[test]
 fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_port() {
     with_ipvs(|| {
@@ -256,18 +256,18 @@ fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_por
     });
 }
 
-/// The SCTP associations of the one port.
+/// The SCTP associations of the port 30132.
 fn associations(read: &Sockets) -> Vec<Socket> {
     sctp(&read.clients(&"30132".parse().expect("a port"), &[]).expect("clients").sockets)
 }
 
-/// The SCTP sockets, without the facts that the text in `/proc` does not have.
+/// The SCTP sockets, without the facts that `/proc/net/sctp` lacks.
 fn sctp(sockets: &[Socket]) -> Vec<Socket> {
     let sctp = sockets.iter().filter(|socket| socket.protocol == Protocol::Sctp).cloned();
     sctp.map(|socket| Socket { cgroup: None, device: 0, ..socket }).collect()
 }
 
-/// The wired node `n1` and its cluster. The client of `n1` is the Node `n2`.
+/// The node `n1`, its client and its cluster. In the cluster, the client is the Node `n2`.
 fn two_nodes() -> (Wired, ControlPlane) {
     let wired = Wired::enter();
     let cluster = ControlPlane::start();
@@ -276,15 +276,14 @@ fn two_nodes() -> (Wired, ControlPlane) {
     (wired, cluster)
 }
 
-/// A Service of type ClusterIP that claims the address of the other Node.
+/// A Service of type ClusterIP whose external IP is the address of the Node `n2`.
 fn trap() -> Value {
     let mut service = objects::service("trap", &[objects::port(6666, None)]);
     service["spec"] = json!({"ports": service["spec"]["ports"], "externalIPs": [PEER]});
     service
 }
 
-/// Connects from a port of this node's primary address. With port 0, from any address and port. The connection may take
-/// some time.
+/// Begins a connection from a port of this node's primary address, or from any address and port if `port` is 0.
 fn dial(protocol: SockProtocol, port: u16, to: SocketAddr) -> TcpStream {
     let from = if port == 0 { IpAddr::from([0; 4]) } else { ip(PRIMARY[0]) };
     let client = open(protocol, SocketAddr::new(from, port));
@@ -303,7 +302,6 @@ fn ip(address: &str) -> IpAddr {
     address.parse().expect("an address")
 }
 
-/// The output of `ip route get`.
 fn route_to(address: &str) -> String {
     run("ip", &["route", "get", address])
 }

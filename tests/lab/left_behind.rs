@@ -1,5 +1,5 @@
-//! The rules of the CNI plugin portmap stay if no runtime calls the plugin at the end of a pod. The tests show the
-//! connections that these rules take.
+//! If the container runtime does not call the CNI plugin portmap at the end of a pod, the plugin's rules stay. The
+//! tests show which connections these rules take.
 
 use crate::parts::named::is_of;
 use std::{collections::BTreeMap, net::SocketAddr};
@@ -20,10 +20,11 @@ use crate::{
 };
 
 const RULE: &str = "stale-redirection/host-port";
-/// The port of a process that starts later, the hostPort of the next pod, and the NodePort of a Service.
+/// Three hostPorts of a deleted pod. Later, a process listens on the first, the next pod has the second, and a Service
+/// has the third as NodePort.
 const PORTS: [u16; 3] = [8081, 8082, 30080];
 
-/// Who answers on each of [`PORTS`], from all vantage points and in both families.
+/// The answer on each of [`PORTS`]. It must be equal from all vantage points and in both families.
 #[track_caller]
 fn answers(wired: &Wired) -> [Answer; 3] {
     let asks: Vec<Ask> = PORTS
@@ -68,7 +69,8 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     let server = gone.run(|| Held::on(&BINDS[1], Protocol::Tcp, OTHER, Answer::OtherPod));
     let addresses = Wired::ANOTHER;
     cni::add(&Sandbox { plugin, id: "gone", namespace: &gone, addresses }, &PORTS.map(host));
-    // The variant `host-port-conflict/node-port` reports the claim that gets the NodePort.
+    // The answer on the NodePort depends on the mode. Another rule reports this conflict:
+    // `host-port-conflict/node-port`.
     let [first, second, node_port] = answers(&wired);
     assert_eq!([first, second], [Answer::OtherPod; 2]);
     assert_eq!(found(&cluster), BTreeMap::new(), "a pod that lives has them all");
@@ -96,7 +98,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     for (finding, end) in told.values().zip(ends) {
         assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with(end)), "{end} {finding:#}");
     }
-    // The chains of the new proxy are now the newest chains.
+    // A new proxy makes new chains, which are now newer than the chains of portmap.
     drop(proxy);
     let _proxy = Proxy::start(&cluster, mode, &json!({}));
     assert_eq!(answers(&wired), [Answer::TimedOut, Answer::TimedOut, Answer::Pod]);

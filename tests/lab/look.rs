@@ -1,4 +1,4 @@
-//! One scan of a cluster by the binary. The binary runs as a child of this thread.
+//! Runs commands of the binary once, in the network namespace of the calling thread.
 
 use crate::parts::named::is_of;
 use std::{
@@ -51,7 +51,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Runs `portreeve check` on node `n1`. It has no flags for facts that it must find by itself.
+    /// Runs `portreeve check` on node `n1`. Portreeve must find the facts about the node without flags.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
         Self::check_with(&[], kubeconfig)
@@ -80,7 +80,7 @@ impl Look {
         self.list("findings").filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The findings above info. In a test of a healthy node there must be none.
+    /// The findings above info. A healthy node has none.
     pub fn alarms(&self) -> Vec<&Value> {
         self.list("findings").filter(|finding| finding["severity"] != "info").collect()
     }

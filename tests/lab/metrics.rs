@@ -1,4 +1,4 @@
-//! The metrics of `portreeve agent` on a node of a real cluster. On this node, all families have values.
+//! The metrics of `portreeve agent` in a real cluster. The node is set up so that every metric has a value.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! The agent together with the real kube-proxy in each mode: the reports of the agent, and their times. If a proxy
-//! restarts or changes its mode, it must report nothing. No setting names the mode.
+//! The agent and the real kube-proxy in each mode: the findings and Events of the agent, and when it reports them. The
+//! agent must report nothing when a proxy restarts or changes its mode. No flag sets the mode.
 
 use crate::parts::named::is_of;
 use std::{
@@ -44,7 +44,7 @@ pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
-/// Runs a closure. Returns all documents that the agent printed while the closure ran.
+/// Runs a closure. Returns the findings that the agent had at each moment while the closure ran.
 pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     thread::scope(|scope| {
         // The sender is dropped at the end of the closure, even after a panic.
@@ -62,8 +62,8 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a finding that is reported and that depends on this mode. Only in iptables mode does a
-/// listener on loopback lose to a NodePort.
+/// A node in iptables mode with a reported finding: a listener on loopback gets no connections to its NodePort. The
+/// finding is true only in this mode.
 pub struct Hanging {
     pub wired: Wired,
     pub cluster: ControlPlane,
@@ -73,7 +73,7 @@ pub struct Hanging {
 }
 
 impl Hanging {
-    /// The node, with an agent that `start` starts.
+    /// Makes the node. `start` starts its agent.
     #[track_caller]
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
@@ -90,7 +90,7 @@ impl Hanging {
     }
 }
 
-/// Asserts that two scans that cannot read the mode keep the finding, and give the reason.
+/// Asserts that two scans without the mode keep the finding, and report why the mode is unknown.
 #[track_caller]
 pub fn is_held(agent: &Agent, why: &str) {
     let document = agent.findings_after(2);
@@ -98,7 +98,7 @@ pub fn is_held(agent: &Agent, why: &str) {
     assert_eq!(unseen(&document, "listener-on-node-port/loses"), [("proxy-mode", why)], "{document:#}");
 }
 
-/// Asserts that the mode is known again after two scans, and that no finding changed.
+/// Asserts that two scans later the mode is known again, and no finding changed.
 #[track_caller]
 pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
     let document = agent.findings_after(2);
@@ -128,7 +128,7 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
         let metrics = agent.metrics();
         let told = metrics
             .contains(r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"} 2"#);
-        // A scan may have been running. The two scans after it must have the same result.
+        // One scan may have begun before the listeners. The two scans after it must find them.
         assert!(told || Agent::looks_in(&metrics) < looks + 3, "{metrics}");
         told.then_some(())
     });
@@ -189,17 +189,17 @@ fn in_nftables_mode_a_squatter_is_told_at_once_and_its_end_once() {
 }
 
 /// Fault (proxy): the proxy is killed and started again
-/// Does: the mode is not read meanwhile; no alarm
+/// Does: does not know the mode meanwhile; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): the proxy cleans up and comes back in another mode
-/// Does: judges by the new mode; no alarm
+/// Does: judges by the new mode; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 ///
 /// Fault (proxy): the proxy changes its mode without a cleanup
-/// Does: judges by the new mode; no alarm
+/// Does: judges by the new mode; reports no problem
 /// Right again: within three scans
 /// Lost: nothing
 #[test]
@@ -214,7 +214,7 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     let documents = meanwhile(&agent, || {
         let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["nodes"][0]["proxy"]["mode"], mode);
         is(&json!("iptables"));
-        // The proxy is killed, is absent for some time, and starts again as before.
+        // The proxy is killed, and starts again later.
         drop(proxy);
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
@@ -239,8 +239,8 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     assert!(unseen(&documents[documents.len() - 1], "stale-redirection/proxy").is_empty());
 }
 
-/// Fault (proxy): the proxy dies while a finding that depends on its mode is open
-/// Does: holds the finding as unknown; clears it only when a proxy of another mode answers
+/// Fault (proxy): the proxy dies while a finding that depends on the proxy's mode is open
+/// Does: holds the finding as unknown; clears the finding only when a proxy of another mode answers
 /// Right again: within a scan of the new proxy’s answer
 /// Lost: nothing
 #[test]
@@ -263,7 +263,7 @@ fn a_verdict_is_of_the_mode_of_the_proxy_that_answers() {
 }
 
 /// Fault (proxy): after a downgrade, rules of another mode remain
-/// Does: reports the rules, with the command that removes them
+/// Does: reports the rules, with the command that removes the rules
 /// Right again: when the rules are removed
 /// Lost: nothing
 #[test]
@@ -272,7 +272,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let cluster = cluster();
     let web = serve(&cluster, "web", Some(30080));
     drop(Proxy::start(&cluster, "nftables", &json!({})));
-    // This version of kube-proxy does not know nftables.
+    // This kube-proxy does not support nftables mode, so it runs in iptables mode.
     let mut proxy = Proxy::start_holding(&cluster, 1024);
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);
@@ -288,7 +288,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let sentence = "The proxy runs in iptables mode, but the kernel still has rules of nftables mode.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
-    // The Service has no endpoint any more. The old rules still lead to the endpoint.
+    // Deletes the endpoints of the Service. The old rules still lead to the deleted endpoints.
     for family in ["IPv4", "IPv6"] {
         cluster.api().delete(&objects::endpoint_slice(&web, None, family));
     }
@@ -305,7 +305,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
 }
 
 /// Fault (proxy): the proxy hangs (SIGSTOP)
-/// Does: the mode is not read (`timed-out`); it holds open findings, and writes no Event
+/// Does: reports that the mode is not read (`timed-out`); holds open findings, and writes no Event
 /// Right again: within two scans
 /// Lost: nothing
 #[test]
@@ -317,9 +317,9 @@ fn a_proxy_that_hangs_is_no_news() {
     is_back(&hanging.agent, &hanging.cluster);
 }
 
-/// Fault (proxy): the proxy answers on no address
+/// Fault (proxy): the proxy answers on no address that the agent knows
 /// Does: reports only findings that are true in every mode; other results are unknown
-/// Right again: within two scans of its answer
+/// Right again: within two scans of the proxy's answer
 /// Lost: findings that depend on the mode
 #[test]
 fn a_proxy_that_does_not_tell_its_mode_is_unknown_and_no_alarm() {

@@ -1,5 +1,5 @@
-//! The last kube-proxy that holds each NodePort with a socket. It has as many file descriptors as processes had by
-//! default in the past. This is incident 1.
+//! kube-proxy 1.23.6, the last version that holds each NodePort with a socket. Its limit of file descriptors is the old
+//! default of processes. These tests repeat incident 1.
 
 use std::{io::ErrorKind, net::TcpListener};
 
@@ -43,7 +43,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     assert_eq!((look.alarms(), look.code), (vec![], 0));
     assert!(!map(&observer).contains("listens"), "{}", map(&observer));
 
-    // The squatter has the port in both families, so the proxy holds the port in none.
+    // The listener has the port in both families, so the proxy cannot listen on this NodePort.
     let _squatter = TcpListener::bind("[::]:30085").expect("the port is free");
     let service = serve(&cluster, "late", Some(30085));
     proxy.settle(&cluster);
@@ -57,7 +57,8 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
     proxy.freeze();
     let document = agent.findings_after(3);
     assert_eq!((&document["nodes"][0]["proxy"]["mode"], alarms(&document).len()), (&Value::Null, 1), "{document:#}");
-    // An old kube-proxy also takes ::1. The version of a frozen kube-proxy is unknown.
+    // The two Events differ: an old kube-proxy also serves NodePorts on ::1, but the version of a frozen kube-proxy is
+    // unknown.
     let ends = ["time out or go to the Service's pods", "connections go to the Service's pods"];
     let told = events(&cluster);
     let notes: Vec<&str> = told.iter().filter_map(|event| event["note"].as_str()).collect();
@@ -66,7 +67,7 @@ fn ports_that_the_proxy_holds_are_no_squatters_but_one_that_it_lacks_has_one() {
 
 /// Fault (proxy): the proxy runs out of file descriptors
 /// Does: warns before the failure, and reports the failure
-/// Right again: when it has descriptors again
+/// Right again: when the proxy has descriptors again
 /// Lost: nothing
 #[test]
 fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptors() {
@@ -84,7 +85,7 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     let open = || open_descriptors(&agent.metrics());
 
     let documents = meanwhile(&agent, || {
-        // With this Service, the proxy uses four fifths of its descriptors, and works.
+        // With this Service, the proxy needs four fifths of its descriptors, and still works.
         let most = cluster.api().create(&wide("most", 820));
         proxy.settle(&cluster);
         until("warning", || (severity()? == "warning").then_some(()));
@@ -93,7 +94,8 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
         proxy.settle(&cluster);
         until("end of it", || severity().is_none().then_some(()));
 
-        // With this Service, the proxy needs more descriptors than its limit. It does not work, and seems idle.
+        // With this Service, the proxy needs more descriptors than its limit. It serves nothing new, and has few open
+        // descriptors.
         cluster.api().create(&wide("more", 1025));
         until("critical finding", || (severity()? == "critical").then_some(()));
         serve(&cluster, "late", Some(30081));

@@ -4,15 +4,14 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// The panels that are empty if nothing has failed. They show a text instead.
+/// The panels that are empty if nothing has failed. An empty panel shows a text.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
-/// The panels that are empty in the first hours. They show a text instead.
+/// The panels that are empty in the first hours. An empty panel shows a text.
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
 /// The panel that is empty in a small cluster.
 pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
-/// Values for the dashboards' variables. If the name of a variable begins with the name of another variable, the longer
-/// name comes first.
+/// Values for the variables of the dashboards. Longer names come first: `$name` is also the beginning of `$namespace`.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
@@ -34,7 +33,7 @@ pub struct Question {
     pub target: String,
     /// The query in the form in which Grafana sends it.
     pub query: String,
-    /// Whether the query is about the present moment. Otherwise it is about a time range.
+    /// Whether the query is about the present moment, not about a time range.
     pub is_instant: bool,
 }
 

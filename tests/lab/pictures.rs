@@ -1,5 +1,5 @@
-//! Records the data for the pictures: the answers of a real Prometheus to all panels, and the agent's page. The test
-//! makes one problem after the other on two nodes. `make pictures` draws the recordings.
+//! Records the data that `make pictures` draws: the answers of a real Prometheus to all panels, and the agent's page.
+//! The test makes one problem after the other on two nodes.
 
 mod many;
 
@@ -18,7 +18,7 @@ use crate::{
     parts::{Agent, ControlPlane, PRIMARY, Prometheus, Proxy, Role, Wired, objects, sysctl},
 };
 
-/// For this time, a problem is visible before the next problem is made.
+/// The time between two problems, so that each problem is visible in the pictures.
 const SCENE: Duration = Duration::from_secs(20);
 /// The nodes, and the addresses of their agents.
 const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
@@ -61,7 +61,7 @@ fn every_panel_has_data_while_one_problem_after_the_other_is_made() {
     // The agent has the rights of the chart's default profile: no capability.
     let here = Agent::start_as_nobody(&cluster, &arguments);
     let kubeconfig = cluster.kubeconfig("observer");
-    // On this node, no proxy answers. The agent reports the rules that cannot judge.
+    // No proxy runs on this node, so its agent reports rules that cannot judge.
     let _there = wired.client.run(move || Agent::with(&kubeconfig, AGENTS[1].0, AGENTS[1].1, &arguments));
     let prometheus = Prometheus::start(&AGENTS);
     let begin = now();

@@ -118,7 +118,7 @@ fn open_report(node: &WholeNode, observer: &Plugin) {
     assert_eq!((&result["result"], &result["properties"]["nodes"]), (&json!("fail"), &json!("n1, n2")));
 }
 
-/// Runs the commands with the rights of other users: the user of a login program, and another user.
+/// Runs `kubectl portreeve` as other users: with a login program, and by impersonation.
 fn other_credentials(node: &WholeNode, observer: &Plugin) {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",

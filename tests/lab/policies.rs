@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 
 use crate::parts::{ControlPlane, Plugin, enter_alone, objects, until};
 
-/// The names of the policies.
 const POLICIES: [&str; 4] =
     ["portreeve-host-ports", "portreeve-external-ips", "portreeve-dynamic-band", "portreeve-fixed-node-ports"];
 
@@ -61,7 +60,7 @@ impl Stage {
     fn enforce(&self, action: &str) {
         self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
-            // If several policies deny an object, the server's message names only one of them.
+            // One object for each policy, because the message about an object names only one policy.
             let tried = [
                 pod("probe", json!({"containers": [container(&json!([{"containerPort": 1, "hostPort": 30001}]))]})),
                 with_external_ip(service("probe", "default", &[(80, None)]), "192.0.2.1"),
@@ -73,7 +72,7 @@ impl Stage {
         });
     }
 
-    /// Waits until a port of the NodePort range is no longer a violation.
+    /// Waits until the API server accepts a hostPort in the NodePort range.
     #[track_caller]
     fn waits_until_nothing_is_judged(&self) {
         until("no violation", || {
@@ -138,7 +137,7 @@ fn pod(name: &str, mut spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 }
 
-/// The workloads that make pods with this spec.
+/// A workload of a kind that makes pods with this spec.
 fn workload(kind: &str, version: &str, mut pods: Value) -> Value {
     let labels = json!({"app": "one"});
     let mut spec = json!({});
@@ -164,7 +163,7 @@ const KINDS: [(&str, &str); 7] = [
     ("CronJob", "batch/v1"),
 ];
 
-/// A pod with one kind of port of its node. The port has this number.
+/// The spec of a pod that uses this port of its node as a hostPort, or in the host's network.
 fn with_port(kind: &str, number: u16) -> Value {
     match kind {
         "hostPort" => json!({"containers": [container(&json!([{"containerPort": 80, "hostPort": number}]))]}),
@@ -233,15 +232,15 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let stage = Stage::with(&from_before());
     stage.enforce("Deny");
     stage.denies("create", &pod("new", with_port("hostPort", 30500)), POLICIES[0], "port 30500");
-    // If a node fails, an older workload makes its pods again.
+    // A pod that the controller of an older workload makes again, for example after a node failed.
     let again = |kind: &str| made_by(kind, pod("again", with_port("hostPort", 30500)));
     for user in ["system:serviceaccount:kube-system:replicaset-controller", "system:kube-controller-manager"] {
-        // This group gives the users the right to create pods in this test.
+        // Members of this group have all rights. Only the name of the user differs.
         let verb = format!("create --dry-run=server --as={user} --as-group=system:masters");
         stage.admits(&verb, &again("ReplicaSet"));
         stage.denies(&verb, &again("Own"), POLICIES[0], "port 30500");
     }
-    // Any user can write that a workload is the owner.
+    // These users also name a workload as owner, but they are no controllers.
     for user in ["", " --as=system:serviceaccount:shop:ci --as-group=system:masters"] {
         stage.denies(&format!("create{user}"), &again("ReplicaSet"), POLICIES[0], "port 30500");
     }
@@ -274,8 +273,7 @@ fn what_is_denied_is_new_and_what_was_there_before_can_be_updated() {
     let (taken, words) = patch("deployment one", &more);
     assert!(!taken && words.contains("port 30701"), "{words}");
 
-    // A policy without parameters judges nothing. If a parameter is a word instead of a number, the policy judges
-    // nothing either.
+    // A policy judges nothing if its parameters are missing, or if a number is a word.
     for parameters in ["{}", r#"{"nodePortFirst": "first", "nodePortLast": "32767"}"#] {
         let text = committed("Deny");
         let text: Vec<&str> =

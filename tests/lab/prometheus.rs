@@ -1,4 +1,4 @@
-//! The queries of the dashboards and the alerts in a real Prometheus. It scrapes a real agent during an incident.
+//! The queries of dashboards and alerts, in a real Prometheus that scrapes a real agent during an incident.
 
 use std::net::TcpListener;
 

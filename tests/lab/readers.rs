@@ -19,11 +19,11 @@ use crate::parts::{
     objects, until,
 };
 
-/// The address at which the agent answers. It is the address of the agent's pod.
+/// The address and port of the agent, and of the Pod that stands for the agent.
 const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
-/// A cluster to which the manifest was applied, and an agent with the rights of the manifest's ServiceAccount.
+/// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of their ServiceAccount.
 struct World {
     cluster: ControlPlane,
     agent: Agent,
@@ -77,8 +77,7 @@ impl World {
     }
 }
 
-/// A token of a ServiceAccount in the agents' namespace. It is for this audience. Without an audience, it is for the
-/// API server.
+/// A token of a ServiceAccount in the agents' namespace, for an audience. The default audience is the API server.
 #[track_caller]
 fn token(cluster: &ControlPlane, account: &str, audience: Option<&str>) -> String {
     let audience = audience.map(|audience| format!("--audience={audience}"));
@@ -128,7 +127,7 @@ fn only_a_token_for_agents_whose_user_may_read_opens_findings_and_snapshots() {
         assert_eq!(status(&reader), 200, "again");
         assert_eq!(status(&of_a_stranger), 403, "a user who may not read");
         assert_eq!(status(&of_the_api_server), 401, "meant for the API server");
-        // The agent begins only a few reviews at the same time.
+        // Waits, because the agent starts only a few reviews in a few seconds.
         thread::sleep(Duration::from_secs(3));
         assert_eq!(status(&of_another_node), 401, "meant for the agent of another node");
         assert_eq!(status(&of_another_service), 401, "meant for somebody else");
@@ -192,7 +191,7 @@ fn a_flood_of_tokens_is_no_flood_of_requests_to_the_api_server() {
     assert_eq!(later, [200; 12], "a reader who was let in is let in again: {statuses:?}");
     let seconds = begun.elapsed().as_secs_f64();
     let asked = reviews() - before;
-    // Each token is reviewed once or twice. The user's token is reviewed once more.
+    // Wrong tokens are reviewed once or twice each, and the user's token once more.
     assert!(asked >= 1.0 && asked <= 2.0 * (4.0 * seconds + 16.0), "{asked} reviews in {seconds} s: {statuses:?}");
     assert!(statuses[&429] > 300 && statuses.keys().all(|status| [401, 429].contains(status)), "{statuses:?}");
     assert!(memory() < 1.5 * resting, "{resting} bytes before, {} after", memory());
@@ -212,8 +211,8 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let (code, snapshot, stderr) = observer.types("kubectl portreeve snapshot n1");
     assert!(code == 0 && snapshot.contains("portreeve.snapshot/v1"), "{stderr}");
 
-    // A snapshot has only the endpoints that rules need. A user with the right can read other endpoints from the API
-    // server.
+    // A snapshot has only the endpoints that rules need. The plugin reads other endpoints from the API server, if the
+    // user may read them.
     let service = world.cluster.api().create(&objects::service("web", &[objects::port(80, Some(30080))]));
     world.cluster.api().create(&objects::endpoint_slice(&service, Some(("10.244.0.6", "n1")), "IPv4"));
     let owner = "kubectl portreeve owner 30080/tcp";
@@ -233,8 +232,7 @@ fn the_plugin_reads_with_three_rights_and_says_which_one_is_missing() {
     let detail = document["unknown"][0]["detail"].as_str().expect("a reason");
     assert_eq!(code, 2);
     assert!(detail.contains("serviceaccounts/portreeve-reader/token") && detail.contains("forbidden"), "{detail}");
-    // If a user sends a request through the API server's proxy, the agent does not get the user's token: the API server
-    // removes it.
+    // The API server's proxy removes the user's token from a request, so the agent never gets it.
     let proxied = "kubectl get --raw /api/v1/namespaces/portreeve/pods/portreeve-n1:29517/proxy/snapshot";
     let (code, stdout, stderr) = nobody.types(proxied);
     assert!(code != 0 && stdout.is_empty() && stderr.contains("a token is needed"), "{stdout}{stderr}");

@@ -1,5 +1,4 @@
-//! A pod names its node in its spec. Another pod already has the same hostPort on this node. The real kubelet refuses
-//! the first pod.
+//! The real kubelet refuses a pod that names its node in the spec, because another pod of this node has the hostPort.
 
 use crate::parts::named::is_of;
 use serde_json::{Value, json};
@@ -23,7 +22,7 @@ fn a_pod_that_the_kubelet_refuses_for_its_port_is_told_with_the_one_that_has_it(
         assert!(!look.unknown().iter().any(|it| is_of(it, RULE)), "{:#}", look.json);
         look.findings(RULE).into_iter().cloned().collect::<Vec<_>>()
     };
-    // The kubelet admits a pod before it reads the pod's image.
+    // These images do not exist: the kubelet admits or refuses a pod before it reads the image.
     node.cluster.api().create(&objects::host_port_pod("first", "TCP", 8081, None));
     until("first pod", || status("first").filter(|it| it["containerStatuses"].is_array()));
     node.cluster.api().create(&objects::host_port_pod("other", "UDP", 8081, None));

@@ -22,8 +22,8 @@ const VERIFY: [&str; 4] = [
      --bundle SHA256SUMS.provenance.json SHA256SUMS",
 ];
 
-/// A new folder with the public keys and with the files of a release of this commit. The release has this program for
-/// amd64.
+/// A new folder with the public keys and a release of this commit. The release's program for amd64 is the program under
+/// test.
 fn released() -> TempDir {
     let maker = Maker::with_keys();
     let clone = maker.clone_with_keys("clone");
@@ -51,7 +51,7 @@ fn load(node: &WholeNode, archive: &Path) {
     node.machine.run(&[&import[..], &[archive]].concat());
 }
 
-/// The programs of a package below a folder: after the package is installed, and after it is removed.
+/// Installs a package below a folder, runs its programs, removes the package, and asserts that no file is left.
 fn in_and_out(root: &Path, install: &[&str], remove: &[&str]) {
     let run = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output();

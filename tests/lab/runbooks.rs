@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// A Service in the namespace `shop`. It selects pods with the label `app: web`.
+/// A Service in the namespace `shop` for pods with the label `app: web`.
 fn service(name: &str, more: &Value) -> Value {
     let mut spec = json!({"type": "NodePort", "selector": {"app": "web"}});
     for (key, value) in more.as_object().expect("fields") {
@@ -46,7 +46,7 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     person.types(INSTALL);
     roll_out(&person);
     drop(person);
-    // A kubelet needs a minute or two to update the file. The agent keeps its last valid configuration.
+    // Breaks the agent's configuration early: the kubelet needs a minute or two to update the file.
     let wrong = json!({"data": {"agent.yaml": "intervall: 30s\n"}});
     let map = "/api/v1/namespaces/portreeve/configmaps/portreeve";
     node.cluster.api().send("PATCH", map, "application/merge-patch+json", &wrong).expect("a patch");

@@ -1,4 +1,4 @@
-//! The facts that a real API server returns to each user, and what the program makes of them.
+//! The facts that a real API server returns to users with different rights, and the results of Portreeve.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -24,7 +24,7 @@ pub fn small_cluster() -> ControlPlane {
     cluster
 }
 
-/// The nodePorts that a Service has on the server.
+/// The nodePorts of a Service.
 pub fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().expect("ports").iter();
     ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
@@ -113,7 +113,7 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
              metadata: {{name: {name}}}\nspec: {{type: NodePort, ports: [{port}]}}\n"
             ),
         );
-        // Without this flag, the API server would refuse the unknown fields in the file.
+        // The API server would refuse the unknown fields in the file without `--validate=false`.
         let words = format!("kubectl create --dry-run=server --validate=false -o json -f {file}");
         let (_, made, refusal) = admin.types(&words);
         let made: Value = serde_json::from_str(&made).unwrap_or_else(|_| panic!("{name}: {refusal}"));
@@ -173,8 +173,8 @@ fn other_nodes_in_brief_are_what_they_are_as_a_whole() {
         cluster.api().create(&node);
     }
     let n2 = ["n2 ExternalIp 203.0.113.2 v1.36.3", "n2 InternalIp 192.0.2.2 v1.36.3"];
-    // In a table row, a Node has only one address of each kind. An agent on a node with both families reads complete
-    // Nodes.
+    // An agent reads Nodes as table rows, in which a Node has one address of each kind. On a node with both families,
+    // it reads complete Nodes.
     let first = ["both InternalIp 192.0.2.3 v1.36.3", "n1 InternalIp 192.0.2.1 v1.36.3"];
     assert_eq!(watched(&cluster, "n1"), [&first[..], &n2].concat());
     let second = "both InternalIp 2001:db8::3 v1.36.3";

@@ -1,5 +1,5 @@
-//! `kubectl portreeve` and five thousand agents behind the pod proxy of a real API server. One program plays all
-//! agents, at five thousand addresses. Everything between this program and the plugin is real.
+//! `kubectl portreeve`, a real API server with its pod proxy, and five thousand simulated agents at their own
+//! addresses.
 
 use std::{
     collections::BTreeSet,
@@ -154,7 +154,7 @@ fn create_pod(api: &Api, number: u16) {
     api.send("PATCH", &path, "application/merge-patch+json", &status).unwrap_or_else(|refusal| panic!("{refusal}"));
 }
 
-/// A run of `portreeve --agents check` as `observer`. Files get its output.
+/// A run of `kubectl portreeve check` as `observer`, with its output in files.
 struct Asking {
     child: Child,
     directory: Directory,
@@ -177,8 +177,8 @@ impl Asking {
         Self { child, directory }
     }
 
-    /// Waits for the end. Returns the exit code, the standard output, the standard error, and the greatest memory in
-    /// the kernel's words.
+    /// Waits until the command ends. Returns the exit code, standard output, standard error, and the peak of memory as
+    /// the kernel writes it.
     fn end(mut self) -> (i32, String, String, String) {
         let status_file = format!("/proc/{}/status", self.child.id());
         let mut most = String::new();
@@ -187,7 +187,7 @@ impl Asking {
                 break status;
             }
             let status = fs::read_to_string(&status_file).unwrap_or_default();
-            // If the process has just ended, it has no memory any more.
+            // A process that has just ended has no memory.
             most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).map_or(most, |it| it.trim().to_owned());
             thread::sleep(Duration::from_millis(20));
         };
@@ -196,7 +196,8 @@ impl Asking {
     }
 }
 
-/// The memory of a build without optimization, as the kernel reports it. It is about 50 MiB for any number of agents.
+/// Asserts that a command needs less than 128 MiB. A build without optimization needs about 50 MiB for any number of
+/// agents.
 #[track_caller]
 fn assert_modest(memory: &str) {
     let digits: String = memory.chars().filter(char::is_ascii_digit).collect();

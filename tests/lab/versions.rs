@@ -1,5 +1,5 @@
-//! The program of an earlier commit together with this program. One agent runs after the other, each plugin reads each
-//! agent, and each program judges the snapshots of the other.
+//! The program of an earlier commit and the program of this commit. Agents of both programs replace each other. Each
+//! plugin reads each agent, and each program judges the snapshots of both programs.
 //!
 //! `tests/lab/before` builds the earlier program. `make nightly SHARD=skew` runs these tests.
 
@@ -20,7 +20,7 @@ use crate::{
 };
 
 const SCRIPT: &str = include_str!("before");
-/// The image of the earlier program. The tests give its repository to the chart.
+/// The image of the earlier program.
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
 /// The image that the old chart uses by default.
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
@@ -60,7 +60,7 @@ impl Program {
         Self { version, ..program }
     }
 
-    /// The program's output, for any exit code: if it reports findings or unread inputs, the exit code is not 0.
+    /// The program's output, for any exit code: the exit code for findings is not 0.
     #[track_caller]
     fn prints(&self, arguments: &[&str]) -> String {
         let output = Command::new(&self.path).args(arguments).output().expect("the program runs");
@@ -112,7 +112,7 @@ fn found(metrics: &str) -> Option<f64> {
     Agent::value(metrics, r#"portreeve_events_total{result="deduplicated"}"#)
 }
 
-/// Two incidents last while one agent after the other runs on their node.
+/// Asserts that two incidents stay open while one agent replaces the other.
 #[track_caller]
 fn two_incidents_outlast(programs: [&Program; 3]) {
     let Trouble { cluster, squatter, .. } = Trouble::make(&[], &Role::of_chart());
@@ -175,7 +175,7 @@ fn each_plugin_shows_the_findings_of_each_agent_and_the_versions_of_all() {
     let [before, now] = &programs;
     import(before, &[&second.machine]);
     an_incident_on_each_node(&node);
-    // The update is half done: one node has the new agent, and the other node has the old agent.
+    // One node has the new agent, and the other node still has the old agent.
     let container = json!({"name": "portreeve", "image": IMAGE_BEFORE});
     let patch = json!({"spec": {
         "updateStrategy": {"type": "OnDelete", "rollingUpdate": null},
@@ -233,7 +233,8 @@ fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_rollbacks_w
 
     let install = format!("{INSTALL_BEFORE} --set config.interval=2s --set resources.requests.cpu=20m");
     let upgrade = format!("{UPGRADE} --set image.repository=registry.example/portreeve");
-    // By default, the chart of c2f01163 has no affinity.
+    // The columns: a command, the version that it installs, and whether the chart is the old chart. The old chart sets
+    // no affinity.
     for (line, program, is_old_chart) in [
         (&*install, before, true),
         (&format!("{upgrade} --set image.tag=before"), before, false),

@@ -1,4 +1,4 @@
-//! Pods that wait for a hostPort. The real scheduler has decided.
+//! Pods that wait for a hostPort because the real scheduler has refused all nodes.
 
 use serde_json::{Value, json};
 
@@ -9,11 +9,11 @@ use crate::{
 
 const RULE: &str = "pod-waits-for-port/pod";
 
-/// Makes the Nodes `n1` (again) and `n2`. Both have space for pods and a label with their name.
+/// Creates the Nodes `n1` and `n2` with capacity for pods. Each Node has its name as a label.
 #[track_caller]
 pub fn make_room(cluster: &ControlPlane) {
     let old = objects::node("n1", &PRIMARY);
-    // The old Node has no space for pods.
+    // This Node has no capacity for pods.
     cluster.api().delete(&old);
     for mut node in [old, objects::node("n2", &["192.0.2.9"])] {
         node["metadata"]["labels"] = json!({"kubernetes.io/hostname": node["metadata"]["name"]});
@@ -84,7 +84,7 @@ fn the_pod_that_the_scheduler_refuses_for_its_port_is_told_with_the_one_that_has
     assert!(evidence.contains(&holder) && evidence.contains("Service default/gate"), "{evidence}");
     assert!(look.unknown().iter().all(|it| it["source"] != "waiting-pods"), "{:#}", look.json);
 
-    // If a waiting Pod may run on any node, it waits for the whole cluster. Two agents report it once.
+    // This Pod may run on any node, so the finding is about the whole cluster, and only one agent reports it.
     let mut late = objects::host_port_pod("late", "TCP", 80, None);
     late["metadata"]["labels"] = json!({"app": "svclb-late"});
     late["spec"]["nodeName"].take();

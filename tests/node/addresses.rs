@@ -1,5 +1,4 @@
-//! Addresses of Services that are also addresses of a node: external IPs, and addresses that an ipvs proxy left on its
-//! link.
+//! External IPs that are addresses of a node, and addresses that an ipvs proxy has left on its link `kube-ipvs0`.
 
 use crate::stage::{PEER, Stage, ip, ip_batch};
 
@@ -10,7 +9,7 @@ fn external(address: &str) -> Stage {
     ))
 }
 
-/// Adds a link with the name of an ipvs proxy's link.
+/// Adds a link with the name of kube-proxy's link in ipvs mode.
 fn ipvs_link() {
     ip("link add kube-ipvs0 type bridge");
 }

@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// The address and port of the agent.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
-/// Documents that only some users may read. The agent returns them only at its socket.
+/// The documents that only some users may read. Without an API server, the agent returns them only at its socket.
 const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
 
 thread_local! {
@@ -72,7 +72,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Waits until the agent has ended, and returns its exit status. This function sends no signal to the agent.
+    /// Waits until the agent ends by itself, and returns its exit status.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
@@ -113,8 +113,7 @@ impl Drop for Agent {
     }
 }
 
-/// The head and the body of an agent's answer. If only some users may read the document, the request goes to the
-/// socket.
+/// The head and the body of an agent's answer. Documents of [`PRIVATE`] are read at the agent's socket.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     match PRIVATE.contains(&path) {
         true => exchange_at_socket(method, path, headers),
@@ -127,7 +126,7 @@ pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Opt
     talk(connect_to_socket()?, method, path, headers)
 }
 
-/// The path of the socket of the agent on this thread's node.
+/// The socket of the newest agent of this thread.
 pub(crate) fn socket() -> PathBuf {
     SOCKET.with_borrow(Clone::clone)
 }
@@ -171,7 +170,7 @@ pub(crate) fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
     until(fitting).unwrap_or_else(|| panic!("{path} never matched: {:?}", ask(path, "")))
 }
 
-/// Calls `probe` until it returns a value, or until the time is over.
+/// Calls `probe` until it returns a value, for at most a minute.
 pub(crate) fn until<T>(probe: impl Fn() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
@@ -323,7 +322,7 @@ fn a_file_is_read_anew_and_an_invalid_one_changes_nothing() {
     agent.signal(Signal::SIGHUP);
     let line = agent.says("cannot be used");
     assert!(line.contains("agent.yaml:1: unknown key") && line.contains("band_warning_percent"), "{line}");
-    // As kubelet does: another file gets this name, and the agent gets no signal.
+    // Replaces the file without a signal, as kubelet does.
     let next = stage.path("next.yaml");
     fs::write(&next, "limits: {band_warning_percent: 60}\n").expect("a file");
     fs::rename(&next, &path).expect("a swap");
@@ -359,7 +358,7 @@ fn settings_come_from_the_environment_too() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("never"));
 }
 
-/// Fault (node): another process has its port, and frees the port later
+/// Fault (node): another process has the agent's port, and frees the port later
 /// Does: reports `host-network-port-taken/agent`, and runs without HTTP
 /// Right again: when the port is free
 /// Lost: scrapes meanwhile

@@ -42,7 +42,7 @@ fn a_file_without_services_does_not_mean_that_they_are_gone() {
     }
 }
 
-/// Fault (disk): a pipe without a writer replaces a file
+/// Fault (disk): a pipe without a writer replaces a file of cluster facts
 /// Does: reports that the file cannot be read; ends when it gets a signal
 /// Right again: when the path is a file
 /// Lost: the content of the file

@@ -28,7 +28,7 @@ fn value(name: &str) -> f64 {
 #[track_caller]
 fn begun(head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
-    // The agent may have closed the connection already, which is right.
+    // An error is right too: the agent may have closed the connection.
     stream.write_all(head.as_bytes()).ok();
     stream
 }
@@ -154,7 +154,7 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
         reader.read_exact(&mut head).is_ok() && head.ends_with(b"503")
     });
     assert!(refused.count() >= 20);
-    // This is longer than the agent keeps any text.
+    // The loop takes longer than the agent keeps a document's text in memory.
     let during = (0..10).map(|_| {
         std::thread::sleep(Duration::from_millis(150));
         value("process_resident_memory_bytes")
@@ -173,7 +173,7 @@ fn places() -> Vec<String> {
         let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"));
         text.lines().skip(1).map(str::to_owned).collect::<Vec<_>>()
     });
-    // States of listening sockets and of sockets without a peer. Connected and closing sockets have other states.
+    // `0A` is a listening socket, `07` a socket without a peer.
     let waiting =
         lines.filter(|line| line.split_whitespace().nth(3).is_some_and(|state| ["0A", "07"].contains(&state)));
     waiting.filter_map(|line| line.split_whitespace().nth(1).map(str::to_owned)).collect()

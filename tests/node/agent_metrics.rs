@@ -99,7 +99,7 @@ fn prometheus_scrapes_every_sample_in_openmetrics_and_knows_types_and_units() {
     wait_for("/metrics", |text| text.contains("portreeve_finding_info{"));
     let prometheus = Prometheus::start(&stage);
     prometheus.is("up", |up| up == 1.0);
-    // While the agent starts, the set of series may change between two scrapes. Later the set stays the same.
+    // While the agent starts, the number of series changes, so a scrape and a request may differ.
     let all = || samples(&ask("/metrics", OPEN_METRICS).expect("an answer").1);
     prometheus.is("scrape_samples_scraped", |scraped| scraped == all());
     prometheus.is("scrape_samples_post_metric_relabeling", |kept| kept == all());

@@ -1,5 +1,5 @@
-//! Other claims on the number of a NodePort: hostPorts, external IPs, health checks that another program answers,
-//! connections that block a health check, and older listeners.
+//! Other claims on a NodePort's number: hostPorts, external IPs, older listeners, and health checks that another
+//! program or a connection blocks.
 
 use std::net::TcpListener;
 
@@ -80,7 +80,7 @@ fn a_health_check_that_names_its_service_is_served() {
 
 #[test]
 fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
-    // The stage has a Pod, the API server. Without a Pod, it is unknown which pods need a port.
+    // The stage gets the API server's Pod. Without any Pod in the file, it would be unknown which pods need a port.
     let stage = balanced().node_port_range("30000-32767");
     let connection = connecting("192.0.2.1:30999", "192.0.2.9:443");
     let scan = stage.check(&["--proxy-mode", "iptables"]);
@@ -106,7 +106,7 @@ fn an_external_ip_of_this_node_takes_anothers_node_port_there() {
         |stage: Stage, address: &str, port: u16| gate(stage, address, port).check(&["--proxy-mode", "nftables"]);
     let scan = taking(web(), "192.0.2.1", 30080);
     assert_eq!(scan.finding("external-ip-conflict/takes-node-port", "web").0["severity"], "critical");
-    // In the first case the port differs. In the second case this mode serves no NodePorts on the address.
+    // The first Service has another port. The second Service has an address at which this mode serves no NodePorts.
     for (address, port) in [("192.0.2.1", 30081), ("192.0.2.2", 30080)] {
         let scan = taking(web(), address, port);
         assert!(scan.findings("external-ip-conflict/takes-node-port").is_empty(), "{address} port {port}");

@@ -1,9 +1,8 @@
-//! Healthy nodes as in practice, with real sockets of processes with the right names. No finding is above info. In each
-//! test, one wrong change follows, and a rule must report it. So a test without findings cannot mean that the rules
-//! read nothing.
+//! Healthy nodes as in practice: real sockets of processes with the usual names cause no finding above info. Each test
+//! then makes one conflict that a rule must report. This shows that the rules read the node.
 //!
-//! The sockets, their processes and the addresses are real. The proxy is a stand-in. For ipvs, there is only a link
-//! with the right name. `tests/lab/healthy.rs` tests real proxies.
+//! The sockets, processes and addresses are real. A test process answers for kube-proxy. For ipvs, only the link has
+//! the right name. `tests/lab/healthy.rs` tests real proxies.
 
 use crate::named::name;
 use std::{
@@ -78,7 +77,7 @@ fn cluster() -> Stage {
     stage.document(balanced).endpoints("lb", "TCP", Some("n1")).node_port_range("30000-32767")
 }
 
-/// Answers the health check of the load balancer from this process, as a proxy does.
+/// Answers a load balancer's health check, as kube-proxy does.
 fn health_check() {
     let server = TcpListener::bind("[::]:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
@@ -149,8 +148,7 @@ fn a_k3s_server_that_is_also_the_proxy_and_all_other_daemons() {
     let ports = ["[::]:6443", "127.0.0.1:6444", "[::]:10250", "127.0.0.1:10256", "127.0.0.1:10257", "127.0.0.1:10258"];
     let _server = ports.map(|place| TcpListener::bind(place).expect("the port is free"));
     assert_eq!(alarms(&stage, &[]), NONE);
-    // Even if a daemon is part of the proxy's process, a NodePort with the daemon's port takes the daemon's
-    // connections.
+    // The proxy's process also listens on 6443. A NodePort takes the connections of this listener too.
     let stage = stage.service("api", "TCP", 6443, "").endpoints("api", "TCP", Some("n1"));
     assert!(
         alarms(&stage, &[]).contains(&"listener-on-node-port/loses of api".to_owned()),
@@ -169,13 +167,12 @@ fn an_openshift_node_whose_ovnkube_holds_every_node_port() {
     assert_eq!(alarms(&stage, &[]), NONE);
     let stage = stage.service("late", "TCP", 30085, "").endpoints("late", "TCP", Some("n1"));
     let _other = Daemon::start("nginx", &["tcp/0.0.0.0:30085"]);
-    // If ovnkube does not hold one NodePort, the other NodePorts that it holds are no conflicts.
+    // Only nginx has a conflict: ovnkube still holds the other NodePorts as a proxy does.
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
     // If a NodePort is new and ovnkube has not opened it yet, this is no conflict.
     let stage = stage.service("new", "TCP", 30086, "").endpoints("new", "TCP", Some("n1"));
     assert_eq!(alarms(&stage, &[]), ["listener-on-node-port/loses of late"]);
-    // If a process leaves two of eight NodePorts free, the process does not hold all NodePorts: it counts as a normal
-    // listener.
+    // With two of eight NodePorts free, ovnkube no longer counts as a proxy, and each of its sockets is a conflict.
     let stage = stage.service("free", "TCP", 30087, "").endpoints("free", "TCP", Some("n1"));
     let conflicts = alarms(&stage, &[]);
     assert_eq!(conflicts.iter().filter(|it| it.starts_with("listener-on-node-port/loses")).count(), 7, "{conflicts:?}");
@@ -312,8 +309,7 @@ fn thousands_of_connections_in_time_wait() {
     let server = TcpListener::bind("192.0.2.1:8080").expect("the port is free");
     let connect = |times: u16| {
         for _ in 0..times {
-            // The end that closes first stays in TIME_WAIT. Here it is the client, with a port from the ephemeral
-            // range.
+            // The client closes first, so its port, which is from the ephemeral range, stays in TIME_WAIT.
             drop(TcpStream::connect("192.0.2.1:8080").expect("a connection"));
             drop(server.accept().expect("a connection"));
         }

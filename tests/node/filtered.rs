@@ -17,7 +17,7 @@ use crate::{
     stage::{Scan, Stage},
 };
 
-/// A perl program. It installs the filter in its first argument, and then runs the command in the other arguments. The
+/// A perl program that installs the seccomp filter in its first argument, and then runs the other arguments. The
 /// numbers are `PR_SET_NO_NEW_PRIVS`, `PR_SET_SECCOMP` and `SECCOMP_MODE_FILTER` (prctl(2)).
 const LAUNCHER: &str = r#"
     my ($prctl, $filter) = (shift, pack("H*", shift));
@@ -32,7 +32,7 @@ const KILL: u32 = 0x8000_0000;
 /// The flags of `open` with which a program writes or makes a file.
 const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
-/// Which calls a filter matches, by an argument of the call.
+/// The condition on an argument of a call under which a filter acts.
 #[derive(Clone, Copy)]
 enum Argument {
     Any,
@@ -42,8 +42,7 @@ enum Argument {
     Has(u32, c_int),
 }
 
-/// A filter that refuses a call with an error. If `argument` is given, it refuses only calls with this value as first
-/// argument.
+/// A filter that makes a call fail with an error, for all calls or for calls with this first argument.
 fn refusing(call: c_long, argument: Option<c_int>, errno: Errno) -> String {
     filter(call, argument.map_or(Argument::Any, |value| Argument::Is(0, value)), 0x0005_0000 | errno as u32)
 }
@@ -81,13 +80,12 @@ fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
-/// Runs `check` under a seccomp filter. If `program` is not empty, perl starts `program`, and `program` starts `check`.
+/// Runs `check` under a seccomp filter, started by the command `program` if it is not empty.
 fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }
 
-/// The command under a seccomp filter. If `program` is not empty, perl starts `program`, and `program` starts the
-/// command.
+/// A command under a seccomp filter, started by the command `program` if it is not empty.
 fn under(filter: &str, program: &[&str], unfiltered: &Command) -> Command {
     let mut launcher = Command::new("perl");
     launcher.args(["-e", LAUNCHER, &SYS_prctl.to_string(), filter]).args(program).arg(unfiltered.get_program());
@@ -145,7 +143,7 @@ fn no_check_is_clear_if_calls_of_netlink_are_refused() {
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
 }
 
-/// A request for netfilter would already make the kernel load nf_tables and the module that lists flows.
+/// Even a request to netfilter makes the kernel load its modules, so the filter kills a program that requests it.
 #[test]
 fn netfilter_is_not_requested_without_the_capability() {
     let stage = node();

@@ -74,7 +74,7 @@ fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     output(&mut command(stage, arguments))
 }
 
-/// Runs a guard with other cluster facts than those of the stage.
+/// Runs a guard with this file of cluster facts.
 fn with_services(stage: &Stage, services: &Path, argument: &str) -> (i32, String, String) {
     let mut command = portreeve();
     command.args(["guard", argument, "--node", "n1", "--services"]).arg(services);
@@ -261,22 +261,22 @@ fn of_two_guards_with_different_records_one_leaves_and_the_ports_of_the_other_on
     both();
     assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"), "27000 is of the first one");
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
-    // The first guard does not know which program wrote the ports of the second guard. It may also be a program that
-    // overwrote the whole list.
+    // The first guard does not know the program that wrote the second guard's ports. That program may have overwritten
+    // the whole list.
     both();
     let (code, _, err) = guard(&stage, &["--release"]);
     assert_eq!((code, list().as_str()), (2, "2703,27000,30080,30090"), "{err}");
     assert_eq!((second("--release").0, list().as_str()), (0, "2703,27000,30080"));
 }
 
-/// Everything that a guard changes: the list, the record, and the new file of the record.
+/// All that a guard changes: the list, the record (its state file), and the record's new file.
 fn changed(stage: &Stage) -> (String, Option<Vec<u8>>, Option<Vec<u8>>) {
     let state = state(stage);
     (list(), fs::read(&state).ok(), fs::read(format!("{}.new", state.display())).ok())
 }
 
-/// Runs a guard, and calls `step` before and after each system call of the guard. If `step` returns false, the guard is
-/// killed. If the guard ends by itself, the function returns its exit code.
+/// Runs a guard, and calls `step` before and after each of its system calls. Kills the guard if `step` returns false.
+/// Otherwise returns the guard's exit code.
 #[allow(clippy::zombie_processes, reason = "waitpid sees its stops and its end")]
 fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Option<i32> {
     let guard = command(stage, &[argument]);
@@ -309,7 +309,7 @@ fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Opti
     }
 }
 
-/// Runs a guard, and kills the guard after this number of changes. Returns whether the guard made so many changes.
+/// Runs a guard, and kills it after this number of changes. Returns false if the guard makes fewer changes.
 fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
     let (mut seen, mut last) = (0, changed(stage));
     let step = || {
@@ -328,8 +328,8 @@ fn an_entry_that_another_program_adds_at_any_system_call_of_a_write_stays() {
     let file = File::options().write(true).open(LIST).expect("the list");
     // The record has the state before the write, until the guard has confirmed the write.
     let is_writing = || fs::read_to_string(state(&stage)).is_ok_and(|record| record.contains("\"before\""));
-    // In each run, another program adds one entry, one system call later than in the run before. If it added more
-    // entries in one run, the guard would not write.
+    // Each run adds one entry, one system call later than the last run. With more entries in one run, the guard would
+    // not write.
     for at in 0.. {
         let (mut calls, port) = (0, 40_000 + 2 * at);
         let code = traced(&stage, "--once", || {
@@ -378,7 +378,8 @@ fn one_run_puts_a_list_back_once_and_then_names_what_another_program_removes_aga
 fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_go_in_the_end() {
     let stage = overlapping();
     let mut steps = 0;
-    // The guard makes a file, writes it and renames it. It then writes the list, and writes the record again.
+    // Each change is one step: the guard creates, writes and renames the record, writes the list, and writes the record
+    // again.
     for changes in 1.. {
         if !killed_after(&stage, changes, "--once") {
             break;
@@ -411,7 +412,7 @@ fn a_guard_that_is_killed_at_any_step_leaves_the_entries_of_others_and_its_own_g
 #[test]
 fn a_long_removal_that_is_killed_in_the_middle_loses_no_entry() {
     let stage = sysctl_range(Stage::new().document(POD));
-    // One write cannot take all entries of the other programs. One write also cannot take all entries of the guard.
+    // One write is too short for all entries of the other programs, and for all entries of the guard.
     let file = File::options().write(true).open(LIST).expect("the list");
     for first in [50001u16, 51001, 52001] {
         let part: Vec<String> = (0..500).map(|index| (first + 2 * index).to_string()).collect();
@@ -701,7 +702,7 @@ fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
     guard(&stage, &["--once"]);
     let file = File::options().write(true).open(LIST).expect("the list");
     file.write_at(b"30080\n", 1).expect("the kernel takes it");
-    // After the second write, the list has the same ports as before.
+    // The second write restored the ports of the list.
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
 }
 
@@ -756,7 +757,7 @@ fn a_list_that_no_single_write_takes_is_read_and_compared_as_a_whole() {
     let stage = sysctl_range(Stage::new().document(POD).node_port_range("30000-32767"));
     let reserve = |arguments: &[&str]| output(stage.command("reserve").args(arguments));
     let file = File::options().write(true).open(LIST).expect("the list");
-    // The list has one page of memory at first, and later more than ten pages.
+    // The kernel's text of the list first needs one page of memory, and in the end more than ten pages.
     for (first, entries) in [(50_001u16, 683), (40_001, 683), (33_001, 3400), (20_001, 3400)] {
         for part in (0..entries).collect::<Vec<u16>>().chunks(600) {
             let part: Vec<String> = part.iter().map(|index| (first + 2 * index).to_string()).collect();

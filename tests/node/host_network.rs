@@ -13,7 +13,7 @@ use crate::{near_misses::expect_silent, stage::Stage};
 /// The status of a pod whose container ends again and again, as kubelet writes it.
 const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
     state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The status of a healthy pod, as kubelet writes it.
+/// The status of a healthy pod.
 const READY: &str =
     "conditions: [{type: Ready, status: \"True\"}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]";
 
@@ -33,7 +33,7 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     for (place, ends) in [
         ("0.0.0.0:9100", "cannot listen on 9100/tcp."),
         ("[::]:9100", "cannot listen on 9100/tcp."),
-        // A container runtime has its streaming server on loopback.
+        // As the streaming server of a container runtime.
         ("127.0.0.1:9100", "cannot listen on 9100/tcp with a socket for all addresses."),
     ] {
         let stage = exporter(CRASHES);
@@ -83,7 +83,7 @@ fn a_ready_pod_another_port_and_another_protocol_block_no_pod() {
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
-/// A TCP socket that is bound to this address. It does not listen.
+/// A TCP socket that is bound to an address, but does not listen.
 fn bound(address: &str) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address and port");
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -91,7 +91,7 @@ fn bound(address: &str) -> OwnedFd {
     made
 }
 
-/// Checks that the kernel refuses port 9100 to a server in Rust. The kernel refuses the port to a server in Go too.
+/// Asserts that the kernel refuses port 9100 to a server, as it would to a server in Go.
 #[track_caller]
 fn cannot_listen() {
     let refused = TcpListener::bind("0.0.0.0:9100").expect_err("the port is taken");
@@ -174,7 +174,7 @@ fn service_lb(service: &str, port: u16, place: &str) -> String {
 
 const RUNS: &str = "  nodeName: n1\nstatus: {phase: Running, conditions: [{type: Ready, status: \"True\"}]}";
 
-/// The scheduler's message if a pod's ports are free on no node.
+/// The status of a pod for which no node has a free port, as the scheduler writes it.
 const WAITS: &str = "status: {phase: Pending, conditions: [{type: PodScheduled, status: \"False\", reason: Unschedulable, \
     message: \"0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match \
     Pod's node affinity.\"}]}";

@@ -23,7 +23,7 @@ const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9
 /// The status of a container that ends again and again, as kubelet writes it.
 const CRASHES: &str =
     "[{name: c, ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The status of a healthy container, as kubelet writes it.
+/// The status of a healthy container.
 const READY: &str = "[{name: c, ready: true, state: {running: {}}}]";
 
 /// A process of the pod in the pod's own network. If this value is dropped, the process ends.
@@ -33,7 +33,7 @@ struct Sidecar {
 }
 
 impl Sidecar {
-    /// Starts the process. It has two connections to the same server, from this port and from port 50000.
+    /// Starts the process. It has two connections to one server: from this port and from port 50000.
     fn connected_from(port: u16, uid: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());

@@ -8,8 +8,7 @@ use crate::stage::{Scan, Stage};
 /// The kinds of Services, in the order of the columns in the table.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
-/// The address of the listener, and three verdicts. First: the Service has usable endpoints. Second: it has no
-/// endpoints. Third: it has endpoints only on another node, and externalTrafficPolicy Local.
+/// A row: the listener's address, and the verdict for each kind of Service in [`SHAPES`].
 type Row = (&'static str, [&'static str; 3]);
 
 const EVERYWHERE: &str = "critical remote node loopback pods";

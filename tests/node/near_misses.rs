@@ -48,7 +48,7 @@ fn connections_to_a_served_health_check_do_not_block_it() {
     let server = TcpListener::bind("0.0.0.0:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     std::thread::spawn(move || crate::proxy::serve(&server, |_| Some(body.to_owned())));
-    // Each request of a load balancer leaves a connection in TIME_WAIT on the port of the health check.
+    // As a load balancer does: each health check leaves a connection in TIME_WAIT on the port.
     for _ in 0..3 {
         let mut load_balancer = TcpStream::connect("192.0.2.1:30999").expect("a connection");
         load_balancer.write_all(b"GET / HTTP/1.1\r\nhost: n1\r\n\r\n").expect("a question");
@@ -101,7 +101,7 @@ fn a_host_port_beside_a_listener_or_of_another_protocol_takes_nothing() {
 
 #[test]
 fn a_band_that_is_in_use_up_to_its_threshold_is_not_crowded() {
-    // The dynamic band has 112 ports, and 80 % of 112 is more than 89. This test uses 88 ports.
+    // The dynamic band has 112 ports. The limit is 80 %, and 88 ports are less.
     let stage = crowd("30000-30127", 30016..30016 + 88);
     expect_silent_in_every_mode(&stage, "node-port-range-crowded", "88 of 112");
 }
@@ -120,7 +120,7 @@ fn a_written_port_of_the_static_band_and_a_chosen_one_of_the_dynamic_band_are_in
     let stage = Stage::new().node_port_range("30000-32767");
     let stage = stage.document(&service("low", 30005, written)).document(&service("chosen", 30100, ""));
     expect_silent_in_every_mode(&stage, "node-port-range-mismatch/band", "30005 written, 30100 chosen");
-    // The rule reads the objects above: a third object, which differs, has a finding.
+    // The rule does read these objects: it reports a third object, which differs.
     let high = stage.document(&service("high", 30101, written)).check(&["--proxy-mode", "iptables"]);
     assert_eq!(high.findings("node-port-range-mismatch/band").len(), 1, "{:#}", high.json);
 }

@@ -1,5 +1,4 @@
-//! A stand-in for kube-proxy on the loopback of the node. Its answers decide the mode, the settings and the limit of
-//! descriptors.
+//! A server that answers like kube-proxy on the node's loopback: its mode, its settings and its limit of descriptors.
 
 use std::{
     io::{Read as _, Write as _},
@@ -9,7 +8,7 @@ use std::{
 
 use crate::stage::Stage;
 
-/// Answers every request until the test process ends. From the path of a request, `page` makes the body of the answer.
+/// Answers every request until the test process ends. `page` returns the body for a path.
 pub(crate) fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -27,7 +26,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         None => ("404 Not Found", String::new()),
     };
     let length = body.len();
-    // If the client has closed the connection, the error does not matter.
+    // The client may have closed the connection.
     stream
         .write_all(
             format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}").as_bytes(),
@@ -35,7 +34,7 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         .ok();
 }
 
-/// The settings of a stand-in for kube-proxy.
+/// The answers of the server that stands for kube-proxy.
 pub(crate) struct StandIn {
     pub(crate) mode: &'static str,
     pub(crate) node_port_addresses: &'static str,
@@ -149,7 +148,7 @@ fn without_a_mode_only_a_node_without_listeners_on_node_ports_is_clear() {
         .endpoints("web", "TCP", Some("n1"))
         .node_port_range("30000-32767");
     assert_eq!(stage.check(&[]).code, 0);
-    // In iptables mode, the pod answers on loopback. In the other modes, the listener answers.
+    // On loopback, the answer depends on the mode: the pod in iptables mode, the listener in the other modes.
     let _squatter = Squatter::on("127.0.0.1:30080");
     let scan = stage.check(&[]);
     assert_eq!(scan.code, 2, "{:#}", scan.json);

@@ -31,7 +31,7 @@ fn a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod() {
     let finding = scan.finding(RULE, "n1");
     assert_eq!(finding.verdict(), "critical remote node loopback pods");
     assert!(finding.0["summary"].as_str().is_some_and(|it| it.contains("pod default/edge gets no connections")));
-    // The command in the remedy ends the problem.
+    // Runs the remedy's command, which must end the problem.
     let command = finding.remedy().lines().next().expect("a command").to_owned();
     assert!(Command::new("sh").args(["-c", &command]).status().expect("a shell").success(), "{command}");
     expect_silent(&stage.check(&[]), RULE, "the rule is deleted");

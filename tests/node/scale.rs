@@ -55,7 +55,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let child = child.expect("portreeve runs");
     let status = format!("/proc/{}/status", child.id());
-    // The kernel keeps the highest value itself. So the last value that the test reads is right.
+    // The kernel keeps the peak, so the last value before the end is the peak.
     let watcher = std::thread::spawn(move || {
         let mut peak = 0;
         while let Some(now) = fs::read_to_string(&status).ok().as_deref().and_then(resident_peak) {

@@ -1,4 +1,4 @@
-//! A node in its own network namespace, a manifest of the cluster, and scans of both.
+//! The stage of a test: a node in its own network namespace, and a manifest of the cluster. A test scans both.
 
 use crate::named::is_of;
 use std::{
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 /// For each family, the primary address and the second address.
 pub(crate) const ADDRESSES: [&str; 4] = ["192.0.2.1/24", "192.0.2.2/24", "2001:db8::1/64", "2001:db8::2/64"];
-/// The InternalIP of the other Node `n2`. No process answers at this address.
+/// The InternalIP of the Node `n2`, at which no process answers.
 pub(crate) const PEER: &str = "192.0.2.9";
 
 /// The network namespace of the calling thread, which is node `n1`, and a manifest.
@@ -107,8 +107,8 @@ impl Stage {
         path
     }
 
-    /// Writes the manifest into a file, and adds the settings of a proxy in the mode that the arguments name. Otherwise
-    /// Portreeve would have to assume these settings.
+    /// Writes the manifest, and a ConfigMap of kube-proxy for the mode in the arguments. Otherwise Portreeve would have
+    /// to assume the settings of this mode.
     pub(crate) fn manifest_with(&self, arguments: &[&str]) -> PathBuf {
         let path = self.manifest();
         if let Some([_, mode]) = arguments.windows(2).find(|pair| pair[0] == "--proxy-mode") {
@@ -176,13 +176,13 @@ impl Scan {
         findings.iter().filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The finding of this rule about the subject with this name. Fails if there is no such finding.
+    /// The finding of a rule about the object with this name. The test fails without such a finding.
     #[track_caller]
     pub(crate) fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
-    /// The finding of this rule about the subject with this name. `None` if there is no such finding.
+    /// The finding of a rule about the object with this name, if there is one.
     pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }
@@ -209,7 +209,7 @@ impl Scan {
 pub(crate) struct Finding<'a>(pub &'a Value);
 
 impl Finding<'_> {
-    /// The severity, and the values of `affects` in the order of the document, for example `critical remote node pods`.
+    /// The severity and the values of `affects`, for example `critical remote node pods`.
     pub(crate) fn verdict(&self) -> String {
         let affects = self.0["affects"].as_array().cloned().unwrap_or_default();
         let words = std::iter::once(&self.0["severity"]).chain(&affects).filter_map(Value::as_str);

@@ -9,7 +9,7 @@ use crate::{
     stage::{Stage, ip, portreeve},
 };
 
-/// A pod whose container runs, but whose probe fails: the pod waits for its tunnel.
+/// The Pod of a tunnel's container that runs, but is not ready.
 const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
      ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
@@ -92,7 +92,7 @@ fn a_process_that_keeps_a_tunnel_down_is_named() {
     expect_silent(&stage.check(&[]), rule, "no process has the port any more");
 }
 
-/// As in Docker Swarm: the link moves into the namespace of an overlay network, but its port stays on the node.
+/// As in Docker Swarm: the link is in another network namespace, but its port is on the node.
 #[test]
 fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_link() {
     let stage = Stage::new();
@@ -107,7 +107,7 @@ fn a_port_of_a_link_in_another_namespace_is_reported_without_the_name_of_the_lin
     assert!(finding.evidence().contains("listener = udp UNCONN 0.0.0.0:4789"), "{}", finding.evidence());
 }
 
-/// Another network namespace than the namespace of the node. It ends when this value is dropped.
+/// A second network namespace. It ends when this value is dropped.
 struct Elsewhere(std::process::Child);
 
 impl Elsewhere {
@@ -164,8 +164,8 @@ fn a_port_without_a_tunnel_and_a_tracked_port_lose_no_answers() {
     let stage = Stage::new();
     ip("link add overlay0 type vxlan external dstport 8472");
     ip("link set overlay0 up");
-    // Three rules that exclude other packets: packets to another port, answers (they have this port as source port),
-    // and packets of some clients only.
+    // None of these rules excludes the tunnel's packets from conntrack: they match another port, answers, or some
+    // clients only.
     iptables("-A PREROUTING -p udp --dport 8473 -j CT --notrack");
     iptables("-A PREROUTING -p udp --sport 8472 -j CT --notrack");
     iptables("-A PREROUTING -p udp --dport 8472 -s 192.0.2.9 -j CT --notrack");

@@ -1,5 +1,5 @@
-//! Double claims: an address of another Node, one address and port of two Services, one nodePort of two claims, and a
-//! hostPort in the NodePort range.
+//! Two claims to one address or port. A Service has another Node's address, or two Services have one address and port.
+//! Two claims have one nodePort, or a hostPort is in the NodePort range.
 
 use crate::{
     claims::{edge, gate},

@@ -26,8 +26,8 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("access for other users");
     }
     let binary = place.path().join("portreeve");
-    // Another program makes the copy. If this process opened the copy for writing, a child process of a parallel test
-    // could keep the copy open. Then the kernel would refuse to run the copy.
+    // `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test could keep the copy
+    // open. The kernel would then not run the copy.
     assert!(Command::new("cp").arg(root.get_program()).arg(&binary).status().expect("the program cp").success());
     let mut nobody = Command::new("setpriv"); // of the package util-linux
     nobody.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"]);
@@ -41,8 +41,8 @@ pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
 /// Lost: names of processes
 #[test]
 fn everything_but_names_pod_namespaces_and_netfilter_still_works() {
-    // An old proxy would also have a socket on the other NodePort. The node has a socket on only one NodePort, so the
-    // socket cannot belong to the proxy.
+    // This old kube-proxy would hold both NodePorts. Only one NodePort has a socket, so the socket cannot be the
+    // proxy's.
     let stage = Stage::new()
         .service("web", "TCP", 30080, "")
         .endpoints("web", "TCP", Some("n1"))

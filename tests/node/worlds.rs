@@ -43,15 +43,14 @@ fn a_draining_ingress_does_not_block_its_successor() {
     let server = TcpListener::bind("192.0.2.1:8443").expect("the port is free");
     let (_client, _kept) = connected(&server);
     let (mut closed, accepted) = connected(&server);
-    // The end that closes first keeps the connection in TIME_WAIT. Here it is the server.
+    // The server closes first, so its port stays in TIME_WAIT.
     accepted.shutdown(Shutdown::Write).expect("the connection is open");
     assert_eq!(closed.read(&mut [0]).expect("its end"), 0);
     drop((closed, accepted, server));
     let silent = scan(&stage);
     expect_silent(&silent, BLOCKS);
     drop(TcpListener::bind("192.0.2.1:8443").expect("nothing keeps a server off the port"));
-    // With this range, the kernel may have chosen the port for a client. So Portreeve does not know which end opened
-    // the connections.
+    // The kernel may now choose this port for a client, so Portreeve does not know which end opened the connections.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");
     let unknown = scan(&stage);
     assert!(unknown.findings(BLOCKS).is_empty() && unknown.unknown().contains(&"clients: ambiguous".to_owned()));
@@ -87,8 +86,7 @@ fn ports_in_time_wait_are_used_again_where_the_kernel_may() {
         drop((client, accepted));
     }
     expect_silent(&scan(&stage), EXHAUSTION);
-    // All 200 connections are in TIME_WAIT. After one second, the kernel may use such a port again, and one more
-    // connection succeeds.
+    // All 200 ports are in TIME_WAIT. After one second, the kernel may use them again.
     let again = (0..200).find_map(|_| match TcpStream::connect("192.0.2.1:8080") {
         Ok(stream) => Some(stream),
         Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {

@@ -13,10 +13,10 @@ use crate::{
 
 /// The time in which each agent scans at least twice.
 const LOOKS: Duration = Duration::from_secs(75);
-/// The greatest number of requests about Events in one second at the beginning of an incident, and the greatest number
+/// The greatest number of requests about Events in one second at the beginning of an incident. Then the greatest number
 /// of Events of an incident. Both are for all agents together.
 const BUSIEST: f64 = 250.0;
-/// In each of the five slots, a new hour may begin.
+/// Each of the five slots may have a second Event, because a new hour may begin.
 const EVENTS: f64 = 10.0;
 
 impl Fleet<'_> {
@@ -78,8 +78,8 @@ impl Fleet<'_> {
         (0..self.size).any(|number| self.is_apart(number) && name(number) == node)
     }
 
-    /// Adds rows about the load of an incident on the server: the number of Events, the time of each Event after the
-    /// first Event, and the requests about Events in the busiest second.
+    /// Adds rows about the load of an incident on the server: the number of Events, their times, and the requests in
+    /// the busiest second.
     fn tell_of_events(&mut self, before: usize, asked: usize) {
         let all = events(&self.cluster);
         let seconds = |event: &Value| -> f64 {

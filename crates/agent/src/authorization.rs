@@ -42,7 +42,7 @@ pub(super) struct Authorization {
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// Whether the last review failed. So a failure that lasts is logged once.
+    /// Whether the last review failed. A lasting failure is logged only once.
     failing: Mutex<bool>,
 }
 
@@ -119,9 +119,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// For this time, a permission is kept. If a right is withdrawn, the client can still read until then.
+/// How long a permission is kept. A client can read for this time after a person has withdrawn its right.
 const ALLOWED: Duration = Duration::from_secs(60);
-/// For this time, a refusal is kept. If a right is granted, it works after this time at the latest.
+/// How long a refusal is kept. A new right works after this time at the latest.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The greatest number of answers that are kept.
 const ENTRIES: usize = 128;

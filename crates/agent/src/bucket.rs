@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Counts the turns that are left. Used turns come back with time.
+/// Counts the turns that are left, as a token bucket. Used turns come back with time.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
     /// The time between two turns, after the burst.

@@ -68,17 +68,15 @@ impl Cadence {
         cadence
     }
 
-    /// Sets another interval and share.
     pub(super) fn configure(&mut self, interval: Duration, cpu_percent: f64) {
         (self.interval, self.share) = (interval, cpu_percent / 100.0);
     }
 
-    /// Notes a change of the cluster.
     pub(super) fn changed(&mut self, now: Instant) {
         self.pending.get_or_insert(Pending { first: now, last: now }).last = now;
     }
 
-    /// The reason of a scan that is due now. If no scan is due: the time until the caller must call this again.
+    /// The reason of a scan that is due now, or else the time until the next call.
     pub(super) fn next(&self, now: Instant) -> Result<Cause, Duration> {
         let pause = |scan: Done| self.interval.max(self.pause(scan, LONGEST_TICK));
         let until_tick = self.scan.map_or(Duration::ZERO, |scan| until(scan.began + pause(scan), now));

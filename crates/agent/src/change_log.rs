@@ -22,7 +22,7 @@ use portreeve_rules::{
 /// The number of changes that may be logged at once. A process that opens and closes its port again and again must not
 /// fill the disk.
 const LINES: u32 = 100;
-/// After that number, the time between two lines.
+/// The time between two lines, after the first [`LINES`] lines.
 const LINE: Duration = Duration::from_secs(10);
 /// If the name of this node has been in doubt for this time, the agent logs the doubt. A kubelet registers its Node
 /// after its start, and the agent reads Nodes every ten minutes.
@@ -32,7 +32,7 @@ const LASTING: Duration = Duration::from_secs(900);
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
-    /// The number of changes that were not logged since the last line about such changes.
+    /// The number of unlogged changes since the last line about unlogged changes.
     left_out: usize,
     /// Since when the name of this node has been in doubt, and whether this was logged.
     doubted: Option<(Instant, bool)>,
@@ -41,12 +41,10 @@ pub(super) struct ChangeLog {
 }
 
 impl ChangeLog {
-    /// An empty log.
     pub(super) fn new(now: Instant) -> Self {
         Self { lines: Bucket::new(LINES, LINE, now), left_out: 0, doubted: None, is_unread: false }
     }
 
-    /// Logs the changes of a round.
     pub(super) fn log(&mut self, changes: &[Change], now: Instant) {
         for change in changes {
             if self.lines.take(now) {
@@ -93,7 +91,6 @@ impl ChangeLog {
     }
 }
 
-/// Logs the change of one finding.
 fn log_change(change: &Change) {
     let word = match change {
         Change::Raised(_) => "raised",

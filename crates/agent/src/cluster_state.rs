@@ -51,7 +51,6 @@ impl ClusterState {
         }
     }
 
-    /// Marks all changes until now as seen.
     pub(super) fn mark_unchanged(&mut self) {
         drop(self.facts());
     }

@@ -16,9 +16,9 @@ use super::{
 use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
 use portreeve_facts::{ClusterFacts, Why};
 
-/// The time from one check to the next whether a file has changed.
+/// The time between two checks whether a file has changed.
 const FILES: Duration = Duration::from_secs(1);
-/// For this time, the loop waits for endpoints that it requested.
+/// The time for which the loop waits for endpoints that it requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent
@@ -141,7 +141,6 @@ mod tests {
 
     const WEB: &str = r#"{"kind":"List","items":[{"kind":"Service","metadata":{"name":"web"},"spec":{}}]}"#;
 
-    /// A file that the agent follows.
     struct Followed {
         _directory: tempfile::TempDir,
         path: std::path::PathBuf,

@@ -28,7 +28,7 @@ pub struct Config {
     pub node_condition: bool,
     /// The time between two scans.
     pub interval: Duration,
-    /// The share of one core for scans, per cent. Reading connections has the same share again.
+    /// The share of one core for scans, per cent. Reading connections may use the same share in addition.
     pub cpu_percent: f64,
     /// Form and level of the log.
     pub log: LogStyle,
@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Replaces this configuration. Returns true if sources or paths changed, which take effect at the next start.
+    /// Replaces this configuration. Returns true if a changed source or path needs a restart.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, socket, node_condition, .. } = it.clone();

@@ -15,8 +15,8 @@ use tracing::{info, warn};
 
 /// The greatest number of connections at the same time. If one more client connects, the oldest connection ends.
 const MAX_CONNECTIONS: usize = 32;
-/// The pause between two connections, so that a flood costs little. Because of this pause, a new connection exists for
-/// at least a third of a second before it can be ended. An answer takes milliseconds.
+/// The pause between two connections, so that a flood costs little. A new connection can therefore be ended after a
+/// third of a second at the earliest. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
 /// The pause between the first and the second attempt to bind the port.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -95,7 +95,7 @@ async fn serve_within(mut listener: impl Listener, router: Router, longest: Dura
         {
             oldest.abort();
         }
-        // If a request is bad, a client closes the connection, or a client is slow, that is no error of the agent.
+        // A bad request, a closed connection or a slow client is no error of the agent.
         let connection = timeout(longest, server.serve_connection(TokioIo::new(stream), service.clone()));
         open.push_back(tokio::spawn(connection).abort_handle());
         sleep(PACE).await;

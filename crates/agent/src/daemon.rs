@@ -49,14 +49,14 @@ use portreeve_rules::{
 
 /// The time from one reading of the configuration file to the next.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// For this time, the first scan waits for the facts about the cluster.
+/// The time for which the first scan waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
-/// While the agent finds no outgoing connection, only one in so many readings of connections reads all client sockets,
-/// which may take long. The other readings skip a socket if a program must have bound the socket's port on purpose.
+/// While the agent finds no outgoing connection, only one of 20 readings of connections reads all client sockets, which
+/// may be slow. The other readings skip a socket if a program must have bound its port on purpose.
 const EVERY_CLIENT: u64 = 20;
-/// For this time, unfinished work may delay the end of the process.
+/// The longest time for which unfinished work delays the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// For this time, the last writes to the cluster may delay the end of the process.
+/// The longest time for which the last writes to the cluster delay the end of the process.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the agent until SIGTERM or SIGINT. On SIGHUP it loads the configuration again. The loop also loads it every few
@@ -198,7 +198,7 @@ impl Agent {
         tokio::select! {
             () = stopped => {}
             () = self.run_forever(&mut hangup, &mut state) => {}
-            // Without this task, the agent would continue to report that no problem exists.
+            // Without the ended task, the agent would continue to report that no problem exists.
             ended = tasks.ended() => bail!("{ended}"),
         }
         // The agent writes the last Events and its condition, if the API server answers in time. The two writes run at
@@ -293,7 +293,7 @@ impl Agent {
     /// The facts of the cluster now, and the query to the node that follows from them.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
-        // This age is read before the facts, so the Pods in the facts are at least as new as this age says.
+        // The age is read before the facts, so the Pods in the facts are not older than the age.
         let age = self.cluster.age_of_pods(Instant::now()).and_then(|age| SignedDuration::try_from(age).ok());
         self.pods_at = age.and_then(|age| at.at.checked_sub(age).ok());
         let mut facts = (*self.cluster.facts()).clone();
@@ -349,7 +349,7 @@ impl Agent {
     }
 
     /// Whether this scan reads all client sockets, at any cost. If the last reading found no outgoing connection, only
-    /// one in [`EVERY_CLIENT`] readings does so. Otherwise each reading does so.
+    /// one of [`EVERY_CLIENT`] readings reads them all.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
@@ -363,8 +363,8 @@ impl Agent {
 
     /// Stores, logs and publishes the rules' opinions about a snapshot.
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
-        // After changes of the cluster, rounds can follow each other within a second. A roll-out may not be finished
-        // between two such rounds.
+        // After changes of the cluster, two rounds can follow each other within a second. A roll-out may not be
+        // finished between them.
         let settle = self.config.interval / 2;
         let RoundResult { changes, panicked } =
             advance(opinions, snapshot, time, Reporting::WithPatience(settle), &mut self.ledger);
@@ -420,13 +420,12 @@ async fn received(signal: &mut Signal) {
     }
 }
 
-/// Loads the configuration; the loop calls it again and again. The error is one line for a person.
+/// Loads the configuration. The error is one line for a person.
 type Load = dyn Fn() -> Result<Config, String>;
 
 /// Loads the configuration, and remembers the last error.
 struct Reloader {
     load: Box<Load>,
-    /// The error of the last attempt.
     last_error: Option<String>,
     /// The state that metrics report.
     last: Configuration,

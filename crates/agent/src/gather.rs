@@ -28,7 +28,7 @@ pub struct SnapshotSources {
     pub node_port_range: Option<NodePortRange>,
     /// Ports whose owners are read, in addition to the ports that rules need.
     pub owner_ports: PortSet,
-    /// A pod `namespace/name`. The owners of these ports are also read in the pod's own network.
+    /// A pod `namespace/name`. The owners of `owner_ports` are also read in the pod's own network.
     pub pod: Option<String>,
     /// Sources that are not read, because none of the chosen rules uses them.
     pub skipped: BTreeSet<Source>,
@@ -61,7 +61,7 @@ impl SnapshotSources {
     /// Makes a snapshot once, on the calling thread, and announces each step. `at` is the time of the snapshot.
     ///
     /// # Errors
-    /// As [`cluster::read_now`].
+    /// The errors of [`cluster::read_now`].
     pub fn gather(&self, at: Timestamp, announce: impl Fn(Step)) -> io::Result<Snapshot> {
         let Self { cluster: source, node, host, overrides, node_port_range, owner_ports, pod, skipped, command_lines } =
             self;
@@ -69,8 +69,8 @@ impl SnapshotSources {
         // If no name is configured, this node is the Node with this hostname.
         let hostname = if node.is_none() { host.hostname() } else { String::new() };
         let mut cluster = cluster::read_now(source, node.as_deref(), &hostname)?;
-        // If the Node of this node was not found, this is listed as unusable input: the addresses and the Pods of this
-        // node are unknown.
+        // If the Node of this node was not found, the addresses and the Pods of this node are unknown. The snapshot
+        // lists this as unusable input.
         cluster.rejected.extend(no_own_node(&cluster, &hostname));
         if let Some(range) = node_port_range {
             cluster.node_port_range = Reading::Seen(range.clone());
@@ -91,7 +91,7 @@ impl SnapshotSources {
         let own_port = OwnPort::not_requested();
         let (schema, version) = (SNAPSHOT_SCHEMA.to_owned(), Some(VERSION.to_owned()));
         let overrides = overrides.clone();
-        // The Pods were read after this time.
+        // An API server was read after the time `at`. Files may be older.
         let are_read = matches!(source, ClusterSource::Api(_)) && cluster.pods.gap().is_none();
         let pods_at = are_read.then_some(at);
         let mut snapshot =

@@ -62,7 +62,6 @@ pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
 pub(super) struct Published {
     /// The last snapshot and its findings. `None` before the first scan.
     pub(super) last: Option<Judged>,
-    /// The agent's own work.
     pub(super) work: Work,
     /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,

@@ -10,10 +10,10 @@ use std::{
 use axum::body::Bytes;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-/// If the text is older than this, it is made again.
+/// The age at which a text is made again.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// The last text. At any time, only one text is made.
+/// The last text. Only one text is made at a time.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 

@@ -19,8 +19,8 @@ const STUCK: Duration = Duration::from_secs(60);
 /// If the event loop needs longer than this for its current work, it is stuck. The longest work is one run of all
 /// rules.
 const LOOP_STUCK: Duration = Duration::from_secs(10);
-/// The probe waits for this time, for a place in the queue and for the answer together. The time is longer than
-/// [`LOOP_STUCK`], so that an agent with a stuck loop can still report that.
+/// How long the probe waits for a place in the queue and for the answer together. The time is longer than
+/// [`LOOP_STUCK`], so that an agent can report a stuck loop.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The longest answer that the probe reads, in bytes.
 const LONGEST: usize = 4096;

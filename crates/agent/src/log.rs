@@ -99,7 +99,7 @@ impl Log {
         let mut before = self.style.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != style {
             *before = style;
-            // This can fail only after the log has ended.
+            // The reload can fail only after the log has ended.
             self.lines.reload(style.lines(&self.queue, self.colour)).unwrap_or_default();
         }
     }
@@ -146,7 +146,7 @@ fn log_panics() {
 const WAITING: usize = 1024;
 /// The longest line, in bytes.
 const LONGEST: usize = 64 << 10;
-/// For this time, the end of the program waits for lines that are not written yet.
+/// How long the end of the program waits for lines that are not written yet.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The queue of lines for standard error. The agent never waits for it. If no process reads standard error, lines are
@@ -307,7 +307,7 @@ mod tests {
         drop(queue);
         let text = read.join().expect("it ends").expect("text");
         let whole = text.lines().filter(|it| it.len() == 999).count() as u64;
-        // Each line with a count counts the lines that were dropped since the last such line.
+        // Each count has the lines that were dropped since the previous count.
         let counts =
             text.lines().filter_map(|it| it.split_once(" lines of the log were dropped")?.0.parse::<u64>().ok());
         let dropped: u64 = counts.sum();

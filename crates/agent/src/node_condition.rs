@@ -40,11 +40,11 @@ const FAILURE: usize = 256;
 /// turn. The last write, when the agent stops, does not wait.
 #[derive(Clone, Copy, Debug)]
 pub struct ConditionTiming {
-    /// The shortest time between two writes. After a failure, the wait begins with this time. It doubles with each
+    /// The shortest time between two writes. After a failure, the wait begins with this time and doubles with each
     /// further failure.
     pub least: Duration,
-    /// The time between two writes of the same state. After failures, the wait doubles up to this time. By chance, it
-    /// is up to twice as long.
+    /// The time between two writes of the same state. After failures, the wait doubles up to this time. A random part
+    /// makes the wait up to twice as long.
     pub heartbeat: Duration,
 }
 
@@ -191,7 +191,7 @@ impl Pace {
     }
 
     /// Notes a failure. The wait doubles with each failure, and is not shorter than the wait that the server requests.
-    /// By chance, the wait is up to twice as long, so that agents that failed together try again at different times.
+    /// A random part makes it up to twice as long, so that agents do not all try again together.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;
         let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);
@@ -207,7 +207,7 @@ struct Writer {
     pace: Pace,
     /// The present condition of the Node, if it is known. If the Node has no such condition, all fields are empty.
     before: Option<Condition>,
-    /// The last failure that was logged. So a failure that lasts is logged once.
+    /// The last failure that was logged. A lasting failure is logged only once.
     failure: Option<String>,
     writes: watch::Sender<Writes>,
 }

@@ -28,7 +28,7 @@ pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap>
 }
 
 /// The reason why the Node of this name may be another node: this host has none of the Node's internal addresses.
-/// `None` if the host has one of them, or if the facts do not show this.
+/// `None` if the host has one of them, or if this is unknown.
 pub(super) fn another_host(snapshot: &Snapshot) -> Option<Gap> {
     let node = snapshot.own_node()?;
     let here = snapshot.kernel.interfaces.known(Unread::Reported("their own gap"))?;

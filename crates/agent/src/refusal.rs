@@ -11,19 +11,20 @@ use serde_json::json;
 pub(super) enum Refusal {
     /// The agent has no API server that could review a token.
     NoApiServer,
-    /// The request has no token.
     NoToken,
     /// The token is malformed, has expired, or is not for agents.
     BadToken,
     /// The user of the token has no right to read the path.
-    Forbidden { user: String, path: String },
+    Forbidden {
+        user: String,
+        path: String,
+    },
     /// Too many tokens wait for a review.
     TooManyReviews,
     /// The API server does not answer.
     NotReviewed,
-    /// Other clients are reading.
+    /// Too many other clients are reading.
     Busy,
-    /// The agent has not scanned yet.
     NoScanYet,
 }
 

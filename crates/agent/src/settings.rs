@@ -31,7 +31,7 @@ const CPU_PERCENT: f64 = 0.2;
 /// The longest settings file that is read, in bytes. A ConfigMap cannot be longer.
 const LONGEST: u64 = 1024 * 1024;
 
-// If a setting is not given, it is `None`.
+// The given settings. A missing setting is `None`.
 #[allow(missing_docs, reason = "it would be the text of a command's help")]
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]

@@ -25,8 +25,8 @@ use tokio::net::{UnixListener, UnixSocket};
 
 /// The greatest number of connections that wait to be accepted.
 const BACKLOG: u32 = 16;
-/// If a socket already exists, a new agent waits for this time for a place in the socket's queue. If an agent listens
-/// there, even one that does not answer, the new agent does not start.
+/// How long a new agent waits for a place in the queue of an existing socket. If an agent listens there, even without
+/// an answer, the new agent does not start.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
 /// The mode of the socket's file: only the owner has access.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
@@ -42,7 +42,7 @@ pub(super) struct SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
-            // If the file cannot be removed, that does no harm: the next agent replaces the file.
+            // A file that cannot be removed does no harm: the next agent replaces it.
             drop(fs::remove_file(&self.path));
         }
     }
@@ -170,7 +170,7 @@ mod tests {
         let taken = listen(&path).expect_err("a process listens on this socket");
         assert!(taken.to_string().ends_with("a process listens"), "{taken}");
         drop(listener);
-        // As after a kill, nothing removes the file.
+        // Nothing removes the file, as after a kill.
         std::mem::forget(file);
         drop(listen(&path).expect("it was left over"));
         fs::write(&path, "precious").expect("a file");

@@ -11,11 +11,11 @@ use tokio::{
 
 use super::tasks::Tasks;
 
-/// An idle thread stays for this time, which is longer than any shortage of threads. By default, a thread ends after
-/// ten idle seconds. If the system then has no thread left, the next piece of work panics.
+/// How long an idle thread stays: longer than any shortage of threads. By default, a thread ends after ten idle
+/// seconds. If the system then has no thread left, the next piece of work panics.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
-/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. If more
-/// work comes, it waits.
+/// The greatest number of threads for blocking work: one for each resource that is read, and some for answers. Further
+/// work waits.
 const MOST: usize = 16;
 
 /// A runtime with one thread. A second thread, for blocking work, starts at once and stays.

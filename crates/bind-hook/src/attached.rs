@@ -58,8 +58,8 @@ type ClaimKey = [u8; 24];
 /// The id of the process or group, the kind of the id, and the claim.
 type ExemptKey = [u8; 16];
 
-/// An attached hook. The hook ends when the value is dropped. It also ends when its process ends for any reason,
-/// because nothing of the hook is pinned in the file system.
+/// An attached hook. The hook ends when the value is dropped. It also ends with its process, because nothing of the
+/// hook is pinned in the file system.
 pub struct Hook {
     refusal: Option<Refusal>,
     state: Array<MapData, u64>,
@@ -127,8 +127,8 @@ impl Hook {
         Ok(hook)
     }
 
-    /// Shows the program in the kernel the network namespace of this thread. For this, it calls `bind` with an address
-    /// that no other process can guess. The address is reserved, so the `bind` fails after the program has seen it.
+    /// Shows the BPF program the network namespace of this thread: it calls `bind` with an address that no other
+    /// process can guess. The address is reserved, so the `bind` fails after the program has seen it.
     fn show_namespace(&mut self) -> Result<(), MapFailed> {
         let random = RandomState::new().hash_one(());
         let [a, b, c, d, e, f, ..] = random.to_be_bytes();
@@ -175,7 +175,7 @@ impl Hook {
         };
         for (key, id) in &wanted {
             if let Err(error) = self.claims.insert(with(next, key), id, 0) {
-                // The old claims stay in force, all of them.
+                // All old claims stay in force.
                 for key in wanted.keys() {
                     self.claims.remove(&with(next, key)).ok();
                 }
@@ -188,8 +188,7 @@ impl Hook {
         before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
     }
 
-    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims are replaced. If that fails,
-    /// the old exemptions stay.
+    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims have been replaced.
     pub fn replace(&mut self, exempt: &[Exempt], claims: &[Claim]) -> Result<(), MapFailed> {
         let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
         wanted.iter().try_for_each(|key| self.exempt.insert(key, 1, 0)).map_err(failed("exemptions"))?;
@@ -242,8 +241,8 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
     move |error| MapFailed { map, error: error.to_string() }
 }
 
-/// The reason why the kernel made no maps for the program. If a kernel has BPF, only the ring buffer can be missing,
-/// which needs Linux 5.8.
+/// The reason why the kernel made no maps for the program. A kernel with BPF can only lack the ring buffer, which needs
+/// Linux 5.8.
 pub(crate) fn not_loaded(error: &EbpfError) -> NotAttached {
     let errno = if let EbpfError::MapError(map) = error { errno_of_map(map) } else { None };
     let is_bpf_there = matches!(error, EbpfError::MapError(_)) && errno != Some(Errno::ENOSYS as i32);
@@ -304,7 +303,7 @@ fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) 
             let program = programs.program_mut(name).ok_or_else(|| lacking("no program of this name", None, &name))?;
             let program: &mut CgroupSockAddr =
                 program.try_into().map_err(|error: ProgramError| lacking("no program of this kind", None, &error))?;
-            // In any mode, the kernel keeps a link beside all other links. It accepts no flag for a link.
+            // The kernel keeps a link beside all other links, in any mode. It accepts no flag for a link.
             let done = match is_loaded {
                 false => program.load(),
                 true => program.attach(group, CgroupAttachMode::Single).map(drop),

@@ -82,7 +82,7 @@ pub struct Claim {
 pub struct Exempt {
     /// The process or the control group.
     pub who: Who,
-    /// The claim from which it is exempt. `None` stands for every claim.
+    /// The claim from which the process or group is exempt. `None` stands for every claim.
     pub claim: Option<ClaimId>,
 }
 
@@ -174,7 +174,7 @@ pub enum NotAttached {
         /// The error.
         error: String,
     },
-    /// The process is not below the control group, so the hook cannot learn its network namespace.
+    /// The process is outside of the control group, so the hook cannot learn its network namespace.
     #[error("{}: this process is not below the control group, so its network namespace is unknown to the bind hook", .0.display())]
     Elsewhere(PathBuf),
 }

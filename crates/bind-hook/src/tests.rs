@@ -182,7 +182,8 @@ fn a_refused_bind_fails_with_the_error_that_the_kernel_lets_a_hook_choose() {
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
 }
 
-// Before Linux 5.18, the kernel does not accept the programs that choose the error. So this test attaches without them.
+// Before Linux 5.18, the kernel does not accept programs that choose the error. This test attaches only the other
+// programs.
 #[test]
 fn where_no_error_can_be_chosen_a_refused_bind_is_not_permitted() {
     let group = Group::new();
@@ -205,7 +206,7 @@ fn nothing_is_refused_by_claims_that_are_old() {
     hook.fresh_for(LONG).expect("fresh");
     bind_claimed().expect_err("claims are fresh");
     assert_eq!(answer(&mut hook), Some(Answer::Refused));
-    // The refusals end only by time.
+    // After this time, the hook refuses nothing.
     hook.fresh_for(Duration::from_millis(50)).expect("fresh");
     while bind_claimed().is_err() {
         thread::sleep(Duration::from_millis(5));
@@ -297,7 +298,7 @@ fn a_bind_meets_a_claim_if_both_would_have_the_same_address() {
     }
 }
 
-// The kernel does not show this option to any hook.
+// The kernel shows `IPV6_V6ONLY` to no hook.
 #[test]
 fn a_socket_of_ipv6_only_is_not_told_from_one_of_both_families_and_passes() {
     let group = Group::new();
@@ -458,12 +459,12 @@ fn a_hook_ends_with_its_process_however_that_ends() {
     let group = Group::new();
     let mut guard = group.copy(&[], "tests::a_guard_that_refuses_until_it_is_killed");
     let mut lines = BufReader::new(guard.stdout.take().expect("a pipe")).lines();
-    // With one processor, the name of the test is in the same line.
+    // With one processor, the test harness prints the name of the test before this word.
     assert!(lines.any(|line| line.expect("a line").ends_with("refuses")));
     bind_claimed().expect_err("refused");
     guard.kill().expect("killed");
     assert_eq!(guard.wait().expect("ended").signal(), Some(9));
-    // The kernel closes the descriptors of a process after the end of the process. Only then do the links end.
+    // The kernel closes the descriptors after the end of the process, and then the links end.
     while bind_claimed().is_err() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -531,7 +532,7 @@ fn a_control_group_without_room_for_another_program_takes_the_hook_later() {
     group.attach(Mode::Refuse);
 }
 
-// These errors come from the kernel's source. The test did not run on these kernels.
+// The errors are from the kernel's source. The test did not run on kernels with these errors.
 #[test]
 fn what_a_kernel_lacks_is_named_by_its_error() {
     let map = |errno: Errno| {
@@ -580,7 +581,7 @@ fn a_guard_without_a_capability() {
     println!("{}", Hook::attach(Path::new(&group), Mode::Report).expect_err("no capability"));
 }
 
-// The guard of the chart has no other capabilities.
+// The chart gives the guard only these capabilities.
 #[test]
 fn two_capabilities_are_enough_for_a_hook() {
     let group = Group::new();

@@ -62,7 +62,7 @@ impl AgentRequest {
     }
 }
 
-/// Requests at the same time.
+/// One round of requests.
 #[derive(Clone, Copy)]
 struct Round {
     path: &'static str,
@@ -138,7 +138,7 @@ impl Agents {
     }
 
     /// Sends a request to agents, many at the same time. `take` gets each answer when it arrives: the index of the
-    /// agent, and the answer or the reason why there is none. If the caller drops the future, the requests end.
+    /// agent, and the answer or the reason why it is missing. If the caller drops the future, the requests end.
     pub async fn fetch(
         &self,
         agents: &[Agent],
@@ -174,7 +174,7 @@ impl Agents {
             }
             match running.join_next().await {
                 Some(Ok((number, answer))) => take(number, answer).await,
-                // A panic is a bug. The agent must not look healthy because of it.
+                // A panic is a bug. It must not make the agent look healthy.
                 Some(Err(failed)) => std::panic::resume_unwind(failed.into_panic()),
                 None => return,
             }

@@ -204,8 +204,8 @@ pub fn wrong(request: String, content: String, what: &str) -> Error {
     Error::Answer { request, content, what: text::clean(what, MESSAGE) }
 }
 
-/// The time to wait before a second request to a busy server. `None` unless the server names a time, and this time is
-/// short compared with the time limit of a request.
+/// The time to wait before a second request to a busy server. `None` if the server names no time, or a long time
+/// compared with the time limit of a request.
 pub fn short_wait(response: &Response<Body>, within: Duration) -> Option<Duration> {
     let busy = matches!(response.status(), StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
     retry_after(response).filter(|wait| busy && *wait < within / 4)
@@ -217,8 +217,8 @@ pub fn retry_after(response: &Response<Body>) -> Option<Duration> {
     value.trim().parse::<u32>().ok().map(|seconds| Duration::from_secs(seconds.into()))
 }
 
-/// Parses one JSON document to its end. It must be a List of the kind, or a Table. Before it, `count` objects were
-/// read.
+/// Parses one JSON document to its end. The document must be a List of the kind, or a Table. `count` objects were read
+/// before.
 pub fn parse<K: Object, S: ObjectSink>(
     place: &str,
     body: impl Read,

@@ -109,8 +109,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// The object, if it changes anything. Without a selector, it applies to no node. Without settings, it changes
-    /// none.
+    /// The object. `None` if it changes nothing: it has no selector or no settings.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;

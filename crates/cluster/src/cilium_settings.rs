@@ -59,7 +59,7 @@ fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     !is_off("masquerade") && families.iter().any(|(family, key)| !is_off(family) && !is_off(key))
 }
 
-/// A boolean word.
+/// Parses a boolean word.
 fn truth(text: Option<&str>) -> Option<bool> {
     go_bool(text?.trim())
 }
@@ -90,7 +90,7 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        // Since 1.20, the chart writes the key `enable-datapath-plugins`.
+        // Since 1.20, the chart writes the key `enable-datapath-plugins`, and the default is true.
         wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),

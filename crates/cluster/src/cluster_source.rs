@@ -53,7 +53,7 @@ impl ClusterSource {
             return Self::Files(services);
         }
         let request_timeout = request_timeout.unwrap_or(Access::REQUEST_TIMEOUT);
-        // The user named this file. If it is missing, this is an error.
+        // If the user named a context or a server, a missing file is an error.
         let named = context.is_some() || api_server.is_some();
         let api = |credentials| Self::Api(Access { credentials, api_server: api_server.clone(), request_timeout });
         let from_files = |paths, context| api(Credentials::Kubeconfig { paths, context });

@@ -1,6 +1,6 @@
 //! Makes a client from a kubeconfig or a service account. The client library itself renews the tokens and the
 //! certificate authorities of service accounts. This file adds limits that the library does not have. If the library
-//! and kubectl differ, it does the same as kubectl.
+//! and kubectl differ, this file follows kubectl.
 
 use std::{env, fmt, fs, net::IpAddr, path::PathBuf, str::FromStr, time::Duration};
 
@@ -71,7 +71,7 @@ pub struct Impersonation {
 /// The credentials and the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
-    /// A context of the merged files: the named context, or else the current one.
+    /// A context of the merged files: the named context, or else the current context.
     Kubeconfig {
         /// The files. If several files set a value, the first counts, as in `$KUBECONFIG`.
         paths: Vec<PathBuf>,
@@ -182,22 +182,21 @@ fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String
     }
 }
 
-/// The settings of a context in the merged files. If no context is named, of the current context. The proxy is the
-/// proxy in the files.
+/// The settings of the named context in the merged files, or else of the current context. The proxy is the proxy in the
+/// files.
 ///
 /// # Errors
-/// If there is no such context, if a file in the context cannot be read, or if the server is no URL.
+/// If the context does not exist, if a file in the context cannot be read, or if the server is no URL.
 pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Config, String> {
     merged.current_context = context.or(merged.current_context);
     let named = named_proxy(&merged);
     let mut config = Config::try_from(merged).map_err(|error| causes(&error))?;
     config.cluster_url = without_user(config.cluster_url);
-    // kubectl would use plain HTTP for this server.
+    // For a server without a scheme, kubectl would use plain HTTP.
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library would also use the proxy of the environment, and would compare NO_PROXY with the proxy instead of the
-    // server.
+    // The library would also use the proxy of the environment, and would compare NO_PROXY with the wrong host.
     config.proxy_url =
         named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is not a URL".to_owned())?;
     Ok(config)
@@ -211,8 +210,7 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy between this process and a server. If the kubeconfig names none, the proxy that kubectl would take from
-/// the environment.
+/// The proxy between this process and a server. It is from the kubeconfig, or else from the environment, as in kubectl.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
@@ -224,7 +222,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Re
     }
 }
 
-/// The proxy of the environment. None for a server on this machine, as in kubectl.
+/// The proxy of the environment. A server on this machine has no proxy, as in kubectl.
 fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
@@ -246,7 +244,7 @@ pub fn of_kubeconfig(error: KubeconfigError) -> String {
     format!("it is not a kubeconfig{}", place.unwrap_or_default())
 }
 
-/// A URL without its user and password. These are not used for a login, and must not be shown.
+/// A URL without its user and password, which no login uses and no message may show.
 fn without_user(url: Uri) -> Uri {
     let place = url.authority().and_then(|it| it.as_str().rsplit_once('@')).map(|(_, place)| place.to_owned());
     let Some(place) = place else { return url };

@@ -16,7 +16,7 @@ use tokio::{io::AsyncReadExt as _, process::Command, time::timeout};
 use super::{connect::trimmed, error::NO_ANSWER};
 use portreeve_facts::text;
 
-/// Credentials are renewed this long before they end, so that they do not end during a request.
+/// How long before their end credentials are renewed, so that they do not end during a request.
 const BEFORE_END: SignedDuration = SignedDuration::from_secs(60);
 /// The longest output of a plug-in, in bytes: a token, or a certificate and its key.
 const LONGEST: u64 = 1 << 20;

@@ -92,7 +92,7 @@ impl Error {
         }
     }
 
-    /// The failure as a word of a closed list, for counters: the status code, or another word if there is no status.
+    /// The failure as a word of a closed list, for counters: the status code, or else another word.
     pub fn code(&self) -> String {
         match self {
             Self::Status { code: code @ (400 | 401 | 403 | 404 | 408 | 410 | 429 | 500..=504), .. } => code.to_string(),
@@ -105,8 +105,8 @@ impl Error {
         }
     }
 
-    /// The time for which the server wants no requests. If an answer is too large now, it is still too large in a
-    /// minute, and a second request would cost the server another list.
+    /// The time for which the server wants no requests. An answer that is too large now will be too large in a minute,
+    /// and a second request would cost the server another list.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Status { retry_after, .. } => *retry_after,

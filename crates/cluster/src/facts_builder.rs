@@ -121,7 +121,8 @@ impl FactsBuilder {
             ("", "ConfigMap") if Settings::reads(&title()) => {
                 return drop(self.add::<objects::ConfigMap>(place, document));
             }
-            // Whether the object applies to this node is not known, because a file does not show the labels of a node.
+            // A file does not show the labels of a node, so the builder cannot decide whether the object applies to
+            // this node.
             ("" | "cilium.io", CILIUM_NODE_CONFIG) => {
                 let detail = format!("{place}: {kind} {} may change Cilium's settings on this node", title());
                 let gap = Gap::new(Source::ConfigMaps, Why::NotSupported, detail);

@@ -4,14 +4,12 @@
 /// kube-apiserver's flag for the NodePort range.
 pub(super) const RANGE_FLAG: &str = "service-node-port-range";
 
-/// Flags in their order.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     words: Vec<String>,
 }
 
 impl Flags {
-    /// Flags of a list of arguments.
     pub(super) fn arguments(arguments: &[String]) -> Self {
         Self { words: arguments.to_vec() }
     }
@@ -26,7 +24,6 @@ impl Flags {
         Self { words: self.values(name).map(|flag| format!("--{}", flag.trim_start_matches('-'))).collect() }
     }
 
-    /// Whether there are no flags.
     pub(super) fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -36,12 +33,12 @@ impl Flags {
         self.words.iter().any(|word| word.rsplit('/').next() == Some(program))
     }
 
-    /// The value of a flag. If the flag occurs several times, the last value, as in Go's flag sets.
+    /// The last value of a flag, as in Go's flag sets.
     pub(super) fn last(&self, name: &str) -> Option<&str> {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag. With another spelling, a program does not start.
+    /// The value of a boolean flag. `None` for a value with which a program does not start.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         self.last(name).and_then(go_bool)
     }

@@ -72,9 +72,9 @@ use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
-/// Reads everything from `source`; a file only if it can be read again. `node` is this node's name, from the
-/// configuration or the downward API. Without it, `hostname` finds this node among the Nodes. The function never fails
-/// as a whole: each fact that was not read has its own reason.
+/// Reads everything from `source`, but no pipes. `node` is this node's name, from the configuration or the downward
+/// API. Without a name, `hostname` finds this node among the Nodes. The function never fails as a whole: each fact that
+/// was not read has its own reason.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),
@@ -82,10 +82,10 @@ pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) ->
             let (inputs, node, hostname) = (inputs.clone(), node.map(str::to_owned), hostname.to_owned());
             let reader =
                 task::spawn_blocking(move || of_files(&inputs, Accepted::RegularFiles, node.as_deref(), &hostname));
-            // A panic in the reader is a bug. The cluster must not look empty because of it.
+            // A panic in the reader is a bug. It must not make the cluster look empty.
             reader.await.unwrap_or_else(|panicked| std::panic::resume_unwind(panicked.into_panic()))
         }
-        // This future has 80 KiB. It is on the heap, because otherwise each future that contains it would be as large.
+        // This future has 80 KiB. Without the heap, each future that contains it would be as large.
         ClusterSource::Api(access) => Box::pin(of_api(access, node, hostname)).await,
     }
 }
@@ -102,7 +102,7 @@ pub fn read_now(source: &ClusterSource, node: Option<&str>, hostname: &str) -> i
         ClusterSource::Api(access) => {
             let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
             let facts = runtime.block_on(of_api(access, node, hostname));
-            // The program does not wait for a file that hangs before it ends.
+            // The end of the program does not wait for a file that hangs.
             runtime.shutdown_background();
             facts
         }
@@ -130,7 +130,7 @@ fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }
 
-/// Facts that were all not read, for this reason. The range is assumed only if no cluster was requested.
+/// Facts of which none was read, all for this reason. The range is assumed only if no cluster was requested.
 pub fn unread(origin: &str, node: Option<String>, why: Why, detail: &str) -> ClusterFacts {
     let configured = why != Why::NotRequested;
     let mut facts = FactsBuilder::default();

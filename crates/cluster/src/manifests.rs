@@ -1,9 +1,8 @@
-//! Files: any output of `kubectl get -o yaml` or `-o json`, several documents, Lists, and manifests that a person
-//! wrote.
+//! Reads files: output of `kubectl get -o yaml` or `-o json`, and manifests that a person wrote. A file may have
+//! several documents and Lists.
 //!
-//! Documents are streamed. Beside the facts, memory has only one object and one megabyte, however long a file is. The
-//! first megabyte is read at once. If a JSON document ends in this megabyte, the parser gets the whole text, and is
-//! several times as fast.
+//! Documents are streamed. Memory has the facts, one object and one megabyte, however long a file is. The first
+//! megabyte is read at once. If a JSON document ends in it, the parser is several times as fast.
 
 use std::{
     io::{BufReader, Cursor, ErrorKind, Read},
@@ -31,15 +30,15 @@ use portreeve_facts::{Gap, Source, Why, text};
 
 /// The number of bytes that are read from a file at a time.
 const BUFFER: usize = 64 << 10;
-/// The number of bytes of a file that are read at once and kept.
+/// The number of bytes of a file that are read at once, before the parser begins.
 pub const SHORT: usize = 1 << 20;
-/// The largest number of errors of an input. After them, the rest of the input is not read.
+/// The largest number of errors of an input. After these errors, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
-/// The error if a reader of objects stops a parser. It replaces the parser's error.
+/// The report shows this error if an object reader stops its parser, not the parser's error.
 const EXPECTED: &str = "expected a Kubernetes object";
-/// The longest message of a parser that is passed on, in bytes.
+/// The longest message of a parser that is shown, in bytes.
 const MESSAGE: usize = 200;
 
 /// Reads every input. If an input fails, the error names the input, and the other inputs are still read.
@@ -60,7 +59,7 @@ pub fn read(inputs: &[Input], accepted: Accepted) -> FactsBuilder {
     facts
 }
 
-/// Adds the errors, and the reasons for facts that are missing because of the errors, or that the files do not have.
+/// Adds the errors to the facts. Marks missing facts with the reason: an error, or no such object in the files.
 pub fn conclude(inputs: &[Input], errors: &[Error], facts: &mut FactsBuilder) {
     errors.iter().for_each(|error| facts.reject(error.gap(Source::Services)));
     name_what_is_missing(inputs, facts, errors.first());
@@ -76,7 +75,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
     let whole = match read {
         Ok(read) => read < short,
         Err(source) if beginning.is_empty() => return vec![Error::Unreadable { place: place.to_owned(), source }],
-        // The bytes before an error are used. The next read fails with the same error.
+        // If a read fails, the bytes before the failure are still used. The next read fails too.
         Err(_) => false,
     };
     let bytes = match beginning.as_slice() {
@@ -113,7 +112,7 @@ pub fn read_from(place: &str, input: impl Read, length: u64, short: usize, facts
             _ => {}
         }
     }
-    // An empty List of kubectl has the same form for every kind.
+    // kubectl writes empty Lists of all kinds in one form, so their kind does not matter.
     for kind in read.empty {
         facts.unused.get_or_insert(kind);
     }
@@ -154,7 +153,7 @@ impl Documented {
     }
 }
 
-/// One or more JSON documents in succession.
+/// Reads JSON documents, one after another.
 fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sink: &mut Sink<'_>) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
@@ -166,7 +165,7 @@ fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sin
                 return documented;
             }
         }
-        // More data after a document is an error with a line and a column. The parser must count these.
+        // More data is an error with a line and a column, so the parser must count all lines.
         if parser.end().is_ok() {
             return documented;
         }
@@ -180,7 +179,7 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
         return Error::Beyond { place, line, why, what };
     }
     let message = error.to_string();
-    // serde_json adds the position to every message, and the position is reported already.
+    // serde_json adds the position to every message. The report shows the position already.
     let what = message.rsplit_once(" at line ").map_or(message.as_str(), |(what, _)| what);
     let what = if error.classify() == Category::Data { what.to_owned() } else { format!("not JSON: {what}") };
     Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
@@ -227,7 +226,7 @@ fn read_yaml(
                 documented.errors.push(yaml_error(place, first_line..=documents.line(), strange, &error));
             }
         }
-        // An input may have any number of broken documents. The first of them are enough.
+        // An input may have any number of broken documents. A report needs only the first errors.
         if documented.errors.len() > MOST_ERRORS {
             return documented;
         }
@@ -251,8 +250,8 @@ pub struct Fault {
     pub(crate) what: String,
 }
 
-/// The place and the error of a document on these lines, after the parser refused it. `strange` is the place at which
-/// the input is not UTF-8.
+/// The place and the error of a document on these lines, after the parser refused the document. `strange` is the place
+/// of the first byte that is not UTF-8.
 pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error: &serde_saphyr::Error) -> Fault {
     let at = error.location().map(|at| (lines.start() + at.line().saturating_sub(1), at.column()));
     let (at, what) = match error.without_snippet() {
@@ -273,8 +272,8 @@ pub fn yaml_fault(lines: RangeInclusive<u64>, strange: Option<(u64, u64)>, error
 /// Service `default/kubernetes`.
 fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Option<&Error>) {
     if let Some(error) = broken {
-        // If one file was not read, all facts are incomplete, because this file may contain any of them, such as the
-        // endpoints of a Service.
+        // A file that was not read may contain any object, for example endpoints of a Service. So all facts are
+        // incomplete.
         let gap = || error.gap(Source::Services);
         facts.mark_missing_with(Source::EndpointSlices, gap());
         let empty = [
@@ -288,7 +287,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         }
         return;
     }
-    // A list of the cluster's Pods is complete. So it also shows that no Pod waits.
+    // A list of the cluster's Pods is complete. If it has no waiting Pod, no Pod waits.
     let no_pod = facts.pods.is_empty() && facts.waiting_pods.is_empty();
     let empty = [
         (Source::Services, !facts.services_known, "Service"),
@@ -298,7 +297,7 @@ fn name_what_is_missing(inputs: &[Input], facts: &mut FactsBuilder, broken: Opti
         (Source::Nodes, facts.nodes.is_empty(), "Node"),
     ];
     for (source, _, kind) in empty.into_iter().filter(|(_, empty, _)| *empty) {
-        // The cluster may have this object, even if the API server would refuse it now.
+        // A refused object may exist in the cluster, even if the API server would refuse it now.
         let refused = facts.rejected().iter().find(|gap| gap.source == source).cloned();
         facts.mark_missing(if let Some(refused) = refused.filter(|_| source != Source::Services) {
             refused

@@ -12,16 +12,16 @@ use super::{
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
-/// The label of Nodes with the control plane. Servers of k3s have it too.
+/// The label of Nodes with the control plane. k3s servers also have this label.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Every Node; in full if `own` is not configured.
+/// Reads every Node. If `own` is not configured, every Node is read in full.
 ///
 /// If `own` is configured, this Node is read in full, and most other Nodes are read as rows of a Table. Every agent
-/// reads them every ten minutes, a Node has 10 KB or more, and a cluster may have thousands of Nodes. A row has a few
-/// hundred bytes, so 5,000 Nodes are 2 MB (`docs/performance.md`). Two kinds of other Nodes are read in full, one at a
-/// time. Nodes of the control plane may have arguments of k3s or RKE2. If Nodes have addresses of both families, all
-/// Nodes are read in full, because a row has only the first address.
+/// reads all Nodes every ten minutes. A Node has 10 KB or more, a row has a few hundred bytes: 5,000 Nodes are 2 MB
+/// (`docs/performance.md`). Two kinds of other Nodes are read in full, one at a time. Nodes of the control plane may
+/// have arguments of k3s or RKE2. If Nodes have addresses of both families, all Nodes are read in full, because a row
+/// has only the first address.
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list::<Node>(&collection, "").await };

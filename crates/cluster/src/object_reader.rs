@@ -10,28 +10,27 @@ use serde::{
 
 use super::tree::{Key, Node, Value};
 
-/// Receives each object, with the kind of its List if there is one; or the reason why an item is no object.
+/// Receives each object with the kind of its List, or the reason why an item is no object.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
-/// Reads one document: an object, a List of objects or of Lists, or a list without a kind. Every object that is no List
-/// goes to `sink` when it is complete. So a document of any length needs memory for only one object.
+/// Reads one document: an object, a List of objects or of Lists, or a list without a kind. Passes every object that is
+/// no List to `sink` when the object is complete. So memory needs only one object, however long the document is.
 pub(super) struct ObjectReader<'a> {
-    /// Whether the format marks the end of a document, as JSON does. If so, a List that ends is complete.
+    /// True if the format marks the end of a document, as JSON does. Then a List that ends is complete.
     pub(super) closed: bool,
-    /// The receiver of the objects.
     pub(super) sink: &'a mut Sink<'a>,
 }
 
-/// The form of a document, after it was read to its end.
+/// The result of reading a document to its end.
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
     /// Whether the document had `items`.
     pub(super) list: bool,
-    /// Whether the document, or a List in it, may be a part of a longer List: `metadata` has a next page, or a number
-    /// of remaining items.
+    /// Whether a List in the document may be a part of a longer List: `metadata` has a next page, or a number of
+    /// remaining items.
     pub(super) part: bool,
-    /// Whether the document, or a List in it, had items and no `kind`. kubectl writes the kind after the items, so the
-    /// end is missing.
+    /// Whether a List in the document has items and no `kind`. kubectl writes the kind after the items, so the end of
+    /// the file is missing.
     pub(super) cut: bool,
     /// The kind of a List that is complete and empty. A List at the end of a cut file is not included.
     pub(super) empty: Option<String>,
@@ -105,7 +104,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
         let kind = object.field("kind").and_then(Node::text);
         let cut = !closed && kind.is_none();
         let empty = kind.filter(|_| read.count == 0 && !read.null).map(str::to_owned);
-        // The last item of a cut List may also be cut. Half of a port number is worse than no number.
+        // If the file ends inside a List, the last item may be cut, and a port number may have lost digits.
         if !cut {
             read.take_last(closed, sink);
         }
@@ -113,7 +112,7 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// The kind of the items of a List. The items of a `ServiceList` are Services, and have no kind of their own.
+/// The kind of the items. An item of a `ServiceList` has no kind of its own, but is a Service.
 fn kind_of_items(list: &Node, inherited: Option<&str>) -> Option<String> {
     let own = list.field("kind").and_then(Node::text).and_then(|kind| kind.strip_suffix("List"));
     own.filter(|kind| !kind.is_empty()).or(inherited).map(str::to_owned)
@@ -133,30 +132,28 @@ fn goes_on(list: &Node) -> bool {
     !(is_mapping && is_last && is_all)
 }
 
-/// Reads the `items` of a List. The last item is passed on later, because only the rest of the List shows whether this
-/// item is complete.
+/// Reads the `items` of a List. The last item waits, because only the rest of the List shows whether the item is
+/// complete.
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
     sink: &'a mut Sink<'a>,
 }
 
-/// The results of reading the items.
 #[derive(Default)]
 struct ItemsRead {
     last: Option<Node>,
     kind: Option<String>,
     count: usize,
-    /// Whether the items are null. If nothing follows, a List that was cut looks like this.
+    /// True if `items` is null. A file that was cut after `items:` also has null here.
     null: bool,
-    /// Whether a List among the items is a part of a longer List, or may be.
+    /// Whether a List among the items may be a part of a longer List.
     part: bool,
     /// Whether a List among the items was cut.
     cut: bool,
 }
 
 impl ItemsRead {
-    /// Passes the last item to `sink`.
     fn take_last(&mut self, closed: bool, sink: &mut Sink<'_>) {
         let Some(item) = self.last.take() else { return };
         let kind = self.kind.take();
@@ -182,7 +179,7 @@ impl ItemsRead {
                 }
             }
             Value::Mapping(_) => sink(kind, Ok(item)),
-            // Only this item is refused. The other items are still read.
+            // An item that is no object is refused. The next items are still read.
             other => sink(kind, Err(format!("items[{index}] is {}, wanted a Kubernetes object", other.in_words()))),
         }
     }
@@ -211,8 +208,7 @@ impl<'de> Visitor<'de> for Items<'_> {
         let Self { kind, closed, sink } = self;
         let mut read = ItemsRead { kind: kind.map(str::to_owned), ..ItemsRead::default() };
         loop {
-            // If another item follows, the earlier item is complete. It is also complete if the document breaks inside
-            // this item.
+            // If another item follows, even a broken item, the earlier item is complete.
             let next = list.next_element::<Node>();
             if !matches!(next, Ok(None)) {
                 read.take_last(closed, sink);

@@ -16,22 +16,20 @@ use super::{
 
 /// The `limit` of a page: the number of objects.
 const PAGE: usize = 500;
-/// The longest time for a list with all its pages, as long as pages arrive.
+/// The longest time for a whole list. Pages must keep arriving during this time.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
 
-/// How old a list may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Recency {
-    /// The present state. The server reads it from etcd, in pages.
+    /// The present state. The server reads this state from etcd, in pages.
     Now,
-    /// Any state in the server's cache. The server sends it in one piece, whatever the limit is.
+    /// Any state in the server's cache. The server sends the list in one piece, whatever the limit is.
     Any,
     /// Any state in the server's cache that is at least as new as this version.
     NotOlderThan(String),
 }
 
 impl Recency {
-    /// The parameters of the first request.
     fn query(&self) -> String {
         match self {
             Self::Now => format!("limit={PAGE}"),
@@ -44,15 +42,14 @@ impl Recency {
 }
 
 impl Server {
-    /// Every object of a collection in its present state. `selector` is empty, or a part of the query that begins with
-    /// `&`.
+    /// Every object of a collection in its present state. `selector` is empty, or a query parameter after `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
         let pages = self.pages::<K, _>(JSON, collection, selector, Recency::Now, FactsBuilder::default).await;
         pages.map(|(facts, _)| facts)
     }
 
-    /// Adds every object of a collection to the value that `empty` makes. Returns this value and the resource version
-    /// of the list. If the list expired between two pages, it is read once more from its start, in its present state.
+    /// Adds every object of a collection to the value from `empty`. Returns the value and the resource version of the
+    /// list. If the list expires between two pages, the present state is read once more, from the first page.
     pub(super) async fn pages<K: Object, S: ObjectSink>(
         &self,
         accept: &'static str,
@@ -73,8 +70,8 @@ impl Server {
                     (page, restarted) = (1, true);
                     continue;
                 }
-                // If other pages arrived before, the resource is neither absent nor forbidden, so the list is
-                // incomplete.
+                // An earlier page arrived, so the resource exists and may be read. The list is incomplete, not
+                // forbidden.
                 Err(Error::Status { code: 401 | 403..=406, message, .. }) if page > 1 => {
                     return Err(wrong(&format!("page {page} of the list is refused: {message}")));
                 }

@@ -1,4 +1,4 @@
-//! A live API server that is read once: one LIST for each resource, and the settings.
+//! Reads a live API server once: one LIST for each resource, and the settings.
 
 use super::{
     EVERYTHING,
@@ -14,8 +14,8 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why};
 
-/// Reads everything that rules use. Returns the address of the server, the name of this node and the facts so far.
-/// `configured` is this node's name, if it is configured.
+/// Reads everything that rules use. Returns the server's address, this node's name and the facts. `configured` is this
+/// node's name, if a user set it.
 pub(super) async fn read(
     access: &Access,
     configured: Option<&str>,

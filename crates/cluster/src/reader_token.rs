@@ -1,5 +1,5 @@
-//! Tokens with which agents allow a user to read. Portreeve requests them from the API server with the user's own
-//! rights. Each token is valid for one agent only. So if another program replaces an agent, it cannot use the token to
+//! Tokens that allow a user to read agents. Portreeve requests the tokens from the API server with the user's own
+//! rights. Each token is valid for one agent only. If another program replaces an agent, it cannot use the token to
 //! read other agents.
 
 use std::{
@@ -28,9 +28,9 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The lifetime of a token, in seconds: the shortest lifetime that an API server grants.
 const VALID: i64 = 600;
-/// How long a token is used. Some of its lifetime must remain for the last request.
+/// A token is used for this time. Afterwards it stays valid long enough for the last request.
 const USED: Duration = Duration::from_secs(300);
-/// How long a refusal is used again. The refusal is the same for every agent.
+/// The time for which a refusal counts for every agent. Then a new token is requested.
 const REFUSED: Duration = Duration::from_secs(5);
 /// The time to wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
 const BUSY: Duration = Duration::from_secs(1);
@@ -56,10 +56,10 @@ impl ReaderToken {
         Self { accounts: Api::namespaced(client, namespace), account, within, known: Arc::default() }
     }
 
-    /// A token for a request that begins now, to the agent of this node: the last token, or a new one.
+    /// A token for a request to the agent of this node: the last token, or a new one.
     ///
     /// # Errors
-    /// If the API server issues no token: the user may have no right to request one, or the ServiceAccount does not
+    /// If the API server issues no token: the user may have no right to request a token, or the ServiceAccount does not
     /// exist.
     pub(super) async fn of(&self, node: &str) -> Result<HeaderValue, Gap> {
         {

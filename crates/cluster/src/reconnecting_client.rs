@@ -1,4 +1,4 @@
-//! A client that stays valid when its credentials end.
+//! A client that reads its credentials again when they expire.
 
 use std::{
     pin::Pin,
@@ -17,20 +17,20 @@ use tower::{BoxError, Service};
 
 use super::connect::{Access, Impersonation, log_in};
 
-/// A client for writes to the cluster. It reads credentials when it is used first. It reads them again when they end,
-/// and after a request that failed, was dropped or got the status 401. So the next request uses a new token or
-/// certificate authority. Needs a tokio runtime.
+/// A client for writes to the cluster. It reads credentials before its first request, and again when they expire. It
+/// also reads them again if a request failed, was dropped or got the status 401. So the next request uses a new token
+/// or certificate authority. Needs a tokio runtime.
 pub fn client(access: Access) -> Client {
     Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
 }
 
-/// Passes requests to a client of the library, and replaces this client.
+/// Passes requests to a kube client. Replaces this client when its credentials expire.
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
-    /// The client of the last request. Only one request at a time logs in.
+    /// The client of the last request. Only one request at a time reads credentials.
     kept: Arc<Mutex<Option<KeptClient>>>,
-    /// Whether the credentials may no longer be valid after a failure.
+    /// If true, a failed request makes the next request read the credentials again.
     doubts: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Reconnecting {
 #[derive(Clone)]
 struct KeptClient {
     client: Client,
-    /// Whether a request with this client failed. Then the next request logs in.
+    /// Whether a request with this client failed. If so, the next request makes a new client.
     failed: Arc<AtomicBool>,
 }
 
@@ -53,8 +53,8 @@ impl KeptClient {
     }
 }
 
-/// A request that has no good answer yet. If a caller drops the request, none of its later lines run. So if this value
-/// is dropped before an answer, the request has failed.
+/// A request without a good answer. If a caller drops the request, its code stops, and only the drop of this value
+/// marks the failure.
 struct Unanswered(Option<Arc<AtomicBool>>);
 
 impl Drop for Unanswered {
@@ -68,15 +68,15 @@ impl Drop for Unanswered {
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
 impl Reconnecting {
-    /// Begins with a client, and replaces it only when its credentials end, because its requests may be refused for
-    /// other reasons.
+    /// Uses `client` until its credentials expire. A failed request does not replace the client, because a server may
+    /// refuse a request for other reasons.
     pub(super) fn from(access: &Access, impersonation: &Impersonation, client: Client) -> Client {
         let who = Arc::new((access.clone(), impersonation.clone()));
         Self { who, kept: Arc::new(Mutex::new(Some(KeptClient::new(client)))), doubts: false }.client()
     }
 
     fn client(self) -> Client {
-        // The paths already contain the namespace.
+        // This default namespace has no effect, because all paths contain a namespace.
         Client::new(self, "default")
     }
 

@@ -1,4 +1,4 @@
-//! Requests to the API server, with their time limits and their second attempt.
+//! Requests to the API server: time limits, and second attempts.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{
     watch::watch_event::EventLines,
 };
 
-/// The longest answer that is kept in one piece, in bytes. etcd stores no object larger than 1.5 MB.
+/// The longest answer that is kept in memory as one piece, in bytes. etcd stores no object larger than 1.5 MB.
 const HELD: usize = 8 << 20;
 /// `Accept` for whole objects.
 pub(super) const JSON: &str = "application/json, */*;q=0.8";
@@ -27,7 +27,6 @@ pub(super) const JSON: &str = "application/json, */*;q=0.8";
 /// objects.
 pub(super) const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io, application/json;q=0.9";
 
-/// An API server.
 #[derive(Clone)]
 pub(super) struct Server {
     client: Client,
@@ -37,27 +36,24 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server, and the time limit of each phase of a request. If the server is busy, it gets a second request.
+    /// A server, with the time limit of each phase of a request. A busy server gets the request twice.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }
 
-    /// This server, without second requests. The caller tries again later, and gets the error of a busy server.
+    /// Turns second attempts off. The caller repeats the request later, and gets the error of a busy server.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }
 
-    /// The time limit of each phase of a request.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The server's address, for messages.
     pub(super) fn address(&self) -> &str {
         &self.address
     }
 
-    /// Adds the objects of one answer to `into`.
     pub(super) async fn objects_into<K: Object, S: ObjectSink>(
         &self,
         accept: &'static str,
@@ -74,7 +70,6 @@ impl Server {
         wrong(self.request(path), "json".to_owned(), what)
     }
 
-    /// The facts of one object.
     pub(super) async fn facts_of<K: Object>(&self, path: &str) -> Result<FactsBuilder, Error> {
         self.in_time(path, async {
             let (_, object) = self.object(path).await?;
@@ -85,7 +80,7 @@ impl Server {
         .await
     }
 
-    /// A small answer, read as `T`. An answer of another form is an error.
+    /// Reads a small answer as `T`. An answer in another form is an error.
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, object) = self.object(path).await?;
@@ -94,7 +89,6 @@ impl Server {
         .await
     }
 
-    /// A small answer, as JSON.
     async fn object(&self, path: &str) -> Result<(Answer, Box<RawValue>), Error> {
         let mut answer = self.answer(JSON, None, path, None).await?;
         let body = answer.bytes(HELD).await?;
@@ -122,8 +116,8 @@ impl Server {
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// A successful answer whose head arrived in time. If a busy server names a time, it gets one more request after
-    /// this time.
+    /// A successful answer whose head arrived in time. If a busy server names a time to wait, the request is repeated
+    /// once after this time.
     async fn answer(
         &self,
         accept: &'static str,
@@ -156,7 +150,7 @@ impl Server {
         }
     }
 
-    /// The request in messages, without its long query.
+    /// The request without its long query, for messages.
     pub(super) fn request(&self, path: &str) -> String {
         format!("GET {}{}", self.address, path.split_once('?').map_or(path, |(path, _)| path))
     }

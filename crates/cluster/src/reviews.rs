@@ -21,8 +21,8 @@ use portreeve_facts::text;
 /// The largest number of bytes of a refusal that are shown.
 const MESSAGE: usize = 256;
 
-/// The audience of tokens for the agent of a node. API servers, all other services, and the agents of other nodes
-/// refuse such a token.
+/// The audience of tokens for the agent of a node. API servers, agents of other nodes and all other services refuse a
+/// token with this audience.
 pub(super) fn audience(node: &str) -> String {
     format!("portreeve/{node}")
 }
@@ -59,12 +59,12 @@ pub struct Reviewer {
 impl Reviewer {
     /// A reviewer. It reads credentials before the first review, and again after every failure.
     pub fn new(access: Access) -> Self {
-        // A client of the agent waits for the answer.
+        // A client of the agent waits for the review, so it must be short.
         let within = access.request_timeout.min(Duration::from_secs(10));
         Self { client: client(access), within }
     }
 
-    /// Whether this token is for the agent of `node`, and whether its user may `get` the path, which is no resource.
+    /// Whether this token is for the agent of `node`, and its user may `get` the path. The path is no resource.
     ///
     /// # Errors
     /// If the API server does not answer, or refuses the review.
@@ -73,7 +73,7 @@ impl Reviewer {
         let spec = TokenReviewSpec { audiences: Some(vec![wanted.clone()]), token: Some(token.to_owned()) };
         let review = TokenReview { spec, ..TokenReview::default() };
         let status = self.create(&review).await?.status.unwrap_or_default();
-        // If a server does not have audiences, it omits them. Then the token was for the server itself.
+        // A server without support for audiences omits them. Its answer is about a token for the API server itself.
         let is_for_it = status.audiences.is_some_and(|all| all.contains(&wanted));
         let (Some(true), true, Some(user)) = (status.authenticated, is_for_it, status.user) else {
             return Ok(Review::Unauthenticated);
@@ -109,7 +109,7 @@ impl Reviewer {
     }
 }
 
-/// The answer to a request of the client library, within one time limit. Errors contain the name `request`.
+/// Waits for the answer of the client library, at most for a time limit. Errors contain the name `request`.
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,

@@ -1,4 +1,4 @@
-//! The cluster's own settings of the NodePort range and of the proxy.
+//! The cluster's own settings: the NodePort range, and the settings of the proxy.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -15,11 +15,9 @@ use portreeve_facts::{
     Reading, Source, Why,
 };
 
-/// The object with Cilium's settings.
 const CILIUM: &str = "ConfigMap kube-system/cilium-config";
-/// The kind of object that overrides these settings on some nodes.
+/// The kind of object that overrides Cilium's settings on some nodes.
 pub const CILIUM_NODE_CONFIG: &str = "CiliumNodeConfig";
-/// The object with Calico's settings.
 const FELIX: &str = "FelixConfiguration default";
 
 /// The settings of CiliumNodeConfigs for one node.
@@ -31,14 +29,14 @@ pub struct NodeSettings {
     pub values: BTreeMap<String, String>,
 }
 
-/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose one of
-/// them.
+/// Settings from every place that was read. [`Settings::node_port_range`] and [`Settings::proxy_config`] choose between
+/// the places.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     ranges: Vec<ReportedRange>,
     pub(crate) claims: Vec<RangeClaim>,
     cilium: Option<ProxyConfig>,
-    /// Whether Cilium replaces kube-proxy, if its settings show it.
+    /// Whether Cilium replaces kube-proxy; `None` if its settings do not show it.
     pub cilium_replaces: Option<bool>,
     kube_proxy: Option<ProxyConfig>,
     /// The arguments of kube-proxy on nodes of k3s or RKE2, by the name of the node.
@@ -63,8 +61,8 @@ impl Settings {
         self.kube_proxy = self.kube_proxy.take().or(other.kube_proxy);
     }
 
-    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, the default. A `Gap` if
-    /// equally good places disagree, or if the range is malformed in all places that have one.
+    /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, returns the default. A
+    /// `Gap` if equally good places disagree, or if every place has a malformed range.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         let readable = |reported: &&ReportedRange| reported.range.is_ok();
@@ -91,11 +89,11 @@ impl Settings {
         gap(Why::Ambiguous, ranges.join(", "))
     }
 
-    /// The proxy's settings on `node`. Cilium's settings if it replaces kube-proxy, else the node's own arguments, else
-    /// the cluster's ConfigMap.
+    /// The proxy's settings on `node`. Cilium's settings come first, if Cilium replaces kube-proxy. Then come the
+    /// node's own arguments, then the cluster's ConfigMap.
     ///
     /// # Errors
-    /// If Cilium's settings could not be read. The other settings may be older than Cilium.
+    /// If Cilium's settings could not be read. All other settings may be older than Cilium.
     pub fn proxy_config(&self, node: Option<&str>) -> Result<Option<ProxyConfig>, Gap> {
         let of_cilium = self.claims.iter().filter(|claim| claim.by == Claimant::Cilium);
         if let Some(gap) = of_cilium.filter_map(|claim| claim.ranges.gap()).next() {
@@ -216,8 +214,8 @@ impl Settings {
         self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }
 
-    /// Reads the answer of kube-apiserver's `/flagz`: JSON, or text. In text, a name and its value are separated by
-    /// `:`, `: `, `=` or a space. The server chooses the separator at random, so that programs do not parse the text
+    /// Reads the answer of kube-apiserver's `/flagz`: JSON, or text. In text, `:`, `: `, `=` or a space separates a
+    /// name and its value. The server chooses the separator at random, so that programs do not parse the text
     /// (k8s.io/component-base/zpages/flagz). Returns false if the answer has no range.
     pub fn flagz(&mut self, place: String, answer: &str) -> bool {
         #[derive(Deserialize)]
@@ -241,7 +239,7 @@ impl Settings {
         value.is_some()
     }
 
-    /// Adds a place of the range. If the place has no range, the API server uses its default.
+    /// Adds a place that may have a range. If it has no range, the API server uses the default.
     fn range_of(&mut self, source: RangeSource, place: String, range: Option<&str>) {
         let (place, range) = match range {
             Some(text) => (place, text.parse()),

@@ -1,4 +1,4 @@
-//! Reads the settings of the cluster from all places of an API server that may contain settings.
+//! Reads the settings of the cluster from every place of the API server that may contain settings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use portreeve_facts::{Claimant, Gap, Source, Why};
 
-/// The number of places: ConfigMaps, kube-apiserver's Pods and `/flagz`, Calico's and OpenShift's objects.
+/// The number of places: ConfigMaps, kube-apiserver's Pods, `/flagz`, and the objects of Calico and OpenShift.
 pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
 
 /// The namespace of kube-apiserver's Pods and of the ConfigMaps.
@@ -50,7 +50,7 @@ impl SettingsRead {
                 if source == Source::ConfigMaps {
                     self.facts.mark_all_missing(&[source], &error);
                 }
-                // An absent place has no range. If a place is forbidden, its range is unknown.
+                // If a place is absent, it has no range. If a place is forbidden, its range is unknown.
                 if let Some(by) = claimant(place).filter(|_| error.why() != Why::NotSupported) {
                     self.facts.settings.mark_claim_missing(by, error.gap(source));
                 }
@@ -64,7 +64,7 @@ impl SettingsRead {
     }
 }
 
-/// The component whose own setting of the NodePort range is at this place.
+/// The component that has its own NodePort range at this place.
 fn claimant(place: SettingsPlace) -> Option<Claimant> {
     match place {
         CILIUM => Some(Claimant::Cilium),
@@ -90,7 +90,7 @@ pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     );
     let mut read = SettingsRead::default();
     read.note("flagz", Source::NodePortRange, flagz.map(|answer| range_of_flagz(server, &answer)));
-    // Only the arguments of these Pods are used here. This node's own Pods come from another list.
+    // These Pods give only the arguments of kube-apiserver. The Pods of this node come from another list.
     let arguments = |pods: FactsBuilder| {
         let mut facts = FactsBuilder::default();
         facts.settings = pods.settings;
@@ -113,8 +113,8 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
     server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
-/// Cilium's settings. CiliumNodeConfigs are read only if there is a ConfigMap of Cilium, because then the cluster has
-/// Cilium.
+/// Cilium's settings. A cluster with Cilium has a ConfigMap of Cilium, so CiliumNodeConfigs are read only if this
+/// ConfigMap exists.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
     let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
     let mut facts = FactsBuilder::default();

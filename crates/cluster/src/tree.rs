@@ -1,6 +1,6 @@
-//! A part of a document as a tree. Every value has its place. In a file, an object may come before its kind, and if an
-//! object is refused, the rest of its document must still be read. So each object is kept until it is complete. The
-//! places of values in JSON are not known.
+//! A part of a document as a tree. Every value has its place in the file, except in JSON. An object's `kind` may follow
+//! its other fields, so each object is kept until it is complete. If an object is refused, the rest of its document is
+//! still read.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -19,9 +19,9 @@ use serde_saphyr::Spanned;
 
 use crate::objects::{quoted, whole};
 
-/// The longest value whose end is known, in characters.
+/// The longest value whose end position is kept, in characters.
 const LONGEST: u64 = 256;
-/// The key that adds the fields of other mappings (YAML 1.1).
+/// The YAML 1.1 key that adds the fields of other mappings.
 const MERGE: &str = "<<";
 
 /// A value of a document.
@@ -34,7 +34,6 @@ pub(crate) struct Node {
     pub(crate) value: Value,
 }
 
-/// The types of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
     Null,
@@ -48,7 +47,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The type and the value, for messages.
+    /// The type and the value of this node, for messages.
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -68,14 +67,12 @@ impl Node {
         Self { at: (0, 0), width: 1, value: Value::Mapping(fields) }
     }
 
-    /// Adds a key to a mapping.
     pub(crate) fn put(&mut self, key: String, node: Self) {
         if let Value::Mapping(fields) = &mut self.value {
             fields.push((key, node));
         }
     }
 
-    /// Whether a key occurs twice.
     pub(crate) fn has_twice(&self, key: &str) -> bool {
         let Value::Mapping(fields) = &self.value else { return false };
         fields.iter().filter(|(name, _)| name == key).count() > 1
@@ -88,9 +85,9 @@ impl Node {
         }
     }
 
-    /// The fields that the key `<<` with this value adds at its place. As in kubectl (sigs.k8s.io/yaml/goyaml.v2
-    /// `decode.go`), these fields replace earlier fields, and later fields replace them. If there are several mappings,
-    /// the first replaces the others.
+    /// The fields that this value adds as the value of the key `<<`. As in kubectl (sigs.k8s.io/yaml/goyaml.v2
+    /// `decode.go`), they replace fields before `<<`, and fields after `<<` replace them. If there are several
+    /// mappings, the first replaces the others.
     ///
     /// # Errors
     /// When the value is no mapping, and no list of mappings.
@@ -111,21 +108,19 @@ impl Node {
         Ok(merged)
     }
 
-    /// The items of a List.
     pub(crate) fn into_items(self) -> Vec<Self> {
         let Value::Mapping(fields) = self.value else { return Vec::new() };
         let items = fields.into_iter().rfind(|(key, _)| key == "items").map(|(_, node)| node.value);
         if let Some(Value::List(items)) = items { items } else { Vec::new() }
     }
 
-    /// The value of a key.
     pub(crate) fn field(&self, key: &str) -> Option<&Self> {
         let Value::Mapping(fields) = &self.value else { return None };
         fields.iter().rfind(|(name, _)| name == key).map(|(_, node)| node)
     }
 
-    /// The value at the end of a path such as `spec.ports[0].nodePort`. If this value is absent, the last value on the
-    /// path that is present.
+    /// The value at the end of a path such as `spec.ports[0].nodePort`. If this value is absent, returns the last
+    /// present value on the path.
     pub(crate) fn at_field(&self, way: &str) -> &Self {
         let mut node = self;
         for part in way.split(['.', '[']) {
@@ -142,7 +137,6 @@ impl Node {
         node
     }
 
-    /// The text, if the value is a text.
     pub(crate) fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
@@ -249,7 +243,6 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
     }
 }
 
-/// A key of a mapping.
 pub(crate) enum Key {
     /// The key as text. YAML allows other keys, but no field of Kubernetes has such a key.
     Name(String),
@@ -263,7 +256,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Reads a key. Keys of YAML have a place. If a mapping is JSON, `Spanned` gives its first key as a text.
+/// Reads a key. Keys of YAML have a place. For a mapping in JSON, `Spanned` returns the first key as a text.
 struct KeyVisitor;
 
 impl<'de> Visitor<'de> for KeyVisitor {
@@ -280,8 +273,8 @@ impl<'de> Visitor<'de> for KeyVisitor {
     fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Key, D::Error> {
         let Spanned { value, defined, .. } = Spanned::<Value>::deserialize(deserializer)?;
         Ok(Key::Name(match value {
-            // With quotes, the key has four characters at the place of the mapping. An alias of the mapping may have
-            // any width. In JSON, the place is not known.
+            // The key `<<` without quotes has two characters, with quotes it has four. The place of an alias of the
+            // mapping may have any width. In JSON, the place is not known.
             Value::Text(text) if text == MERGE && defined.span().len() == MERGE.len() as u64 => return Ok(Key::Merge),
             Value::Text(text) => text,
             Value::Flag(flag) => flag.to_string(),
@@ -302,7 +295,7 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Node {
     }
 }
 
-/// Reads the tree again, with the readers that other sources of objects use.
+/// Reads objects from the tree, with the same readers as for all other sources of objects.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Error;
 

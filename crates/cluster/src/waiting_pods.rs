@@ -1,8 +1,8 @@
 //! Reads Pods that have no Node, in all namespaces, and keeps the Pods that wait for free ports.
 //!
-//! Only the scheduler knows these Pods: they are on no Node, so no agent has them among its node's Pods. The right to
-//! read Pods is already granted. The server finds Pods by Node with an index of its cache, and few Pods have no Node.
-//! So the answer is small on a healthy cluster. Other Pods are dropped when they are parsed.
+//! A Pod without a Node is not among the Pods of any agent's node. Agents already have the right to read all Pods. The
+//! server has an index of Pods by Node, and few Pods have no Node. So the answer is small on a healthy cluster. Pods
+//! that wait for other reasons are dropped when they are parsed.
 
 use serde_json::value::RawValue;
 
@@ -27,7 +27,7 @@ pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     list.map(|(WaitingOnly(facts), _)| facts)
 }
 
-/// Keeps only waiting Pods. A server that does not have the selector may send other Pods.
+/// Keeps only waiting Pods. A server without the field selector may send all Pods.
 #[derive(Debug, Default)]
 struct WaitingOnly(FactsBuilder);
 

@@ -1,7 +1,7 @@
-//! Splits a YAML stream into its documents, so that each document is parsed by itself.
+//! Splits a YAML stream into documents, so that each document is parsed alone.
 //!
 //! A line that begins with `---` or `...` ends a document anywhere, even inside a block scalar (YAML 1.2.2, 9.1.2). So
-//! the lines show where documents end.
+//! lines alone show the end of a document.
 
 use std::{
     io::{self, BufRead, Read},
@@ -22,21 +22,20 @@ pub(super) struct Documents<R> {
     fresh: bool,
     /// The number of lines that have begun.
     lines: u64,
-    /// Whether the current document has begun. If so, another `---` ends it.
+    /// Whether the current document has begun. If true, another `---` ends the document.
     begun: bool,
-    /// Whether the present chunk belongs to the next document.
+    /// Whether the chunk in memory belongs to the next document.
     ended: bool,
-    /// Whether the line before was `---`.
+    /// Whether the previous line was `---`.
     marked: bool,
 }
 
 impl<R: BufRead> Documents<R> {
-    /// The documents of `reader`.
     pub(super) fn new(reader: R) -> Self {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Skips the rest of the current document, and goes to the next document. Returns false if there is none.
+    /// Skips the rest of the current document. Returns false if no document follows.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -54,7 +53,7 @@ impl<R: BufRead> Documents<R> {
         self.lines
     }
 
-    /// Makes sure that bytes of the current document are available. Returns false at its end.
+    /// Makes bytes of the current document available. Returns false at the end of the document.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -72,14 +71,14 @@ impl<R: BufRead> Documents<R> {
         self.fresh = self.chunk.ends_with(b"\n");
         if begins {
             self.lines += 1;
-            // Files with a byte order mark may have been joined with `---`. kubectl accepts the mark after `---`, and
-            // in no other place.
+            // kubectl accepts a byte order mark after `---`, and in no other place. The mark occurs if several files
+            // were joined with `---`.
             if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
                 self.chunk.drain(..BYTE_ORDER_MARK.len());
             }
             self.marked = is_marker(&self.chunk, b"---");
             if is_marker(&self.chunk, b"...") {
-                // The text after the marker belongs to a document, and the marker itself does not.
+                // The document gets an empty line in place of the marker.
                 self.chunk.clear();
                 self.chunk.push(b'\n');
                 self.ended = self.begun;

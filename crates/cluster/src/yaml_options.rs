@@ -1,4 +1,4 @@
-//! The settings of the YAML parser. Documents are streamed, and the size to which a few lines can grow is limited.
+//! The settings of the YAML parser. Documents are streamed. Limits stop a few lines from growing to a large size.
 
 use serde_saphyr::{
     NonFiniteFloatPolicy, Options,
@@ -7,11 +7,11 @@ use serde_saphyr::{
 
 /// The greatest number of aliases in one document. The output of kubectl has none.
 const ALIASES: usize = 1_000;
-/// The largest number of bytes that the anchors of one document may have together. Multiplied by [`ALIASES`], it limits
-/// the size of all aliases.
+/// The largest number of bytes of all anchors of one document. Multiplied by [`ALIASES`], it limits the size of all
+/// aliases.
 const ANCHORED: usize = 64 << 10;
 
-/// Options for documents of any length. They are streamed.
+/// Options for a stream of documents of any length.
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
@@ -45,7 +45,7 @@ fn options(most: usize) -> Options {
         with_snippet: false,
         emit_comments: false,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
-        // The tree itself keeps the last value of a repeated key, and merges `<<` at its place.
+        // The parser passes repeated keys on, because the tree keeps the last value and merges `<<` at its place.
         duplicate_keys: DuplicateKeyPolicy::PassThrough,
         merge_keys: MergeKeyPolicy::AsOrdinary,
     }

@@ -19,9 +19,7 @@ use portreeve_facts::{ContainerPort, Family, Gap, Mode, Pod, Protocol, Source, V
 /// One complete assumption about this node's data plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assumption {
-    /// The data plane.
     pub(super) plane: &'static DataPlane,
-    /// The assumption's settings.
     pub(super) settings: Settings,
 }
 
@@ -70,18 +68,18 @@ impl Assumption {
         self.settings.localhost.iter().any(|it| *it != Localhost::Untouched)
     }
 
-    /// Whether a Service would get the new connections to an address, with some endpoints.
+    /// Whether a Service could get the new connections to an address, depending on its endpoints.
     pub fn may_take(&self, address: LocalAddress, protocol: Protocol) -> bool {
         vantage_points(address.ip).iter().any(|from| self.may_take_from((address, protocol), *from))
     }
 
-    /// Whether a Service would get the new connections from one vantage point, with some endpoints.
+    /// Whether a Service could get the new connections from one vantage point, depending on its endpoints.
     pub fn may_take_from(&self, to: (LocalAddress, Protocol), from: Vantage) -> bool {
         Backing::ALL.into_iter().any(|backing| self.outcome(to, from, backing) != Outcome::Listener)
     }
 
-    /// Who answers a client at `from` that connects to the address `to` and a NodePort. [`Outcome::over`] translates
-    /// the outcome for a protocol.
+    /// Who answers a client at `from` that connects to a NodePort at the address `to`. [`Outcome::over`] translates the
+    /// outcome for a protocol.
     pub fn outcome(&self, (to, protocol): (LocalAddress, Protocol), from: Vantage, backing: Backing) -> Outcome {
         let captured = (self.plane.captures)(&self.settings, to, from);
         let outcome = (self.plane.outcome)(&self.settings, Connection { to, from, protocol, backing, captured });
@@ -93,7 +91,7 @@ impl Assumption {
         }
     }
 
-    /// Who answers a client on an external address of a Service, if the data plane serves the address.
+    /// Who answers a client on an external address of a Service, if the data plane serves this address.
     /// `nodePortAddresses` has no effect on external addresses.
     pub fn outcome_of_external_ip(
         &self,

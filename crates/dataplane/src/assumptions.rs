@@ -1,4 +1,4 @@
-//! Every assumption about this node's data plane that its inputs allow. Each possible value of an unread input makes an
+//! All assumptions about this node's data plane that are possible. Each possible value of an unread input makes an
 //! assumption.
 
 use std::net::IpAddr;
@@ -19,17 +19,18 @@ use portreeve_facts::{Family, Gap, Interfaces, Learned, Mode, NodeAddressKind, P
 #[derive(Debug)]
 pub struct Assumptions {
     possible: Possible,
-    /// The possible assumptions without the assumed defaults, if the user named only the mode.
+    /// The assumptions with every possible setting, if the user named only the mode. `possible` has the mode's
+    /// defaults.
     unassumed: Option<Possible>,
     /// The mode, if known.
     pub mode: Result<Learned<Mode>, Gap>,
-    /// The source of the settings, or a note that the settings were not read.
+    /// The source of the settings. If they were not read, a note.
     settings: String,
     /// `nodePortAddresses` as configured, if the settings were read.
     node_port_addresses: Option<Vec<String>>,
     /// The unread input that a verdict names if the assumptions disagree.
     missing: Option<Gap>,
-    /// Whether kube-proxy has queued changes that it did not apply for some time. Verdicts describe the node after
+    /// Whether kube-proxy has had queued changes for some time. Verdicts describe the node after kube-proxy applies
     /// these changes.
     behind: bool,
     /// The name of an unmeasured data plane, if its link is on this node.
@@ -71,14 +72,14 @@ impl Assumptions {
         self.possible.list.iter()
     }
 
-    /// The assumptions for a socket. `everywhere`: the socket is on every address of this node, so one of its addresses
-    /// is served, whatever `nodePortAddresses` lists. For such a socket, a list without an address of this node is
-    /// treated as a mistake. A disabled family is treated as a mistake too.
+    /// The assumptions for a socket. `everywhere`: the socket is on every address of this node. Then assumptions are
+    /// left out if an unread `nodePortAddresses` has no address of this node, or a family is off. Such settings would
+    /// be a mistake.
     pub fn at(&self, everywhere: bool) -> &[Assumption] {
         self.possible.at(everywhere)
     }
 
-    /// Like [`Self::at`], without the assumed defaults. `None` if no defaults are assumed.
+    /// Like [`Self::at`], with every possible setting. `None` if no defaults are assumed.
     pub fn unassumed_at(&self, everywhere: bool) -> Option<&[Assumption]> {
         self.unassumed.as_ref().map(|possible| possible.at(everywhere))
     }
@@ -138,19 +139,17 @@ impl Assumptions {
     }
 }
 
-/// A list of assumptions.
 #[derive(Debug)]
 struct Possible {
-    /// At least one assumption. The last assumptions exclude all addresses of this node, or a family, by settings that
-    /// were not read.
+    /// At least one assumption. At the end are assumptions with unread settings that exclude all addresses of this
+    /// node, or a family.
     list: Vec<Assumption>,
     /// The number of assumptions at the front of `list` that exclude nothing.
     serving: usize,
 }
 
 impl Possible {
-    /// The assumptions of some data planes. `Config` has the settings, the known part of the settings, or the unread
-    /// input.
+    /// The assumptions of some data planes. Without `config`, each data plane has its own [`Config`].
     fn of(
         planes: &[&'static DataPlane],
         config: Option<&Config<'_>>,
@@ -195,23 +194,22 @@ pub fn mode_in_words(mode: &Result<Learned<Mode>, Gap>) -> String {
     }
 }
 
-/// The data plane of a mode.
 fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
     DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
 }
 
-/// The known part of the proxy's configuration.
+/// The proxy's configuration, if known.
 enum Config<'a> {
     /// The configuration was read.
     Read(&'a ProxyConfig),
-    /// The user configured the mode for this scan. Its settings are the defaults of this mode.
+    /// The user configured the mode for this scan, and the mode's default settings are assumed.
     Default,
     /// The configuration was not read.
     Unread(Gap),
 }
 
 impl<'a> Config<'a> {
-    /// The settings of a proxy in this mode, or in any mode if the mode is unknown.
+    /// The configuration of a proxy in this mode, or in any mode if `mode` is `None`.
     fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
         match snapshot.proxy_config_of(mode) {
             Ok(config) => Self::Read(config),
@@ -242,7 +240,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The possible assumptions.
+    /// The configurations that are possible.
     fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
         let each = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
         match self {
@@ -268,14 +266,14 @@ struct Assumed {
 enum Known {
     /// The configuration was read.
     Read,
-    /// The default of a mode that the user configured for this scan. The default is no fact about the cluster.
+    /// The defaults of a mode that the user configured for this scan. They are no fact about the cluster.
     Assumed,
     /// One of several possible configurations.
     Unread,
 }
 
-/// A data plane with each value that its settings may have under one configuration, and the unread input that would
-/// decide between the values.
+/// A data plane with each value that its settings may have under one configuration. The `Gap` is the unread input that
+/// would decide between the values.
 fn assumptions(
     plane: &'static DataPlane,
     Assumed { config, is }: &Assumed,
@@ -313,7 +311,7 @@ fn assumptions(
         settings.pods_by_list = cilium.host_namespace_only && cilium.wildcard_entries == Some(false);
     }
     let mut assumptions = Vec::new();
-    // It is not known whether Cilium serves the address of the device.
+    // If it is unknown whether Cilium serves a device, both values are possible.
     let ways: &[bool] = if by_device { &[false, true] } else { &[false] };
     for (primary, otherwise) in primaries.into_iter().flat_map(|primary| ways.iter().map(move |way| (primary, *way))) {
         match by_device {
@@ -342,8 +340,8 @@ fn assumptions(
     (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
-/// All possible values of an input and the reason, if the data plane needs the input. Otherwise one value, which has no
-/// effect.
+/// All possible values of an input, and the reason, if the data plane needs the input. Otherwise one value, which has
+/// no effect.
 fn if_needed<T>(
     is_needed: bool,
     neutral: T,
@@ -363,8 +361,8 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
 /// The reason why any address of the node may be the primary address.
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
-/// The largest number of addresses that are tried as the primary address. If a node has more addresses, the assumption
-/// *no primary address* is added.
+/// The largest number of addresses that are tried as the primary address. If a node has more addresses, one more
+/// assumption has no primary address.
 const MOST_PRIMARIES: usize = 16;
 
 /// A primary address of each family: IPv4, then IPv6.
@@ -372,7 +370,7 @@ type Primary = [Option<IpAddr>; 2];
 
 /// The primary address of each family: `bindAddress` if it is an address, else the Node's first InternalIP, else the
 /// Node's first ExternalIP (kubernetes cmd/kube-proxy/app/server.go). If the Node object was not found, any address of
-/// the node is possible. Then the `Gap` is the input that would decide.
+/// the node is possible, and the `Gap` is the input that would decide.
 fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig) -> (Vec<Primary>, Option<Gap>) {
     let bound = config.bind_address.filter(|ip| !ip.is_unspecified());
     let known = |family: Family| -> Option<IpAddr> {
@@ -409,13 +407,13 @@ const UNKNOWN_DETECTOR: &str =
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
-/// A detector in both families, or in none. No verdict on an address depends on the detector of the other family.
+/// A detector in both families, or in none. One family's detector has no effect on verdicts about the other family.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
-/// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family;
-/// the other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If it is not known
-/// whether there is a detector, the `Gap` is the input that would decide. An unread configuration has its `Gap`
-/// elsewhere.
+/// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.
+/// All other modes need no CIDR (kubernetes cmd/kube-proxy/app/server_linux.go `getLocalDetectors`). If it is not known
+/// whether there is a detector, the `Gap` is the input that would decide. For an unread configuration, the caller has
+/// the `Gap`.
 fn local_detectors(snapshot: &Snapshot, config: Option<&ProxyConfig>) -> (Vec<Detector>, Option<Gap>) {
     let of = |families: &[Family]| Family::BOTH.map(|family| families.contains(&family));
     let Some(config) = config else { return (EITHER.to_vec(), None) };

@@ -9,10 +9,10 @@ pub enum Backing {
     Empty,
     /// The Service has externalTrafficPolicy Local, and usable endpoints on other nodes only.
     Elsewhere,
-    /// Like `Ready` for clients from outside. The Service has internalTrafficPolicy Local, and usable endpoints on
-    /// other nodes only.
+    /// Clients outside have an endpoint, as with `Ready`. The Service has internalTrafficPolicy Local, and usable
+    /// endpoints on other nodes only.
     ReadyOutside,
-    /// Like `Elsewhere` for clients from outside. The Service also has internalTrafficPolicy Local.
+    /// Clients outside have no endpoint here, as with `Elsewhere`. The Service also has internalTrafficPolicy Local.
     ElsewhereOutside,
 }
 
@@ -20,8 +20,8 @@ impl Backing {
     /// Every value, to judge a Service whose endpoints are unknown.
     pub const ALL: [Self; 5] = [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
 
-    /// The backing of a Service whose usable endpoints are all on other nodes. The arguments are true if
-    /// externalTrafficPolicy and internalTrafficPolicy are Local.
+    /// The backing of a Service if all its usable endpoints are on other nodes. An argument is true if
+    /// externalTrafficPolicy or internalTrafficPolicy is Local.
     pub fn elsewhere(external_local: bool, internal_local: bool) -> Self {
         match (external_local, internal_local) {
             (false, false) => Self::Ready,

@@ -1,4 +1,4 @@
-//! An index by protocol and port. Packets, `bind` and answers find the user of a port by these two values.
+//! An index by protocol and port. A packet, a `bind` and an answer each have these two values.
 
 use portreeve_facts::{Protocol, Socket};
 
@@ -8,7 +8,7 @@ pub type Port = (Protocol, u16);
 /// Values, sorted by port when the index is made. The values of one port keep their order.
 #[derive(Debug)]
 pub struct ByPort<T> {
-    /// Each port that has values, and the index of its first value.
+    /// Each port that has values, with the position of its first value.
     ports: Vec<(Port, u32)>,
     values: Vec<T>,
 }

@@ -1,12 +1,12 @@
-//! Cases: the possible values of unread inputs, and the fold over the results of all cases.
+//! Cases: the possible values of unread inputs. A fold over the results of all cases gives one result.
 
 use std::collections::BTreeMap;
 
 use super::{assumption::Assumption, round::Addressed};
 use portreeve_facts::{Affected, Gap, Why};
 
-/// An input that may have several values. The variants are sorted by how easily a user can supply the input. A verdict
-/// names the first input that alone changes the verdict.
+/// An unread input that may have several values. The variants are sorted by how easily a user can supply the input. A
+/// verdict names the first input that alone changes the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
     /// The endpoints of a Service port in a family.
@@ -63,12 +63,12 @@ impl Case {
     }
 }
 
-/// The loss in a case.
+/// A socket's loss of connections in a case.
 pub trait Loss: Sized + Clone + PartialEq {
     /// The common part of two losses; `None` if there is no common part.
     fn meet(self, other: &Self) -> Option<Self>;
 
-    /// The union of two losses, for rules that need more than *some loss*.
+    /// The union of two losses. A rule that needs only *some loss* keeps this default.
     #[must_use]
     fn join(self, _: Self) -> Self {
         self
@@ -99,15 +99,15 @@ const MOST_CASES: usize = 256;
 type Seen = (usize, Vec<(Question, usize)>, usize);
 
 /// Folds the losses of every case of every assumption. No other function draws conclusions from cases. `settings` makes
-/// the reason for several assumptions. Two comparisons need no fold, because they have no cases and no loss:
-/// `Assumptions::agree` compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict
-/// that needs neither addresses nor assumptions.
+/// the reason for several assumptions. Two comparisons have no cases, so they need no fold. `Assumptions::agree`
+/// compares one property of the assumptions. `if_served` in the rules adds a doubt to a verdict without assumptions.
 pub(super) fn over<T: Loss>(
     assumptions: &[Assumption],
     settings: impl Fn() -> Gap,
     mut judge: impl FnMut(&Assumption, &mut Case) -> Result<Option<T>, Gap>,
 ) -> Judged<T> {
-    // The common loss of all cases so far: `None` before the first case, `Some(None)` if the cases have no common loss.
+    // The common loss of all cases until now: `None` before the first case, `Some(None)` if the cases have no common
+    // loss.
     let (mut met, mut ever): (Option<Option<T>>, Option<T>) = (None, None);
     let (mut unknown, mut is_silent, mut losses): (Option<Gap>, bool, Vec<T>) = (None, false, Vec::new());
     let (mut seen, mut gaps): (Vec<Seen>, Vec<(Question, Gap)>) = (Vec::new(), Vec::new());
@@ -122,7 +122,7 @@ pub(super) fn over<T: Loss>(
             }
             let choices = case.choices.iter().map(|it| (it.question, it.chosen)).collect();
             match found {
-                // If this case is undecidable, the result is unknown, whatever other cases lose.
+                // If one case cannot be decided, the result is unknown, whatever other cases lose.
                 Err(gap) => {
                     unknown = Some(gap);
                     break 'all;
@@ -160,16 +160,16 @@ pub(super) fn over<T: Loss>(
             }
         }
     }
-    // If some case has no loss, only *loss or no loss* counts, and the kind of loss does not.
+    // If some case has no loss, the kinds of loss in the other cases do not matter.
     seen.iter_mut().filter(|_| is_silent).for_each(|(.., loss)| *loss = (*loss).min(1));
-    // Sorting by kind keeps the order of use. Addresses in memory, which differ from run to run, do not decide.
+    // A stable sort by kind keeps the order of use. Memory addresses differ from run to run, so they must not decide.
     gaps.sort_by_key(|((doubt, ..), _)| *doubt);
     let named = || {
         let deciders = || gaps.iter().filter(|(question, _)| decides(*question, &seen)).map(|(_, gap)| gap);
-        // First name an input that is not missing for a normal reason, such as a missing right.
+        // An input that is missing because of a fault is named before an input that is normally missing.
         let decider = deciders().find(|gap| !is_expected(gap));
         let decider = decider.or_else(|| deciders().next().filter(|_| !settings_decide(&seen)));
-        // If there is only one assumption, an input must be the reason.
+        // If there is only one assumption, the reason must be an input, not the settings.
         let decider = decider.or_else(|| gaps.first().map(|(_, gap)| gap).filter(|_| assumptions.len() == 1));
         decider.cloned().unwrap_or_else(&settings)
     };
@@ -240,10 +240,9 @@ impl Stratum {
 }
 
 impl Addressed<'_> {
-    /// The loss of a socket at every address of this node (`everywhere`), or at some addresses. If the loss is the same
-    /// with all settings, it is certain. Otherwise the result is the loss with the assumed defaults; if there are none,
-    /// the loss with the settings that serve this node. A socket at every address is on a served address, whatever
-    /// `nodePortAddresses` lists.
+    /// The loss of a socket at every address of this node (`everywhere`), or at some addresses. If every possible
+    /// setting gives the same loss, the loss is certain. Otherwise, the assumed defaults decide. Without defaults,
+    /// `everywhere` means that only settings with an address of this node count, whatever `nodePortAddresses` lists.
     pub fn over<T: Loss>(
         &self,
         everywhere: bool,
@@ -259,7 +258,7 @@ impl Addressed<'_> {
         }
         let (all, served) = (assumptions.at(false), assumptions.at(true));
         match fold(all) {
-            // Assumptions are left out only if some settings were not read.
+            // `served` is shorter than `all` only if some settings were not read.
             Judged::Depends { .. } if everywhere && served.len() < all.len() => (fold(served), Stratum::Served),
             judged => (judged, Stratum::Any),
         }

@@ -35,11 +35,11 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// A note for clients that connect to another address, if `nodeport-addresses` is empty.
+/// A note for clients that connect to an address without NodePorts, if `nodeport-addresses` is empty.
 pub(super) const ONE_ADDRESS: &str =
     "; for remote clients on one address of each device, unless nodeport-addresses has other addresses";
 
-/// The reason why it is not known who answers on an address of a device that Cilium does not serve.
+/// The reason why it is unknown who answers on an address of a device that Cilium does not serve.
 const BY_WHICH_DEVICE: &str =
     "the address is on a device that Cilium does not serve: Cilium serves only packets that arrive on its own devices";
 const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve; with bpf-lb-sock-hostns-only, Portreeve has no measurement of packets from pods";
@@ -65,8 +65,8 @@ pub(super) fn serves_host_port(
     }
 }
 
-/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium does so in the node's network
-/// namespace, on the wildcard address and on each served address. A process that listens already keeps its socket, but
+/// Whether Cilium refuses `bind` of this protocol and family on every NodePort. Cilium refuses in the node's network
+/// namespace, on the wildcard address and on each served address. A process that already listens keeps its socket, but
 /// cannot listen again after a restart.
 pub fn refuses_bind(snapshot: &Snapshot, protocol: Protocol, family: Family) -> bool {
     let serves = snapshot.is_in(Mode::Cilium);
@@ -99,7 +99,7 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
-        // A kube-proxy answers, or is configured, beside Cilium.
+        // If a kube-proxy answers or is configured beside Cilium, the answer is unknown.
         Err(_) if snapshot.contested().is_some() => None,
         Err(_) => match snapshot.kernel.interfaces.known(Unread::Doubted) {
             Some(interfaces) if !may_be(snapshot, interfaces) => Some(false),
@@ -108,8 +108,8 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether Cilium may replace kube-proxy, if no source decides this. The node has the link that Cilium always makes,
-/// and Cilium's settings do not exclude the replacement.
+/// Whether Cilium may replace kube-proxy, if the mode is unknown. The node needs the link that Cilium always makes, and
+/// Cilium's settings must not exclude the replacement.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
@@ -119,8 +119,8 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Cilium's possible configurations: each way to answer without an endpoint, with SCTP and without. The last
-/// configurations have a list of addresses without an address of this node, or a family that is off.
+/// Cilium's possible configurations: each way to answer without an endpoint, with SCTP and without. At the end are
+/// configurations without any address of this node, and configurations with a family off.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -137,7 +137,7 @@ fn unread() -> Vec<ProxyConfig> {
     served.chain([listing_nothing()]).chain(off).collect()
 }
 
-/// The configuration has all settings except the devices, and the version if it matters.
+/// Only the devices are not in the configuration, and the version if it matters.
 fn read(config: &ProxyConfig) -> Vec<ProxyConfig> {
     let is_open = |it: &CiliumConfig| it.host_namespace_only && it.wildcard_entries.is_none();
     if !config.cilium.as_ref().is_some_and(is_open) {
@@ -158,15 +158,15 @@ fn captures(settings: &Settings, address: LocalAddress, from: Vantage) -> bool {
     is_served && (!is_like_outsiders || listed())
 }
 
-/// Cilium serves external addresses that are on its devices. On other addresses, Cilium serves packets that arrive on
-/// its devices. Cilium also serves a load balancer's address for the node and its pods (`bpf/bpf_sock.c`,
+/// Cilium serves external addresses that are on its devices. On all other addresses, Cilium serves only packets that
+/// arrive on its devices. For the node and its pods, Cilium also serves a load balancer's address (`bpf/bpf_sock.c`,
 /// `sock4_skip_xlate`).
 fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Field) -> Result<bool, &'static str> {
     captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
 }
 
-/// Whether Cilium serves one address of the node. `beyond`: whether Cilium serves the node and its pods on an address
-/// of a device that is not Cilium's.
+/// Whether Cilium serves one address of the node. `beyond` is true if Cilium serves the node and its pods on all other
+/// devices too.
 fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
     match from {
         _ if settings.is_of_devices(to) => Ok(true),
@@ -182,8 +182,8 @@ fn is_on(settings: &Settings, address: LocalAddress) -> bool {
 }
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
-    // If Cilium does not translate a pod's `connect`, it serves the pod's packets when they arrive. Only refusals
-    // differ.
+    // If Cilium does not translate a pod's `connect`, it serves the pod's packets when they arrive. Only the form of a
+    // refusal differs.
     let by_socket = match connection.from {
         Vantage::Remote => false,
         Vantage::Pods => !settings.host_namespace_only && is_translated(connection.protocol),
@@ -200,12 +200,12 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let none_inside = matches!(backing, Backing::ReadyOutside | Backing::ElsewhereOutside);
     let is_empty = backing == Backing::Empty || is_inside && none_inside;
     let is_elsewhere = matches!(backing, Backing::Elsewhere | Backing::ElsewhereOutside);
-    // If externalTrafficPolicy and internalTrafficPolicy are Local, the Service has endpoints, but this node may use
-    // none of them.
+    // With externalTrafficPolicy and internalTrafficPolicy Local, the Service has endpoints, but this node may use none
+    // of them.
     let passes = settings.without_backend == WithoutBackend::Pass && backing != Backing::ElsewhereOutside;
     match () {
         () if !(connection.captured && is_on(settings, connection.to)) => Outcome::Listener,
-        // From Cilium's source code, not measured: connections that `connect` does not translate go to the process,
+        // Not measured, from Cilium's source code: if `connect` does not translate a connection, the process gets it,
         // except packets of pods.
         () if !is_translated(connection.protocol) && (!settings.sctp || is_own) => Outcome::Listener,
         () if is_empty && passes => Outcome::Listener,

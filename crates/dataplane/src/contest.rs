@@ -1,5 +1,5 @@
-//! A contest between the claims on one port: who gets a new connection in one case. `owner` compares all claims of a
-//! port; rules compare two.
+//! A contest between the claims on one port decides who gets a new connection in one case. `owner` compares all claims
+//! of a port, a rule compares two.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -33,25 +33,25 @@ pub struct Contest<'r, 'a, 'c> {
     contenders: Vec<Contender<'c>>,
     protocol: Protocol,
     number: u16,
-    /// Whether the contest has all claims of the port.
+    /// True if the contest has all claims of the port.
     is_complete: bool,
     /// Every destination of this node, with each of its vantage points.
     places: Vec<(Vantage, LocalAddress)>,
 }
 
-/// A claim and its results that are already known.
+/// A claim, with its known results.
 struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
     serves: OnceCell<Result<bool, Gap>>,
-    /// For the listener of the last call: whether this listener is an endpoint of the claim's Service.
+    /// Whether a listener is an endpoint of the claim's Service, for the listener of the last call.
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
 /// The effect of a hostPort on a connection to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
-    /// The pod of the hostPort gets the connection, or a leftover redirection does.
+    /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
     To(usize, Outcome),
     /// Cilium does not serve the hostPort, because its number is in the NodePort range.
     LeftOut,
@@ -60,7 +60,6 @@ enum Redirected {
 /// The reason why the order of a NodePort and a hostPort in nftables mode is unknown.
 const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
 
-/// The reason why the order of two Services is unknown.
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
@@ -74,7 +73,7 @@ pub(super) struct Answer {
     pub outcome: Outcome,
     /// The claim that decides the outcome; `None` if no claim gets the connection.
     pub by: Option<usize>,
-    /// The socket that the kernel would choose if no other claim came first.
+    /// The socket that the kernel would choose without any earlier claim.
     pub listener: Option<usize>,
 }
 
@@ -85,12 +84,12 @@ impl Answer {
     }
 }
 
-/// The reason why the answer is unknown although every input has a value. The order of two claims is undefined, or the
+/// The reason why the answer is unknown although every input has a value: the order of two claims is undefined, or the
 /// case was not measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Undecided {
     pub gap: Gap,
-    /// The listener that loses the connection, whichever other claim gets it.
+    /// The listener that loses the connection in every possible order of the claims.
     pub loser: Option<usize>,
 }
 
@@ -100,7 +99,7 @@ impl From<Gap> for Undecided {
     }
 }
 
-/// The reason why one of two answers is true, and it is not known which.
+/// Two answers are possible: the reason why it is unknown which answer is true.
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
     let loser = |it: &Result<Answer, Undecided>| match it {
         Ok(answer) => answer.loser(),
@@ -151,7 +150,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Self { round, addressed, contenders, protocol, number, is_complete: false, places }
     }
 
-    /// The same contest, if it has every claim of the port. Then addresses of load balancers count too.
+    /// Notes that the contest has every claim of the port. Then it also judges addresses of load balancers.
     #[must_use]
     pub(super) fn complete(self) -> Self {
         Self { is_complete: true, ..self }
@@ -191,12 +190,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.who_beside(listener, assumption, case, (from, to))
     }
 
-    /// The addresses at which this contest's listener loses its connections in this case; `None` if it loses none.
-    /// `counts` selects the losses. `excuse` returns whether a loss is no conflict.
+    /// The addresses at which this contest's listener loses connections in this case; `None` without a loss. `counts`
+    /// selects the losses. `excuse` is true if no loss is a conflict.
     ///
     /// # Errors
     ///
-    /// When no loss is known and the answer for some address is unknown, or when there is a loss and `excuse` fails.
+    /// When no loss is known and the answer for some address is unknown, or when there is a loss and `excuse` is
+    /// unknown.
     pub fn lost(
         &self,
         (assumption, case): (&Assumption, &mut Case),
@@ -347,7 +347,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The socket that the kernel chooses if no other claim comes first.
+    /// The socket that the kernel would choose without any earlier claim.
     fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
         self.contenders.iter().position(|contender| match contender.claim {
             Claim::Listener(socket, _) => {
@@ -355,7 +355,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                     |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
                 match socket.serves(Family::of(to)) {
                     Some(_) => answers(socket),
-                    // Ask for IPv4 only if the answer matters: if the socket with IPv4 would answer.
+                    // The case chooses about IPv4 only if the socket would answer with IPv4.
                     None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
                 }
             }
@@ -390,7 +390,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     }
 
     /// Whether a node's own connection to its link-local address leaves with another source address. Such a connection
-    /// reaches no target, except a socket that is bound to this device, or a UDP socket.
+    /// reaches only a UDP socket, or a socket that is bound to this device.
     fn strays(
         &self,
         assumption: &Assumption,
@@ -420,7 +420,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
-                // If the NodePort and the hostPort both lead nowhere, their order decides.
+                // At a link-local address, NodePort and hostPort lead nowhere. Elsewhere, their unknown order decides.
                 Some(None) if !is_link_local(to.ip) => {
                     let served = self.decided(assumption, (from, to), service, None, listener);
                     return Err(either(&redirected(), &served, UNDEFINED));
@@ -433,14 +433,13 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
-            // Without the NodePort, the pod would answer. So the NodePort, which has no endpoint, is the reason why no
-            // process answers.
+            // Without the NodePort, the pod would answer. The NodePort has no endpoint, so no process answers.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if
-            // the connection would be stuck on loopback, or time out, on its way to a pod.
+            // If the endpoint is the listener on this node, the connection reaches the listener. A connection to a pod
+            // might be stuck on loopback, or time out.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {
@@ -458,7 +457,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
     }
 
-    /// Whether the NodePort's endpoint is the same listener that loses its connections to the NodePort.
+    /// Whether the NodePort's endpoint is the listener itself, which loses its connections to the NodePort.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
         let Some(listener) = listener else { return Ok(false) };
         let (Claim::NodePort(service, port), Claim::Listener(socket, _)) =
@@ -495,7 +494,7 @@ impl Round<'_> {
 }
 
 impl Case {
-    /// Whether this node serves a part of a Service with Cilium. If this is not known, the case chooses.
+    /// Whether Cilium on this node serves a part of a Service. If this is not known, the case chooses.
     fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
         match known {
             Ok(served) => *served,
@@ -531,8 +530,8 @@ impl Case {
 }
 
 /// Whether an IPv6 socket also gets IPv4 connections in this case, if the kernel did not report it. `/proc/net` does
-/// not show it, and sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer
-/// connections loses fewer.
+/// not show the setting, and sock_diag may be forbidden. The case without IPv4 comes first, because a socket with fewer
+/// connections has a smaller loss.
 fn takes_both(case: &mut Case, socket: &Socket) -> bool {
     let question = (Doubt::V6Only, ptr::from_ref(socket).addr(), 0);
     case.choose(question, &[false, true], || v6only_unknown(socket))
@@ -552,8 +551,8 @@ pub fn takes(case: &mut Case, socket: &Socket, family: Family) -> bool {
     socket.serves(family).unwrap_or_else(|| takes_both(case, socket))
 }
 
-/// Whether the node itself connects to one of its link-local addresses. If such a packet is translated, it reaches no
-/// target, not even the node.
+/// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, it
+/// reaches no target.
 fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }

@@ -1,4 +1,4 @@
-//! The claims to a port that objects of the API server declare, on any node, without a scan.
+//! The claims that objects of the API server declare, on any node. They need no scan.
 
 use std::sync::Arc;
 

@@ -7,16 +7,15 @@ use ipnet::IpNet;
 use super::local_address::is_link_local;
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Interfaces, Link};
 
-/// Links that Cilium never chooses by itself: first by kind, then by the start of the name.
+/// Links that Cilium does not choose by itself: a list of kinds, and a list of how names begin.
 const NEVER_CHOSEN: [&str; 3] = ["bridge", "openvswitch", "ipoib"];
 const NEVER_CHOSEN_NAMES: [&str; 5] = ["cilium_", "lo", "lxc", "cni", "docker"];
 
-/// Cilium's devices, from its settings and the links of a node.
 pub(super) struct Devices<'a> {
     config: &'a CiliumConfig,
     interfaces: &'a Interfaces,
     primary: [Option<IpAddr>; 2],
-    /// Whether an entry of `devices` is the name of no link. Such an entry may be another name of a link.
+    /// Whether an entry of `devices` is the name of no link. The entry may be an alternative name of a link.
     has_stranger: bool,
 }
 
@@ -31,14 +30,14 @@ impl<'a> Devices<'a> {
 
     /// Whether an address belongs to one of Cilium's devices, or to `lo`; `None` if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
-        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. Remote clients
-        // are not served there.
+        // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. But remote
+        // clients are not served on these addresses.
         if [CILIUM_HOST, "lo"].contains(&&*address.link) {
             return Some(true);
         }
         match self.chosen(&address.link) {
             Some(true) if is_link_local(address.ip) => None,
-            // Cilium serves addresses of a dummy link although the dummy link is no device. So the answer is not known.
+            // A dummy link is no device, but Cilium serves its addresses. So the answer is not known.
             Some(false) if self.kind(&address.link) == Some("dummy") => None,
             chosen => chosen,
         }
@@ -52,11 +51,11 @@ impl<'a> Devices<'a> {
         }
         let detects = self.config.devices.is_empty() || self.config.detects_devices;
         let chosen = if detects { self.detected(link) } else { Some(false) };
-        // If an entry is the name of no link, it may be another name of this link.
+        // An entry that is the name of no link may be an alternative name of this link.
         chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
-    /// The value of the first entry that matches a name.
+    /// Whether the first matching entry selects the link. `!` excludes the link.
     fn named(&self, link: &str) -> Option<bool> {
         self.config.devices.iter().find_map(|entry| {
             let name = entry.strip_prefix('!').unwrap_or(entry);
@@ -77,14 +76,14 @@ impl<'a> Devices<'a> {
             Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
             _ => Some(true),
         };
-        // On a working node, Cilium serves some address. If the settings exclude the node's own address, the result is
+        // A working Cilium serves some address. If the links seem to exclude the node's own address, the result is
         // unknown.
         let has_primary = || self.interfaces.of(name).any(|address| self.primary.contains(&Some(address.ip)));
         finds.filter(|finds| *finds || !has_primary())
     }
 
-    /// Whether Cilium chooses a link that is enslaved to another link. Since 1.20 Cilium chooses a link in a VRF;
-    /// Cilium chooses no other enslaved link.
+    /// Whether Cilium chooses a link that is enslaved to another link. Since 1.20, Cilium chooses a link in a VRF, but
+    /// no other enslaved link.
     fn detects_part(&self, link: &Link) -> Option<bool> {
         let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
         (master.kind.as_deref() != Some("vrf")).then_some(false)

@@ -16,8 +16,8 @@ pub struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
-    /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy
-    /// may be old.
+    /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy's
+    /// version may be old.
     draining: Option<bool>,
     /// Whether Cilium replaces kube-proxy; `None` if this is not known.
     cilium: Option<bool>,
@@ -40,7 +40,7 @@ impl<'a> Endpoints<'a> {
     ///
     /// # Errors
     ///
-    /// When its EndpointSlices were not read. Unread endpoints do not mean *no endpoint*.
+    /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
@@ -76,8 +76,8 @@ impl<'a> Endpoints<'a> {
         }
     }
 
-    /// The backing of a Service. `unnamed`: whether an endpoint without a node counts as an endpoint of this node.
-    /// `draining`: whether endpoints that terminate are used if none is ready.
+    /// The backing of a Service. If `unnamed` is true, an endpoint without a node counts as an endpoint of this node.
+    /// If `draining` is true, terminating endpoints are used if none is ready.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
         let all = all.iter().map(|(endpoint, _)| *endpoint);
         let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);

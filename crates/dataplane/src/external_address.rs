@@ -23,14 +23,14 @@ impl<'a> ExternalAddress<'a> {
         let external = service.external_ips.iter().enumerate().map(|(index, ip)| (*ip, Field::ExternalIps(index)));
         let load_balancer = service.load_balancer_ips.iter().map(|ip| (*ip, Field::LoadBalancer));
         let mut known = HashSet::new();
-        // A Service can list the same address a thousand times. Only the first is used.
+        // A user can list one address a thousand times in a Service. Only its first place is used.
         let each_once = external.chain(load_balancer).filter(move |(ip, _)| known.insert(*ip));
         let is_served = snapshot.proxy_serves(service);
         each_once.filter(move |_| is_served).map(move |(ip, field)| Self { service, ip, field })
     }
 
-    /// The addresses that a proxy in this mode serves. kube-proxy leaves out addresses of a family that the Service
-    /// lacks (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`). Cilium serves them
+    /// The addresses that a proxy in this mode serves. kube-proxy leaves out an address if the Service lacks its family
+    /// (kubernetes pkg/proxy/serviceport.go `newBaseServiceInfo`). Cilium serves such an address too
     /// (pkg/loadbalancer/reflectors/conversions.go).
     pub fn served(snapshot: &Snapshot, service: &'a Service, mode: Option<Mode>) -> impl Iterator<Item = Self> {
         Self::of(snapshot, service).filter(move |claim| claim.is_served(mode))
@@ -46,7 +46,8 @@ impl<'a> ExternalAddress<'a> {
         Part::Address(self.field)
     }
 
-    /// The cluster IPs of a Service that this node's proxy serves, for a comparison with external addresses of other Services.
+    /// The cluster IPs of a Service that this node's proxy serves. They are compared with external addresses of other
+    /// Services.
     pub fn cluster_ips(snapshot: &Snapshot, service: &'a Service) -> impl Iterator<Item = Self> {
         let is_served = snapshot.proxy_serves(service);
         service.cluster_ips.iter().filter(move |_| is_served).map(move |ip| Self {

@@ -33,7 +33,7 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// The possible configurations: any list of addresses, and every address except loopback.
+/// The configurations that an unread proxy may have: any list of addresses, or all except loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
     with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()
@@ -50,7 +50,7 @@ fn captures(settings: &Settings, address: LocalAddress, _: Vantage) -> bool {
 
 fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let outcome = match (connection.backing, connection.captured) {
-        // The filter rules match neither nodePortAddresses nor localhostNodePorts (kubernetes
+        // nodePortAddresses and localhostNodePorts have no effect on kube-proxy's filter rules (kubernetes
         // pkg/proxy/iptables/proxier.go, KUBE-EXTERNAL-SERVICES).
         (Backing::Empty, _) => Outcome::Refused,
         (Backing::Elsewhere | Backing::ElsewhereOutside, false) => Outcome::TimedOut,
@@ -76,13 +76,13 @@ fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<
         (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::NodePort),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
-        // kube-proxy writes the rules that refuse and the rules that drop in no fixed order.
+        // kube-proxy writes rules that refuse and rules that drop in no fixed order.
         _ if external_ip != node_port => None,
         _ => Some(ClaimKind::NodePort),
     }
 }
 
-/// portmap appends its rules, and kube-proxy inserts its rules at the front.
+/// portmap appends its rules. kube-proxy inserts its rules at the front, so they come first.
 fn node_port_or_host_port(node_port: Outcome) -> Option<ClaimKind> {
     match node_port {
         Outcome::Listener | Outcome::Refused | Outcome::TimedOut => Some(ClaimKind::HostPort),

@@ -1,4 +1,4 @@
-//! kube-proxy with IPVS virtual servers; deprecated since Kubernetes 1.35 (KEP-5495). Measured with kube-proxy 1.36.3.
+//! kube-proxy with IPVS virtual servers. Deprecated since Kubernetes 1.35 (KEP-5495). Measured with kube-proxy 1.36.3.
 
 use std::net::IpAddr;
 
@@ -49,7 +49,8 @@ fn outcome(_: &Settings, connection: Connection) -> Outcome {
     }
 }
 
-/// Both claims have the same virtual server. Its endpoints are the endpoints of the Service that was programmed last.
+/// An external IP and a NodePort share one virtual server. It has the endpoints of the Service that was programmed
+/// last.
 fn external_ip_or_node_port(_: Outcome, _: Outcome) -> Option<ClaimKind> {
     None
 }

@@ -1,5 +1,5 @@
-//! Parts of a Service that a node with Cilium may not serve. Annotations exclude parts, or another Service has the same
-//! address. kube-proxy ignores both reasons.
+//! Parts of a Service that a node with Cilium may not serve: annotations exclude a part, or another Service has the
+//! same address. kube-proxy serves these parts.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -30,7 +30,7 @@ pub fn serves(round: &Round<'_>, service: &Service, part: Part) -> Result<bool, 
                 Some(rival) => Err(refused_beside(service, *rival)),
             }
         }
-        // If both Services claim an address, Cilium serves this address for one of them.
+        // If two Services claim an address, Cilium serves the address for one of the Services.
         _ => Ok(true),
     }
 }
@@ -51,9 +51,8 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
     }
 }
 
-/// The reason why it is not known which label a Service needs so that Cilium serves it. If no Service has the label,
-/// Cilium needs none, because otherwise Cilium would serve nothing. If a user named the mode, the default applies: no
-/// label.
+/// The reason why it is unknown which label Cilium requires of a Service. If no Service has the label, Cilium requires
+/// no label, because otherwise it would serve no Service. If a user named the mode, the default applies: no label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
     let unread = unread.filter(|_| snapshot.overrides.proxy_mode.is_none())?;
@@ -73,12 +72,12 @@ fn name(service: &Service) -> Name<'_> {
     (&service.namespace, &service.name)
 }
 
-/// The Services that share an address, a port and a protocol with another Service, and the other Service. The value is
-/// `None` if there were too many ports to compare. Cilium serves the earlier Service, and no part of the later Service,
-/// not even its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
+/// For each Service with an address, port and protocol of another Service: the other Service. The value is `None` if
+/// there were too many ports to compare. Cilium serves the earlier Service, and no part of the later Service, not even
+/// its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
-/// The rivals of all Services. If a Service has several rivals, the first by name.
+/// The rival of each Service that has rivals: the first rival by name.
 pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
     let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
     let mut by_address: BTreeMap<(IpAddr, Option<&str>), BTreeMap<Name<'_>, &Service>> = BTreeMap::new();
@@ -98,8 +97,8 @@ pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
             continue;
         };
         left = fewer;
-        // The first Service by name with each port. It is the rival of all other Services with the port; the second
-        // Service is its rival.
+        // The first Service by name with each port. All other Services with the port have the first Service as rival.
+        // The first Service has the second as rival.
         let mut first: HashMap<(u16, Protocol), &Service> = HashMap::new();
         for service in sharing.into_values() {
             for port in &service.ports {

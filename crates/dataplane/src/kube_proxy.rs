@@ -1,16 +1,16 @@
-//! Parts that several data planes share: versions of kube-proxy, and behaviour that modes of kube-proxy and Cilium have
-//! in common.
+//! Functions that several data planes use: versions of kube-proxy, and behaviour that kube-proxy's modes and Cilium
+//! share.
 
 use super::{outcome::Outcome, plane::Connection, settings::Settings};
 use portreeve_facts::{Family, Gap, Mode, ProxyConfig, Snapshot, Source, Unread, Vantage, Why, kubernetes_version};
 
-/// Whether the proxy is a kube-proxy before 1.26. Such a proxy sends no connection to terminating endpoints (KEP 1669),
-/// and in iptables mode it also serves `::1` (kubernetes #108250). `None` if the version is not known, and the
-/// kubelet's version does not exclude an old proxy.
+/// Whether the proxy is a kube-proxy before 1.26. An old kube-proxy sends no connection to terminating endpoints (KEP
+/// 1669), and in iptables mode it also serves `::1` (kubernetes #108250). `None` if the version is not known, and the
+/// kubelet's version permits an old proxy.
 pub(super) fn is_before_1_26(snapshot: &Snapshot) -> Option<bool> {
     match version(snapshot) {
         Some((major, minor, _)) => Some((major, minor) < (1, 26)),
-        // nftables mode exists since 1.29.
+        // nftables mode exists since 1.29, after 1.26.
         None if snapshot.is_in(Mode::Nftables) => Some(false),
         None => oldest_beside_kubelet(snapshot).filter(|oldest| *oldest >= (1, 26)).map(|_| false),
     }
@@ -25,7 +25,6 @@ pub(super) fn is_before_1_37(snapshot: &Snapshot) -> bool {
     newest.is_some_and(|newest| newest < (1, 37))
 }
 
-/// The reason why the version of kube-proxy is not known.
 pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
     let unreadable = || Gap::new(Source::ProxyMetrics, Why::Malformed, "kube-proxy does not report its version");
     snapshot.kernel.proxy.metrics.gap().cloned().unwrap_or_else(unreadable)
@@ -61,7 +60,7 @@ pub fn holds_ports(version: &str) -> Option<bool> {
     })
 }
 
-/// Whether kube-proxy's last sync is older than a queued change, and the change waits longer than a sync needs.
+/// Whether kube-proxy has not applied a queued change for longer than a sync needs.
 pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     let keeps_up = Unread::Assumed("that kube-proxy keeps up");
     let Some(metrics) = snapshot.kernel.proxy.metrics.known(keeps_up) else { return false };
@@ -69,15 +68,15 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }
 
-/// `nodePortAddresses` as configured. In nftables mode, `/configz` shows the default as the value `primary`. Such a
-/// value is not a user's choice, so it counts as an empty list.
+/// `nodePortAddresses` as configured. In nftables mode, `/configz` shows the default as the value `primary`. No user
+/// configured this value, so it counts as an empty list.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
     if is_nftables_default { Vec::new() } else { configured.clone() }
 }
 
-/// An address of each family that no link has, for a list of addresses without an address of this node.
+/// An address of each family that no node has, for a list without an address of this node.
 const NOWHERE: [&str; 2] = ["0.0.0.0/32", "::/128"];
 
 fn listing(list: &[&str]) -> ProxyConfig {
@@ -103,8 +102,8 @@ pub(super) fn complete_configuration(config: &ProxyConfig) -> Vec<ProxyConfig> {
 }
 
 /// The outcome of a captured connection if externalTrafficPolicy is Local and all endpoints are on other nodes. Clients
-/// outside get no answer. If kube-proxy does not recognize pods as pods, they get no answer. The node itself reaches
-/// endpoints on other nodes.
+/// outside get no answer. The node reaches endpoints on other nodes. Its pods reach them only if kube-proxy recognizes
+/// pods as pods.
 pub(super) fn only_elsewhere(settings: &Settings, connection: Connection) -> Outcome {
     match connection.from {
         Vantage::Remote => Outcome::TimedOut,

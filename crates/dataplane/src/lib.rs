@@ -1,7 +1,6 @@
 //! Who answers: for each data plane, the outcome of a new connection to a Service port on one of this node's addresses.
 //!
-//! This crate never reads anything except facts, never keeps state, never logs, and never decides whether something is
-//! wrong.
+//! This crate reads only facts, keeps no state and does not log. It does not decide whether something is wrong.
 //!
 //! To add a data plane, copy the shortest file, `ipvs.rs`, and add the new file to the list in `plane.rs`.
 //! `docs/adding-a-data-plane.md` lists all steps.
@@ -19,7 +18,7 @@ mod kube_proxy;
 mod plane;
 mod settings;
 
-// The inputs of a question (address, vantage point, backing), and the answer.
+// A question (address, vantage point, backing), and its answer.
 mod backing;
 mod claim;
 mod devices;
@@ -28,7 +27,7 @@ mod local_address;
 mod outcome;
 mod vantage;
 
-// The possible values of unread inputs, and the results that are true for all values.
+// Assumptions and cases for unread inputs, and the results that are true for all of them.
 mod assumption;
 mod assumptions;
 mod cases;

@@ -9,7 +9,7 @@ use portreeve_facts::{Interfaces, Socket};
 pub struct LocalAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Whether the address's link is in a VRF. Then iptables' `--dst-type LOCAL` may not match the address.
+    /// Whether the address's link is in a VRF. If true, iptables' `--dst-type LOCAL` may not match the address.
     pub vrf: bool,
 }
 
@@ -31,7 +31,7 @@ pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     addresses
 }
 
-/// The address of a socket on a loopback address that no interface has. All addresses of 127.0.0.0/8 belong to the
+/// The address of a socket on a loopback address that no interface has. Every address of 127.0.0.0/8 belongs to the
 /// node.
 pub fn other_loopback(locals: &[LocalAddress], socket: &Socket) -> Option<LocalAddress> {
     let is_listed = locals.iter().any(|local| local.ip == socket.local);

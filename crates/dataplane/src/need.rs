@@ -1,5 +1,5 @@
-//! Servers that need to listen on a port of this node, whether they have a socket or not. `bind` decides whether they
-//! can listen.
+//! Servers that need to listen on a port of this node, with or without a socket. A server can listen only if `bind`
+//! succeeds.
 
 use std::{
     collections::BTreeSet,
@@ -32,8 +32,8 @@ pub enum Need<'a> {
     /// A pod's hostPort that has a listener. Some container runtimes keep the port with a socket. Without a listener,
     /// the hostPort is only a redirection, and needs no `bind`.
     HostPort(&'a Pod, &'a ContainerPort),
-    /// A pod without a Node wants this hostPort, and the scheduler may choose this node. Only the scheduler refuses the
-    /// pod; a socket does not prevent it.
+    /// A pod without a Node wants this hostPort, and the scheduler may choose this node. The scheduler compares the
+    /// port with ports of pods, not with sockets.
     Waiting(&'a WaitingPod, &'a ContainerPort),
     /// On this port, the proxy answers health checks of a Service.
     HealthCheck(&'a Service),
@@ -79,20 +79,21 @@ impl<'a> Need<'a> {
         }
     }
 
-    /// Whether the port has to be reserved for this need, so that no outgoing connection gets it. `guard` reserves these ports, `reserve`
-    /// prints them, and a rule reports the open ones. NodePorts and hostPorts are reserved without a need.
+    /// Whether this port must be reserved, so that no outgoing connection gets it. `guard` reserves these ports,
+    /// `reserve` prints them, and a rule reports ports that are not reserved. NodePorts and hostPorts are reserved even
+    /// without a need.
     pub fn is_to_reserve(self, number: u16) -> bool {
         match self {
             Self::Declared(..) | Self::HostPort(..) => true,
-            // If the probe is for another program, that program is a server of this node too.
+            // Whichever program the probe is for, this program is a server of this node.
             Self::Probe(..) => true,
-            // Also while kube-proxy does not listen: it starts later than the node's first connections.
+            // kube-proxy starts later than the node's first connections, so its ports are reserved before it listens.
             Self::ProxyMetrics | Self::ProxyHealth(_) => true,
-            // In the default range, daemons let the kernel choose ports, so a listener may have its port by chance.
+            // Daemons often let the kernel choose a port. A listener in the default range may have its port by chance.
             Self::Daemon(_) => !PortRange::DEFAULT_EPHEMERAL.contains(number),
-            // A tenant's text must not reserve a port.
+            // A message of a tenant must not reserve a port.
             Self::Reported(..) => false,
-            // The scheduler may send the pod to another node.
+            // The scheduler may choose another node for the pod.
             Self::Waiting(..) => false,
             // A healthCheckNodePort is reserved with the NodePorts.
             Self::HealthCheck(_) => false,
@@ -156,9 +157,9 @@ impl Addresses<'_> {
     }
 
     /// Whether a socket on the same port makes `bind` fail (Linux net/ipv4/inet_connection_sock.c,
-    /// `inet_bind_conflict`). A socket on the same address does, and a socket on every address of its family. A socket
-    /// of one interface also blocks a `bind` without an interface. `None` if it is unknown whether an IPv6 socket also
-    /// serves IPv4.
+    /// `inet_bind_conflict`): a socket on the same address, or on every address of the family. A socket of one
+    /// interface also blocks a `bind` without an interface. `None` if it is unknown whether an IPv6 socket also serves
+    /// IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -180,7 +181,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The needs of a round. Each kind of need is one line in this function.
+    /// The needs of a round. This function has one line for each kind of need.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             of_pods(round),
@@ -222,8 +223,8 @@ impl<'a> Needs<'a> {
 }
 
 impl Round<'_> {
-    /// The assumption that no socket is bound to a TCP port on which no process listens, if a server needs the port and
-    /// is absent. Not every scan lists sockets that are bound and do not listen.
+    /// If a server of this TCP port is absent: the assumption that no socket is bound to the port without listening.
+    /// Not every scan lists such sockets.
     pub fn assumed_unbound(&self, (protocol, number): Port) -> Option<String> {
         let why = self.bound_unlisted()?;
         let at = (protocol, number);
@@ -255,7 +256,7 @@ impl Round<'_> {
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
 /// The ports that pods on this node's network declare, the ports of their probes, and the ports in the last messages of
-/// their containers. Each port of a pod is one need: a message adds no need for a port that the pod is known to need.
+/// their containers. Each port of a pod is one need, even if a message repeats a declared port.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -309,7 +310,8 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The health port of kube-proxy: the default if no source names a port; no need if the health server is turned off.
+/// The need for kube-proxy's health port. The default port, if no source names a port. Empty if the health server is
+/// turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {
@@ -341,7 +343,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
-        // The command `check` listens on no port.
+        // Only the agent has a port, not `check`.
         Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }

@@ -34,7 +34,7 @@ fn unread() -> Vec<ProxyConfig> {
     lists.into_iter().chain(with_gate).collect()
 }
 
-/// `nodePortAddresses` as configured; the default is `primary`.
+/// `nodePortAddresses` as configured, or the default `primary`.
 fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     match &config.node_port_addresses[..] {
         [] => vec!["primary".to_owned()],
@@ -53,7 +53,7 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy itself listens. It counts as a listener, because it cannot have a port that another process has.
+        // kube-proxy itself listens. It counts as a listener, because no port can have a second process.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,

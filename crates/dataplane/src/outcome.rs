@@ -13,8 +13,8 @@ pub enum Outcome {
     Refused,
     /// No answer.
     TimedOut,
-    /// The packet reaches no target. This happens to translated packets between link-local addresses, which the kernel
-    /// does not forward, and to packets to an unused address. Some programs report *no route to host*, some time out.
+    /// The packet reaches no target: its destination is unused, or it is a translated packet between link-local
+    /// addresses, which the kernel does not forward. Some programs report *no route to host*, some time out.
     Nowhere,
     /// The client's own `connect` fails with *no route to host*, because Cilium's socket load balancer has no endpoint.
     Unreachable,
@@ -45,7 +45,7 @@ impl Outcome {
         }
     }
 
-    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error. An SCTP client ignores this
+    /// The outcome that a client of a protocol sees. Proxies refuse with an ICMP error. An SCTP client ignores the
     /// error, and retries until it times out (docs/how-nodeports-work.md: measured in ipvs mode).
     pub fn over(self, protocol: Protocol) -> Self {
         match (self, protocol) {

@@ -11,20 +11,20 @@ pub fn pod_of<'a>(snapshot: &'a Snapshot, owner: &Owner) -> Option<&'a Pod> {
     pod_of_uid(pods, &holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid)
 }
 
-/// The pod whose cgroup has this uid in its name. The uid of the API server comes first. The kubelet's hash of a file
-/// is compared only if no pod has the uid.
+/// The pod whose cgroup has this uid in its name. The kubelet's hash of a file is compared only if no pod has this uid
+/// from the API server.
 pub fn pod_of_uid<'a>(pods: &'a [Arc<Pod>], uid: &str) -> Option<&'a Pod> {
     let pods = || pods.iter().map(Arc::as_ref);
     let by_hash = || pods().find(|pod| pod.config_hash.as_deref() == Some(uid));
     pods().find(|pod| pod.uid.as_deref() == Some(uid)).or_else(by_hash)
 }
 
-/// If a process started this many seconds before Pods were read, its Pod was among them, or was deleted before.
+/// If Pods were read this many seconds after a process started, the list has its Pod, or the Pod was deleted.
 const SETTLED: i64 = 60;
 
-/// The uid of the pod that owns a socket, if the API server no longer has this Pod. A Pod exists before its processes
-/// start. So if Pods were read later and this Pod is missing, it was deleted. Static pods are left out. They have a
-/// hash instead of a uid of the API server, and may never have had a Pod object.
+/// The uid of the pod that owns a socket, if the API server no longer has the Pod. A Pod exists before its processes
+/// start, so a Pod that is missing in a later list was deleted. Static pods are left out. They have a hash, not a uid
+/// of the API server, and may never have had a Pod object.
 pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     let Owner::Held(holder) = owner else { return None };
     let uid = holder.cgroup.known(Unread::Adds)?.pod.as_ref()?.pod_uid.as_str();
@@ -36,7 +36,7 @@ pub fn gone_pod<'a>(snapshot: &Snapshot, owner: &'a Owner) -> Option<&'a str> {
     (!is_known && are_newer && are_whole && is_uid(uid)).then_some(uid)
 }
 
-/// Whether the Node object with this node's name has an address of this node. Otherwise the Pods that were read may
+/// Whether the Node object with this node's name has an address of this node. If not, the Pods that were read may
 /// belong to another node.
 fn is_this_node(snapshot: &Snapshot) -> bool {
     let here = snapshot.kernel.interfaces.known(Unread::Adds).map_or(&[][..], |interfaces| &interfaces.addresses);
@@ -52,7 +52,7 @@ fn is_uid(text: &str) -> bool {
 /// A unit of systemd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unit<'a> {
-    /// The name, e.g. `cockpit.socket`.
+    /// The name, for example `cockpit.socket`.
     pub name: &'a str,
     /// The uid of the user whose manager runs the unit; `None` for a unit of the system.
     pub user: Option<u32>,
@@ -74,13 +74,13 @@ impl Unit<'_> {
 /// The unit of systemd in which a socket was made: a service, a socket unit, or systemd itself.
 ///
 /// The path is read as systemd reads it (src/basic/cgroup-util.c, `cg_path_get_unit` and `cg_path_get_user_unit`). The
-/// unit is the first directory that is no slice; below a user's manager, the next directory. The directories below a
-/// unit have names that the unit chose. systemd makes the sockets of a socket unit in the group of this unit
+/// unit is the first directory that is no slice. If this is a user's manager, the unit is the next directory. A unit
+/// chooses the names of directories below it. systemd makes the sockets of a socket unit in the unit's group
 /// (src/core/socket.c, `socket_address_listen_in_cgroup`).
 pub fn unit_of(owner: &Owner) -> Option<Unit<'_>> {
     let Owner::Held(holder) = owner else { return None };
     let cgroup = holder.cgroup.known(Unread::Adds).filter(|cgroup| cgroup.pod.is_none())?;
-    // If a node is a container, its groups may be below the container's group. The group of a pod is no unit.
+    // If the node is a container, its control groups may be below the container's group. A pod's group is no unit.
     let is_above = |name: &str| {
         !name.contains("kubepods") && ![".slice", ".scope", ".service"].iter().any(|it| name.ends_with(it))
     };
@@ -122,7 +122,7 @@ pub fn holding(snapshot: &Snapshot, pod: &Pod, owner: &Owner) -> Holding {
     let holder = match owner {
         Owner::Held(holder) => holder,
         Owner::NotRead => return gap(Source::Processes, Why::NotRequested, "the owner of this socket was not queried"),
-        // A program, perhaps of this pod, requested nfsd's socket.
+        // The kernel opened nfsd's socket for a program, perhaps of this pod.
         Owner::Kernel { link } if link.is_empty() => {
             return gap(
                 Source::Processes,
@@ -202,7 +202,7 @@ fn whose(unit: Unit<'_>) -> String {
     unit.user.map(|user| format!(" of user {user}")).unwrap_or_default()
 }
 
-/// A process by its name, and also by its unit if the unit has another name.
+/// A process by its name, and also by its unit if the names differ.
 fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) -> String {
     let Process { command, .. } = process;
     let is_like = |unit: &Unit<'_>| {

@@ -9,7 +9,7 @@ pub enum Part {
     NodePorts,
     /// The healthCheckNodePort.
     HealthCheck,
-    /// An address in this field.
+    /// An address in this field of the Service.
     Address(Field),
 }
 
@@ -20,12 +20,11 @@ pub enum Field {
     ExternalIps(usize),
     /// `status.loadBalancer.ingress`.
     LoadBalancer,
-    /// `spec.clusterIPs`, for a comparison with another Service's address.
+    /// `spec.clusterIPs`. Only another Service's address is compared with it.
     ClusterIps,
 }
 
 impl fmt::Display for Field {
-    /// `externalIP`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::ExternalIps(_) => "externalIP",

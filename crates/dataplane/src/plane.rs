@@ -15,7 +15,7 @@ use super::{
 };
 use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 
-/// A data plane: one way to program Services on a node. It is a value, not a trait.
+/// A data plane: one way to program Services on a node. It is a static value, not a trait.
 #[derive(Debug)]
 pub(super) struct DataPlane {
     /// The mode, which is the data plane's name.
@@ -28,11 +28,10 @@ pub(super) struct DataPlane {
     pub(super) read: fn(&ProxyConfig) -> Vec<ProxyConfig>,
     /// `nodePortAddresses` of a configuration, or the data plane's default. An empty list means every address.
     pub(super) node_port_addresses: fn(&ProxyConfig) -> Vec<String>,
-    /// Whether the data plane serves NodePorts on an address of this node for a vantage point. Endpoints have no
-    /// effect.
+    /// Whether the data plane serves NodePorts on an address of this node for a vantage point, regardless of endpoints.
     pub(super) captures: fn(&Settings, LocalAddress, Vantage) -> bool,
     /// Whether the data plane serves an external IP or a load balancer's address on this node for a vantage point. The
-    /// `Field` is the Service's field with the address. An error is the reason why this is not known.
+    /// `Field` is the Service's field with the address. An error is the reason why the answer is not known.
     pub(super) captures_external: fn(&Settings, IpAddr, Vantage, Field) -> Result<bool, &'static str>,
     /// Who answers a connection. [`super::Assumption`] adds the result for link-local addresses, and [`Outcome::over`]
     /// the result for each protocol.
@@ -57,17 +56,14 @@ impl PartialEq for DataPlane {
 
 impl Eq for DataPlane {}
 
-/// Every data plane.
 pub(super) static DATA_PLANES: [&DataPlane; 4] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE, &cilium::PLANE];
 
 /// A new connection to a Service port on one of this node's addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
-    /// The destination.
     pub(super) to: LocalAddress,
     /// The client.
     pub(super) from: Vantage,
-    /// The protocol.
     pub(super) protocol: Protocol,
     /// The endpoints of the Service port.
     pub(super) backing: Backing,

@@ -12,7 +12,7 @@ use portreeve_facts::{
     Unread, Why, if_requested,
 };
 
-/// A proxy may be about to open more NodePorts: one port for each `MANY` open ports, and at least one port.
+/// A proxy may not have opened its newest NodePorts yet: one port for each `MANY` open ports, and at least one port.
 const MANY: usize = 8;
 
 /// Whether a socket belongs to the proxy.
@@ -22,20 +22,20 @@ pub enum Own {
     Yes,
     /// The socket belongs to another process.
     No,
-    /// Not known: the proxy did not answer, and the socket's owner may be the proxy. The owner listens on NodePorts, or
-    /// has a socket on the proxy's own port.
+    /// Not known: the proxy did not answer, and the owner listens on NodePorts, or has a socket on the proxy's own
+    /// port.
     Unknown,
 }
 
-/// Finds the proxy's own sockets. A name proves nothing. A socket is the proxy's if it has the same process as the
-/// socket that answers `/proxyMode`, or the same cgroup, except the root cgroup.
+/// Finds the proxy's own sockets. A process name proves nothing. A socket is the proxy's if its process or cgroup also
+/// has the socket that answers `/proxyMode`. The root cgroup does not count.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
     /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
-    /// error is the reason why such owners are not known.
+    /// error is the reason why these owners are not known.
     hold_node_ports: Result<BTreeMap<Group<'a>, usize>, Gap>,
-    /// Owners of the proxy's port, if a process accepts connections there and does not answer. Such an owner may be a
-    /// proxy that hangs.
+    /// Owners of the proxy's port, if a process accepts connections on this port and does not answer. Such an owner may
+    /// be a proxy that hangs.
     hang: BTreeSet<Group<'a>>,
 }
 
@@ -58,8 +58,8 @@ impl<'a> Proxy<'a> {
 
     /// Whether a listening socket on a NodePort or a healthCheckNodePort is the proxy's own.
     pub fn owns(&self, socket: &Socket) -> Own {
-        // A daemon that contains a proxy also listens for other purposes. A socket on the daemon's usual port is still
-        // a conflict.
+        // A daemon with a proxy also listens for other purposes. So a socket on the daemon's usual port is still a
+        // conflict.
         if is_usual(socket.local_port, Role::Daemon) {
             return Own::No;
         }
@@ -81,11 +81,11 @@ impl<'a> Proxy<'a> {
         };
         match (self.certainly_lacks(socket), held, self.snapshot.overrides.proxy_mode.is_some()) {
             (true, _, _) | (_, None, _) => Own::No,
-            // The version of a kube-proxy shows whether it opens NodePorts. If a proxy answers and its version opens
-            // none, no other process counts as a proxy that opens NodePorts.
+            // A kube-proxy answers, and its version opens no NodePorts. Then no other process counts as a proxy that
+            // opens NodePorts.
             (false, Some(_), _) if self.proxy_never_holds() => Own::No,
             (false, Some(_), _) if self.is_cilium() => Own::No,
-            // If the configured kube-proxy opens no NodePorts, one open NodePort proves little.
+            // If the configured kube-proxy opens no NodePorts, an owner of one NodePort is no proxy.
             (false, Some(1), _) if self.configured_proxy_never_holds() => Own::No,
             (false, Some(_), true) => Own::No,
             (false, Some(_), false) => Own::Unknown,
@@ -104,9 +104,8 @@ impl<'a> Proxy<'a> {
         }
     }
 
-    /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and some other proxies have
-    /// a pod that listens on NodePorts. A process outside pods that listens on NodePorts more likely conflicts with
-    /// them.
+    /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and some other proxies
+    /// listen on NodePorts in a pod. A process outside pods that listens on NodePorts is more likely a conflict.
     pub fn unknown(&self, socket: &Socket) -> Gap {
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
@@ -129,8 +128,7 @@ impl<'a> Proxy<'a> {
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// Whether the socket's owner is known, and also has the port on which kube-proxy reports its mode, but does not
-    /// answer there.
+    /// Whether the socket's owner is known, and also has kube-proxy's port for its mode without answering on this port.
     pub fn hangs(&self, socket: &Socket) -> bool {
         let group = group(socket);
         group != Group::Unknown && self.hang.contains(&group)
@@ -176,8 +174,8 @@ impl<'a> Proxy<'a> {
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
-    /// Whether kube-proxy in nftables mode may have opened the socket. It can be configured to serve TCP NodePorts on
-    /// loopback (KEP-6032).
+    /// Whether kube-proxy in nftables mode may have opened the socket. kube-proxy can be configured to serve TCP
+    /// NodePorts on loopback (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
@@ -195,8 +193,8 @@ impl<'a> Proxy<'a> {
         self.snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()
     }
 
-    /// Whether the cluster configures a kube-proxy that opens no NodePorts: no kube-proxy reports its version, and no
-    /// version that this node may run opens NodePorts.
+    /// Whether the cluster configures a kube-proxy that opens no NodePorts: no kube-proxy reports its version, and
+    /// every version that this node may run opens none.
     fn configured_proxy_never_holds(&self) -> bool {
         let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
@@ -218,9 +216,8 @@ fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Proce
 }
 
 /// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. A proxy
-/// opens each port when the port is allocated, and may be late with a few ports. So if more ports are free, no process
-/// is such a proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no
-/// NodePorts.
+/// opens each port when the port is allocated, and may be late with a few ports. If more ports are free, no owner is a
+/// proxy. A proxy runs as root, so processes of other users are left out. Without a cluster there are no NodePorts.
 ///
 /// # Errors
 ///
@@ -254,8 +251,8 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
         }
         _ => free.clear(),
     }
-    // If a process outside pods listens on one NodePort, this proves nothing. A proxy that opens NodePorts runs as a
-    // pod, or inside a daemon that has other ports too.
+    // One NodePort with a process outside pods proves nothing. A proxy that opens NodePorts runs as a pod, or inside a
+    // daemon that has other ports too.
     let outside = |group: &Group<'_>| {
         let mut sockets = listeners().filter(|socket| self::group(socket) == *group);
         sockets.any(|socket| cgroup(socket).is_some_and(|it| it.pod.is_none()))
@@ -277,7 +274,6 @@ fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
         .collect()
 }
 
-/// The control group of a socket's owner, if known.
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {
     match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted),

@@ -43,14 +43,14 @@ impl<'a> Redirections<'a> {
         self.by_port.ports()
     }
 
-    /// The redirections of one port that belong to no living pod. The `bool` is whether the kernel may evaluate the
-    /// redirection before the redirections of living pods. The list is empty while a pod that wants the port has no
+    /// The redirections of one port that belong to no living pod. The `bool` is true if the kernel may evaluate the
+    /// redirection before the redirections of living pods. The list is empty if a pod that wants the port has no
     /// address yet, because each redirection may belong to this pod.
     pub fn left_behind(&self, port: Port) -> Vec<(&'a Redirection, bool)> {
         if self.is_awaited(port) {
             return Vec::new();
         }
-        // There may be thousands of redirections, but they have few tables and addresses.
+        // There may be thousands of redirections, but only few different tables and addresses.
         let (mut left, mut alive) = (Vec::new(), BTreeMap::new());
         for it in self.by_port.at(port).iter().copied() {
             if self.pod_of(it).is_some_and(|pod| !pod.finished) {
@@ -102,15 +102,14 @@ impl<'a> Redirections<'a> {
         }
     }
 
-    /// Whether only pods can have an address: each network of the node with this address has a pod. A container outside
-    /// Kubernetes has a bridge of the node, in whose network no pod is. Pods may be in the network of the node's own
-    /// link, or in no network of a link.
+    /// Whether only pods can have an address: each network of the node that contains the address also contains a pod's
+    /// address. A container outside Kubernetes has an address in a bridge network without pods.
     ///
     /// # Errors
     ///
     /// When the node's links were not read.
     pub fn is_of_pods(&self, ip: IpAddr) -> Result<bool, Gap> {
-        // If the cluster has Multus, portmap may redirect to an address that is in no pod's status.
+        // With Multus, portmap may redirect to an address that is in no pod's status.
         if self.pods.iter().any(|pod| pod.more_networks && !pod.finished) {
             return Ok(false);
         }
@@ -124,7 +123,7 @@ impl<'a> Redirections<'a> {
     ///
     /// # Errors
     ///
-    /// When no redirection of the pod is in the same table.
+    /// When the redirections are in different tables.
     pub(super) fn is_before(&self, left: &Redirection, pod: &Pod) -> Result<bool, Gap> {
         let all = self.by_port.at((left.protocol, left.port));
         let is_its = |it: &&Redirection| self.pod_of(it).is_some_and(|its| its == pod);
@@ -133,8 +132,8 @@ impl<'a> Redirections<'a> {
         Ok(place(&|it| *it == left).is_some_and(|place| place < its))
     }
 
-    /// The outcome of a connection that a leftover redirection takes: another pod has the target address, or the
-    /// address is unused.
+    /// The outcome of a connection that a leftover redirection takes: another pod has the target address, or no pod has
+    /// it.
     ///
     /// # Errors
     ///
@@ -164,7 +163,7 @@ pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     Ok(found)
 }
 
-/// Whether an address is in the network of another address of a link.
+/// Whether an address is in the network that contains another address of a link.
 fn is_in_network(ip: IpAddr, network: &Address) -> bool {
     IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
 }

@@ -1,4 +1,4 @@
-//! The input of every judgement of one snapshot. Each part is made when it is used first, and only once.
+//! The input of every judgement of one snapshot. Each part is made at its first use, and only once.
 
 use std::{
     cell::OnceCell,
@@ -22,7 +22,8 @@ use super::{
 };
 use portreeve_facts::{ContainerPort, Gap, Interfaces, Pod, Service, ServicePort, Snapshot, Socket, Unread, Why};
 
-/// One round: this snapshot, perhaps the snapshot before it, and the facts that rules and `owner` derive from them.
+/// One round: this snapshot, the previous snapshot if there is one, and the facts that rules and `owner` derive from
+/// them.
 pub struct Round<'a> {
     /// The snapshot of this round.
     pub now: &'a Snapshot,
@@ -46,8 +47,8 @@ pub struct Round<'a> {
     unread_proxy_name: OnceCell<Option<Gap>>,
 }
 
-/// A Service that has a number, and its port with this nodePort. If the port is `None`, the number is the Service's
-/// healthCheckNodePort.
+/// A Service with an allocated number. If the port is `None`, the number is the Service's healthCheckNodePort,
+/// otherwise the port's nodePort.
 pub type Allocated<'a> = (&'a Service, Option<&'a ServicePort>);
 
 /// Facts that follow from the addresses of a node.
@@ -61,7 +62,7 @@ pub struct Addressed<'a> {
 }
 
 impl<'a> Round<'a> {
-    /// A round of a snapshot, with the snapshot before it if there is one.
+    /// A round of a snapshot. `before` is the previous snapshot, if there is one.
     pub fn of(now: &'a Snapshot, before: Option<&'a Snapshot>, lag_seconds: i64) -> Self {
         let (listeners, node_ports, external_ports, host_ports) = Default::default();
         let (addressed, endpoints, proxy, not_served, balanced) = Default::default();
@@ -110,7 +111,7 @@ impl<'a> Round<'a> {
     }
 
     /// Every port of a Service that this node's proxy serves, if the Service has an external address. One Service may
-    /// have a hundred thousand addresses and ten thousand ports, so the index does not combine them.
+    /// have a hundred thousand addresses and ten thousand ports, so the index has no pairs of them.
     ///
     /// # Errors
     /// When Services were not read.
@@ -224,15 +225,15 @@ impl<'a> Round<'a> {
         self.redirections.get_or_init(|| Redirections::of(self.now)).as_ref().map_err(Clone::clone)
     }
 
-    /// The reason why redirections of hostPorts were not read. `None` if the scan did not request them; older snapshots
-    /// did not.
+    /// The reason why redirections of hostPorts were not read. `None` if the scan did not request redirections, as in
+    /// older snapshots.
     pub fn unread_redirections(&self) -> Option<Gap> {
         listed(self.now).err().filter(|gap| gap.why != Why::NotRequested)
     }
 
-    /// Like [`Self::unread_redirections`], without reasons that are not worth a report. A missing right or a missing
-    /// kernel feature is reported only if a pod of this node has a hostPort. Most nodes have no redirection. A failure
-    /// is always reported, because a leftover redirection can remain after the last hostPort.
+    /// Like [`Self::unread_redirections`], but a missing right or kernel feature counts only if a pod of this node has
+    /// a hostPort. Most nodes have no redirection. A failure always counts, because a leftover redirection can remain
+    /// after the last hostPort.
     pub fn missed_redirections(&self) -> Option<Gap> {
         let has_any = self.host_ports().is_ok_and(|it| it.iter().next().is_some());
         let is_missing = |why| matches!(why, Why::NotPermitted | Why::NotSupported);
@@ -244,7 +245,7 @@ impl<'a> Round<'a> {
         self.rivals.get_or_init(|| rivals(self.now))
     }
 
-    /// The reason why it is not known which label a Service needs so that Cilium serves it.
+    /// The reason why it is not known which label Cilium requires of a Service.
     pub(super) fn unread_proxy_name(&self) -> Option<Gap> {
         self.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
     }

@@ -21,8 +21,8 @@ pub(super) fn sent_on(snapshot: &Snapshot, pod: &Pod, host: &ContainerPort) -> O
     })
 }
 
-/// The hostPort on this node whose connections ServiceLB sends to a Service's NodePort. ServiceLB does so if
-/// externalTrafficPolicy is Local.
+/// The hostPort on this node whose connections ServiceLB sends to a Service's NodePort. ServiceLB uses the NodePort
+/// only if externalTrafficPolicy is Local.
 pub fn sent_to_node_port(snapshot: &Snapshot, service: &Service, port: &ServicePort) -> Option<u16> {
     let pods = snapshot.cluster.pods.known_part(Unread::Adds);
     let is_its = |pod: &Pod| {

@@ -1,4 +1,4 @@
-//! The settings on which the answers of data planes depend, with one value for each.
+//! The settings on which the answers of data planes depend.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use super::{devices::Devices, local_address::is_link_local};
 use portreeve_facts::{Address, CILIUM_HOST, CiliumConfig, Family, Interfaces, ProxyConfig, WithoutBackend};
 
-/// The networks of the words `localhost` and `all` in `nodePortAddresses` (Kubernetes 1.37).
+/// The networks that the words `localhost` and `all` in `nodePortAddresses` mean (Kubernetes 1.37).
 const LOOPBACK: [&str; 2] = ["127.0.0.0/8", "::1/128"];
 const EVERY: [&str; 2] = ["0.0.0.0/0", "::/0"];
 
@@ -64,7 +64,6 @@ pub(super) enum Setting {
 
 #[cfg(test)]
 impl Setting {
-    /// Every setting.
     pub(super) const ALL: [Self; 9] = [
         Self::NodePortAddresses,
         Self::LocalhostNodePorts,
@@ -105,7 +104,6 @@ pub(super) struct Settings {
     pub(super) local_detector: [bool; 2],
     /// `route_localnet`: whether packets from 127.0.0.1 can be sent to a pod.
     pub(super) route_localnet: bool,
-    /// Whether kube-proxy is older than 1.26.
     pub(super) before_1_26: bool,
     /// The addresses of the devices that Cilium serves, and of `lo`. `None` means every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
@@ -117,12 +115,13 @@ pub(super) struct Settings {
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
     pub(super) external_ips_anywhere: bool,
-    /// Whether Cilium serves pods when their packets arrive, and not when they connect.
+    /// Whether Cilium serves pods when their packets arrive, not when they connect.
     pub(super) host_namespace_only: bool,
-    /// Whether Cilium serves such pods only on the addresses that clients outside can use (Cilium before 1.20).
+    /// With `host_namespace_only`: whether Cilium serves pods only on the addresses that clients outside can use
+    /// (Cilium before 1.20).
     pub(super) pods_by_list: bool,
-    /// Whether Cilium may drop packets from outside to a load balancer's address, at a port that no Service has. Cilium
-    /// does not drop them with `bpf-lb-enable-wildcard-entries: "false"`.
+    /// Whether Cilium may drop packets from outside to a load balancer's address, at a port that no Service has. With
+    /// `bpf-lb-enable-wildcard-entries: "false"`, Cilium does not drop these packets.
     pub(super) may_drop_other_ports: bool,
 }
 
@@ -163,8 +162,9 @@ impl Settings {
         });
     }
 
-    /// Sets the outcome for loopback in nftables mode. A network of `nodePortAddresses` that begins in loopback names
-    /// loopback; a larger network that contains loopback does not (kubernetes pkg/proxy/util/nodeport_addresses.go).
+    /// Sets the outcome for loopback in nftables mode. Only a network of `nodePortAddresses` that begins in loopback
+    /// names loopback. A larger network that contains loopback does not count (kubernetes
+    /// pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
@@ -190,8 +190,8 @@ impl Settings {
         let devices = Devices::of(config, primary, interfaces);
         let is_primary = |address: &Address| primary.contains(&Some(address.ip));
         // Cilium serves the Node's address of a device and family, or the only address. If the Node's address is public
-        // and the device has a private address, versions differ. Cilium 1.18.0 takes the Node's address; Cilium 1.19.7
-        // and 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
+        // and the device also has a private address, the version decides. Cilium 1.18.0 takes the Node's address.
+        // Cilium 1.19.7 and 1.20.2 take the private address (cilium pkg/datapath/tables/node_address.go).
         let is_chosen = |address: &Address| {
             let family = |it: &&Address| {
                 let usable = !is_link_local(it.ip) && !it.ip.is_loopback();

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, net::SocketAddr};
 use super::proxy_sockets::group;
 use portreeve_facts::{Protocol, Socket, State};
 
-/// One socket for each server, with the number of its sockets. Sockets with the same owner, address, port and device
-/// are SO_REUSEPORT workers of one server. A socket of another owner is a separate server.
+/// One socket for each server, with the number of its sockets. Sockets with equal owner, address, port and device are
+/// SO_REUSEPORT workers of one server.
 pub fn workers<'a>(sockets: &[&'a Socket]) -> Vec<(&'a Socket, usize)> {
     let mut groups: BTreeMap<_, Vec<&Socket>> = BTreeMap::new();
     for socket in sockets {
@@ -25,7 +25,7 @@ pub fn is_bound(socket: &Socket) -> bool {
     socket.protocol == Protocol::Tcp && socket.state == State::Close
 }
 
-/// `tcp LISTEN 0.0.0.0:30080`, with the device if the socket is bound to one.
+/// `tcp LISTEN 0.0.0.0:30080`, and the socket's device, if it is bound to a device.
 pub fn socket_in_words(socket: &Socket) -> String {
     let local = SocketAddr::new(socket.local, socket.local_port);
     let state = if is_bound(socket) { "BOUND" } else { socket.state.name() };

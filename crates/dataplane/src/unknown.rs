@@ -1,7 +1,7 @@
-//! The data plane is not known: the proxy did not answer, and no configuration names its mode.
+//! An unknown data plane: the proxy did not answer, and no configuration names its mode.
 //!
-//! Then a verdict is certain only if it is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane has
-//! a link on the node, the verdict must be equal there too.
+//! A verdict is certain only if it is equal in every mode of kube-proxy. If Cilium or an unmeasured data plane has a
+//! link on the node, the verdict must be equal for this data plane too.
 
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
@@ -24,7 +24,7 @@ pub(super) fn possible(
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }
 
-/// The unread input that decides if assumptions differ: an unmeasured data plane.
+/// The reason why assumptions may differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
     let detail = format!(

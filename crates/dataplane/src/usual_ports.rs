@@ -1,4 +1,4 @@
-//! The only table of ports that programs of a node usually have. Roles select the ports for each purpose.
+//! The only table of ports that programs of a node usually have. A role selects ports for one purpose.
 
 use portreeve_facts::Protocol::{self, Tcp, Udp};
 
@@ -19,10 +19,10 @@ pub struct UsualPort {
 pub enum Role {
     /// A daemon of a node or of a control plane has the port. The daemon may contain a proxy (`k3s server`, `k0s`, `kubelite`).
     Daemon,
-    /// If a manifest wants the port, Portreeve notes the port's usual user.
+    /// If a manifest claims the port, Portreeve names the port's usual user.
     Noted,
     /// Clients use this port to reach SSH, DNS, etcd, the API server, kubelet, kube-proxy or the control plane of a
-    /// node. Advice moves such a server last.
+    /// node. The last remedy is to move this server.
     Reached,
     /// Without this port, the node is unreachable.
     Vital,
@@ -30,8 +30,8 @@ pub enum Role {
     MicroK8s,
     /// Users reach ingress controllers on this port.
     Ingress,
-    /// Programs of a node connect to servers on this port. So if a connection has this remote port, this node opened
-    /// the connection.
+    /// Programs of a node connect to servers on this port. If a connection has this remote port, this node opened the
+    /// connection.
     Server,
 }
 

@@ -1,4 +1,5 @@
-//! The vantage points from which an address can be reached, and to which a listener answers on this address.
+//! The vantage points from which clients reach an address, and the vantage points that a listener on this address
+//! serves.
 
 use std::net::IpAddr;
 

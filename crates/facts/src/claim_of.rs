@@ -1,4 +1,5 @@
-//! A field that claims a port or an address. The object's content identifies the field, not the place in a file.
+//! A field that claims a port or an address. The object's content identifies the field, not the field's place in a
+//! file.
 
 use std::net::IpAddr;
 
@@ -20,19 +21,19 @@ pub struct ClaimOf {
 /// A field of an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ClaimField {
-    /// This `nodePort` of the port with this name, `port` and protocol. The number alone does not identify the field.
-    /// An object may have the number twice, and the input may have the object again with another number.
+    /// This `nodePort` of the port with this name, `port` and protocol. The nodePort alone does not identify the field:
+    /// an object may have the number twice, and the input may have the object twice with different numbers.
     NodePort(Option<u16>, String, u16, Protocol),
     /// This `healthCheckNodePort`.
     HealthCheckNodePort(Option<u16>),
     /// This address of `externalIPs`.
     ExternalIp(IpAddr),
-    /// This port of a node. Pods of the object want it.
+    /// This port of a node, which pods of the object need.
     PodPort(u16, Protocol),
 }
 
 impl ClaimOf {
-    /// The nodePort of a Service's port. Without a port, the Service's healthCheckNodePort.
+    /// The nodePort of a Service's port. If `port` is `None`, the Service's healthCheckNodePort.
     pub fn node_port(service: &Service, port: Option<&ServicePort>) -> Self {
         let field = match port {
             Some(port) => ClaimField::NodePort(port.node_port, port.name.clone(), port.port, port.protocol),
@@ -71,7 +72,7 @@ impl ClaimOf {
             Claimed::ExternalIp(ip) => ClaimField::ExternalIp(ip),
             Claimed::HostPort(number, protocol, _)
             | Claimed::HostNetworkPort(number, protocol)
-            // Only refused fields have this kind. They claim no port.
+            // Only a refused field has this kind. It claims no port.
             | Claimed::ServicePort(number, protocol) => ClaimField::PodPort(number, protocol),
         };
         let Manifest { kind, namespace, name, .. } = manifest;

@@ -11,7 +11,7 @@ use super::{
     Workload,
 };
 
-/// The Service of the API server, `namespace/name`. It has no NodePort. A rule needs its endpoints.
+/// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
 pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 
 /// All facts of the cluster, from files or from an API server.
@@ -21,25 +21,25 @@ pub const API_SERVER: (&str, &str) = ("default", "kubernetes");
 pub struct ClusterFacts {
     /// The source, for example `services.yaml`, `https://10.0.0.1:6443`, or `none`.
     pub origin: String,
-    /// Whether the user configured a source of the cluster. If so, a failure is an error, and does not mean that there
+    /// Whether the user configured a source of the cluster. If true, a failure is an error. It does not mean that there
     /// is no cluster.
     pub configured: bool,
     /// The name of this node in the cluster.
     pub node_name: Option<String>,
     /// Services, without ExternalName and headless Services.
     pub services: Reading<Vec<Arc<Service>>>,
-    /// EndpointSlices. Unread if the input has none: then endpoints are unknown, which is not *no endpoint*.
+    /// EndpointSlices. If the input has none, they are unread: the endpoints are unknown, not absent.
     pub endpoint_slices: Reading<Vec<Arc<EndpointSlice>>>,
     /// The names of the Services whose EndpointSlices were read, in any namespace. `None` if all EndpointSlices were
     /// read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints_of: Option<Arc<BTreeSet<String>>>,
-    /// Pods of this node. From files: Pods whose `nodeName` is this node's name. If this name is not known, all Pods.
+    /// Pods of this node. From a file, Pods with this node's name as `nodeName`, or all Pods if this name is not known.
     pub pods: Reading<Vec<Arc<Pod>>>,
     /// Pods that the scheduler cannot place because of their ports. Older snapshots do not have them.
     #[serde(default = "WaitingPod::not_requested")]
     pub waiting_pods: Reading<Vec<Arc<WaitingPod>>>,
-    /// Workloads in files that want ports of a node. Their pods do not exist yet.
+    /// Workloads in files whose pods will need ports of a node. The pods do not exist yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub workloads: Vec<Arc<Workload>>,
     /// Nodes.
@@ -57,9 +57,9 @@ pub struct ClusterFacts {
     /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
-    /// Objects that could not be used, each with its name. All other objects were used.
+    /// Objects that could not be used, each with its name. All objects that could be used are facts.
     pub rejected: Vec<Gap>,
-    /// Services of which only a part was read, by namespace and name. The missing part may exist in the cluster.
+    /// Services that were only partly read, by namespace and name. The missing part may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unread_services: Vec<(String, String)>,
 }
@@ -72,7 +72,7 @@ impl ClusterFacts {
     }
 
     /// The reason, in words, why a file may lack Services of the cluster. `kubectl get services` writes the Services of
-    /// one namespace and of all namespaces in the same form.
+    /// one namespace in the same form as the Services of all namespaces.
     pub fn services_in_doubt(&self) -> Option<String> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let first = services.first()?;
@@ -90,8 +90,8 @@ impl ClusterFacts {
         }
     }
 
-    /// Sorts each kind of object by name. An API server lists objects by name, but a file has any order, and the report
-    /// must not depend on the order.
+    /// Sorts each kind of object by name, as an API server does. A file has any order, and the report must not depend
+    /// on the order.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         if let Reading::Seen(services) = &mut self.services {
@@ -118,17 +118,17 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// An object that could not be used, and that is a Service or may be one. Its ports are unknown.
+    /// An object that could not be used, and that may be a Service. Its ports are unknown.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// An object that could not be used, and that is a Pod or may be one. Its hostPorts are unknown.
+    /// An object that could not be used, and that may be a Pod. Its hostPorts are unknown.
     pub fn unread_pod(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Pods)
     }
 
-    /// The sources that were not read. EndpointSlices are left out, because rules use the other sources to choose
+    /// The sources that were not read. EndpointSlices are left out, because rules need these sources to choose
     /// EndpointSlices.
     pub fn lacks(&self) -> BTreeSet<Source> {
         let Self { services, pods, waiting_pods, nodes, node_port_range, proxy_config, .. } = self;
@@ -157,8 +157,7 @@ impl ClusterFacts {
         Ok(slices)
     }
 
-    /// Whether nothing is left to read about the endpoints of Services with these names: they are known, or cannot be
-    /// read.
+    /// Whether the endpoints of the Services with these names were read, or cannot be read.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         match &self.endpoint_slices {
             Reading::Seen(_) => self.endpoints_of.as_ref().is_none_or(|known| known.is_superset(names)),
@@ -180,7 +179,7 @@ pub struct Service {
     pub kind: ServiceKind,
     /// `spec.clusterIPs`, or `spec.clusterIP`.
     pub cluster_ips: Vec<IpAddr>,
-    /// `spec.ipFamilies`, each once. If the field is absent: the families of the cluster IPs, else IPv4.
+    /// `spec.ipFamilies`, each family once. An absent field means the families of the cluster IPs, or IPv4.
     #[serde(deserialize_with = "families")]
     pub families: &'static [Family],
     /// `spec.externalIPs`.
@@ -201,8 +200,8 @@ pub struct Service {
     /// The settings for Cilium in the Service's annotations and labels.
     #[serde(default, skip_serializing_if = "ForCilium::is_nothing")]
     pub for_cilium: ForCilium,
-    /// The program that announces the load balancer's addresses, if annotations name it. Few Services have such
-    /// annotations.
+    /// The program that announces the load balancer's addresses, if annotations name the program. Few Services have
+    /// such annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub announced: Option<Box<Announced>>,
     /// `spec.ports`.
@@ -216,7 +215,7 @@ pub struct ForCilium {
     /// `service.cilium.io/global`: endpoints of other clusters also serve the Service. EndpointSlices of this cluster
     /// may lack these endpoints.
     pub global: bool,
-    /// `service.cilium.io/type`: Cilium serves only this part, and not all parts of the Service's type.
+    /// `service.cilium.io/type`: Cilium serves only this part, not all parts of the Service's type.
     pub only: Option<ServiceKind>,
     /// `service.cilium.io/node` or `service.cilium.io/node-selector`: only some nodes serve the Service.
     pub on_some_nodes: bool,
@@ -238,25 +237,25 @@ impl ForCilium {
 #[serde(default)]
 pub struct Announced {
     /// `kube-vip.io/vipHost`: the node on which kube-vip put the addresses when this node last became their leader. In
-    /// ARP mode, kube-vip 0.5.0 to 1.0.3 writes the annotation. In BGP mode, kube-vip 1.0.4 to 1.2.3 writes it too, and
-    /// each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
+    /// ARP mode, kube-vip 0.5.0 to 1.0.3 writes the annotation. In BGP mode, kube-vip 1.0.4 to 1.2.3 also writes the
+    /// annotation, and each node may write its own name (`updateStatus` in `pkg/manager/services.go`, since 1.0
     /// `pkg/services/services.go`). Before 0.8.0 the value is the name of the host. Since 0.8.0 the value is
     /// `vip_nodename`, or else the name of the host (`pkg/manager/manager.go`). Both values may differ from the Node's
     /// name.
     pub host: Option<String>,
-    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. Until 0.13.12 the name is
-    /// `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes and removes the annotation
-    /// together with the address (`controller/service.go`). MetalLB never puts an address on a link.
+    /// `metallb.io/ip-allocated-from-pool`: the pool from which MetalLB took the addresses. Until 0.13.12, the
+    /// annotation's name was `metallb.universe.tf/ip-allocated-from-pool`. MetalLB 0.13.8 to 0.16.1 writes and removes
+    /// the annotation together with the address (`controller/service.go`). MetalLB never puts an address on a link.
     pub pool: Option<String>,
 }
 
-/// Reads families, each once. A file may repeat a family a hundred times, and rules try each combination.
+/// Reads families without repetitions. A file may repeat a family a hundred times, and rules try each combination.
 fn families<'de, D: Deserializer<'de>>(deserializer: D) -> Result<&'static [Family], D::Error> {
     Vec::<Family>::deserialize(deserializer).map(Family::each_once)
 }
 
 impl Service {
-    /// The proxy name of a Service that no proxy serves. No label can have this value.
+    /// The proxy name of a Service that no proxy serves. This text is no valid value of a label.
     pub const OF_NO_PROXY: &'static str = "none: service.kubernetes.io/headless";
 
     /// Whether clients reach the Service at an address of a node: by a NodePort, a health check, or an external
@@ -305,7 +304,7 @@ pub struct ServicePort {
     /// `nodePort`.
     pub node_port: Option<u16>,
     /// Whether a client chose `nodePort`: `f:nodePort` is in the managedFields of a Create or an Apply. `None` if the
-    /// object has no managedFields. This is a hint, because a Create from a backup has the field too.
+    /// object has no managedFields. The value is only a hint, because a Create from a backup also has `f:nodePort`.
     pub fixed: Option<bool>,
 }
 
@@ -331,22 +330,22 @@ pub struct EndpointPort {
     pub name: String,
     /// `protocol`.
     pub protocol: Protocol,
-    /// `port`. If absent, it means all ports; proxies ignore such an entry.
+    /// `port`. An absent port means all ports. Proxies ignore an entry without a port.
     pub port: Option<u16>,
 }
 
 /// One entry of an EndpointSlice's `endpoints`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// `addresses`; kube-proxy uses the first.
+    /// `addresses`. kube-proxy uses only the first address.
     pub addresses: Vec<IpAddr>,
     /// `conditions.ready`. If absent, true.
     pub ready: bool,
-    /// `conditions.serving`. If absent, the same as `ready`.
+    /// `conditions.serving`. If absent, the value of `ready`.
     pub serving: bool,
     /// `conditions.terminating`. If absent, false.
     pub terminating: bool,
-    /// `nodeName`. For kube-proxy, an endpoint without `nodeName` is on no node; for Cilium, it is on each node.
+    /// `nodeName`. If it is absent, the endpoint is on no node for kube-proxy, and on every node for Cilium.
     pub node: Option<String>,
 }
 
@@ -363,7 +362,7 @@ pub struct Node {
     pub excluded_from_load_balancers: bool,
     /// `status.nodeInfo.kubeletVersion`.
     pub kubelet_version: Option<String>,
-    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. Read only for Nodes that are read in full,
+    /// `status.nodeInfo.containerRuntimeVersion`, e.g. `containerd://2.1.4`. Only a Node that is read in full has it,
     /// such as this node's own Node.
     #[serde(default)]
     pub container_runtime: Option<String>,
@@ -446,7 +445,7 @@ pub struct RangeClaim {
     pub by: Claimant,
     /// The ranges.
     pub ranges: Reading<Vec<PortRange>>,
-    /// The source of the setting, whether it could be read or not.
+    /// The source of the setting, also if the source could not be read.
     pub place: String,
 }
 
@@ -454,9 +453,9 @@ pub struct RangeClaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claimant {
-    /// `node-port-range` in `cilium-config`. Cilium uses it if it replaces kube-proxy.
+    /// `node-port-range` in `cilium-config`. Cilium uses this range if Cilium replaces kube-proxy.
     Cilium,
-    /// `kubeNodePortRanges` of a FelixConfiguration. Calico uses it if kube-proxy is in ipvs mode.
+    /// `kubeNodePortRanges` of a FelixConfiguration. Calico uses these ranges if kube-proxy is in ipvs mode.
     Calico,
 }
 

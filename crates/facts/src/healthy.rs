@@ -1,7 +1,7 @@
 //! A healthy example node for tests, and functions that change the example node.
 //!
 //! The node `n1` has IPv4 and IPv6, with a primary and a second address of each family. It has a kubelet, kube-proxy in
-//! iptables mode with its defaults, and a local detector. There is another node `n2`, and there are no Services.
+//! iptables mode with its defaults, and a local detector. The cluster has a second node `n2`, and no Services.
 
 mod service;
 
@@ -25,9 +25,9 @@ use super::{
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 /// The node's second addresses.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
-/// The address of the agent.
+/// The address on which the agent listens.
 pub const OWN_PORT: &str = "192.0.2.1:29517";
-/// The InternalIP of the other node.
+/// The InternalIP of the second node.
 pub const PEER: &str = "192.0.2.9";
 
 /// An address, in tests.
@@ -83,7 +83,7 @@ impl Snapshot {
         .listens_as("[::]:10250", daemon("kubelet", 700))
     }
 
-    /// The node, with the proxy in another mode and the defaults of this mode.
+    /// The node with the proxy in this mode, and with the mode's defaults.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let mut world = self.clone();
         world.kernel.proxy.mode = Reading::Seen(Learned { value: mode, place: "127.0.0.1:10249/proxyMode".to_owned() });
@@ -96,7 +96,7 @@ impl Snapshot {
         world
     }
 
-    /// The node, with an unknown proxy: no mode, no settings.
+    /// The node with an unknown proxy, which has no mode and no settings.
     pub fn without_proxy(mut self) -> Self {
         let proxy = &mut self.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode, Why::Unreachable);
@@ -153,7 +153,7 @@ impl Snapshot {
         self.socket(Protocol::Tcp, state, local, remote, |_| ())
     }
 
-    /// Adds a socket. It is a listener if its state is a listener's state.
+    /// Adds a socket. In the state of a listener, it is a listener.
     #[track_caller]
     pub fn socket(
         mut self,
@@ -237,7 +237,7 @@ impl Snapshot {
         self
     }
 
-    /// The node, with a proxy whose mode and settings were not read, and with a mode from the user.
+    /// The node if a user configured the mode. The proxy's own mode and settings were not read.
     pub fn with_user_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
@@ -251,7 +251,7 @@ impl Snapshot {
         self
     }
 
-    /// The node, with a NodePort range that no source names.
+    /// The node without a source of the NodePort range.
     pub fn assumed_range(mut self) -> Self {
         self.cluster.node_port_range = Reading::Seen(NodePortRange::assumed());
         self
@@ -322,7 +322,7 @@ pub fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner
     })
 }
 
-/// The value of a fact, to change it. Panics if the fact was not read.
+/// The value of a fact, for a change. Panics if the fact was not read.
 #[track_caller]
 pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -331,13 +331,13 @@ pub fn seen<T: std::fmt::Debug>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// The links and addresses, to change them. Panics if they were not read.
+/// The links and addresses, for a change. Panics if they were not read.
 #[track_caller]
 pub fn interfaces_of(world: &mut Snapshot) -> &mut Interfaces {
     Arc::make_mut(seen(&mut world.kernel.interfaces))
 }
 
-/// The objects of one kind, to change them. Panics if they were not read.
+/// The objects of one kind, for a change. Panics if they were not read.
 #[track_caller]
 pub fn objects<T: Clone + std::fmt::Debug>(reading: &mut Reading<Vec<Arc<T>>>) -> Vec<&mut T> {
     seen(reading).iter_mut().map(Arc::make_mut).collect()

@@ -1,7 +1,7 @@
 //! The facts that were read: plain data about one node and its cluster, which can be serialized.
 //!
-//! The crate has no behaviour: no I/O, no clock, no thresholds, no Kubernetes client types, and no dependency on other
-//! crates of this tree.
+//! The crate has no behaviour: no I/O, no clock, no thresholds and no Kubernetes client types. It depends on no other
+//! crate of this repository.
 
 mod claim_of;
 mod cluster;

@@ -1,10 +1,10 @@
-//! Objects of manifests, with the fields that claim ports and addresses, and with the places of these fields.
+//! Objects of manifests: the fields that claim ports and addresses, and the place of each field.
 
 use std::{fmt, net::IpAddr, ops::Deref, path::PathBuf, sync::Arc};
 
 use super::Protocol;
 
-/// A file: a name that is safe to print, and the path for other programs. Two files may have the same printed name.
+/// A file: a name that is safe to print, and the path for other programs. Two files may have equal printed names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileName(Arc<(String, PathBuf)>);
 
@@ -34,7 +34,7 @@ impl fmt::Display for FileName {
     }
 }
 
-/// A place in a file, as editors and compilers name it.
+/// A place in a file, in the form that editors and compilers use.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The file as the user named it, or `standard input`.
@@ -45,8 +45,8 @@ pub struct Place {
     pub column: u64,
     /// The number of characters of the value, if it is on one line; otherwise 1.
     pub width: u64,
-    /// The template from which helm rendered this part of standard input, as helm names the template:
-    /// `shop/templates/web.yaml`. The name begins with the name of the chart. The line is a line of the rendered text.
+    /// The template from which helm rendered this part of standard input, for example `shop/templates/web.yaml`. The
+    /// name begins with the name of the chart. `line` counts lines of the rendered text, not of the template.
     pub template: Option<FileName>,
 }
 
@@ -68,8 +68,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// The annotation of an object that names rules of `lint`, as `RULE,RULE`. The user accepts the findings of these rules
-/// about this object.
+/// The annotation that lists rules of `lint`, as `RULE,RULE`. The user accepts the findings of these rules about the
+/// annotated object.
 pub const ACCEPT: &str = "portreeve/accept";
 
 /// The accepted rules of an object.
@@ -94,7 +94,7 @@ pub struct Manifest {
     pub accepts: Option<Accepts>,
     /// The fields that claim a port or an address, in the order of the file.
     pub claims: Vec<Claim>,
-    /// The fields with ports that the API server refuses. They claim no port.
+    /// The fields whose ports the API server refuses. They claim no port.
     pub refused: Vec<Refused>,
 }
 
@@ -137,11 +137,11 @@ pub struct Refused {
 /// The reason why the API server refuses a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `nodePort` in a Service of this type. Such a Service may have no `nodePort`.
+    /// A `nodePort` in a Service of this type, which may have no `nodePort`.
     NodePortOf(&'static str),
     /// A `healthCheckNodePort` in a Service that is no LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
-    /// A port of the node that a container of the same pod already has, for the same protocol and `hostIP`.
+    /// A port of the node that another container port of the pod already has, for the same protocol and `hostIP`.
     Twice,
     /// A `port` of a Service, if another entry of the Service has the same number and protocol (`ValidateService`).
     PortTwice,
@@ -164,12 +164,12 @@ pub enum Claimed {
     HostPort(u16, Protocol, Option<IpAddr>),
     /// `containerPort` of a container in the host's network.
     HostNetworkPort(u16, Protocol),
-    /// `spec.ports[]` of a Service, if the API server refuses the entry. It claims no port of a node.
+    /// `spec.ports[]` of a Service, if the API server refuses the entry. The entry claims no port of a node.
     ServicePort(u16, Protocol),
 }
 
 impl Claimed {
-    /// The port and its protocol. Health checks are HTTP.
+    /// The port and its protocol. Health checks use TCP.
     pub fn port(self) -> Option<(u16, Protocol)> {
         match self {
             Self::NodePort(port, protocol)
@@ -181,7 +181,7 @@ impl Claimed {
         }
     }
 
-    /// The port of a node that pods want, and its protocol.
+    /// The port of a node that pods need, and its protocol.
     pub fn of_pods(self) -> Option<(u16, Protocol)> {
         match self {
             Self::HostPort(..) | Self::HostNetworkPort(..) => self.port(),
@@ -189,12 +189,12 @@ impl Claimed {
         }
     }
 
-    /// The node's address on which pods want a port. `None` means all addresses.
+    /// The node's address on which pods need a port. `None` means all addresses.
     pub fn host_ip(self) -> Option<IpAddr> {
         if let Self::HostPort(_, _, ip) = self { ip.filter(|ip| !ip.is_unspecified()) } else { None }
     }
 
-    /// Whether pods want a port on loopback only. Then sockets on other addresses of the node do not conflict.
+    /// Whether pods need a port on loopback only. If so, sockets on all other addresses of the node do not conflict.
     pub fn is_at_loopback(self) -> bool {
         self.host_ip().is_some_and(|ip| ip.is_loopback())
     }

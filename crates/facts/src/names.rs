@@ -1,4 +1,5 @@
-//! The rules for names in Kubernetes (k8s.io/apimachinery/pkg/util/validation): no name can be an option of a command.
+//! The rules for names in Kubernetes (k8s.io/apimachinery/pkg/util/validation). A valid name can never be an option of
+//! a command.
 
 use super::text;
 

@@ -28,7 +28,7 @@ pub struct KernelFacts {
     pub capabilities: Vec<String>,
     /// Listening sockets on all ports: TCP and SCTP sockets in LISTEN, and unconnected UDP sockets with a local port.
     pub listeners: Reading<Vec<Socket>>,
-    /// The reason why UDP listeners are missing, if they are. Too many UDP sockets must not hide TCP sockets.
+    /// The reason why UDP listeners are missing, if they are missing. Too many UDP sockets must not hide TCP sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_udp: Option<Gap>,
     /// The source of sockets: sock_diag, or `/proc/net` with its limits.
@@ -49,14 +49,13 @@ pub struct KernelFacts {
     pub nameservers: Reading<Vec<IpAddr>>,
     /// The IPVS virtual servers. Empty if the kernel has IPVS, and IPVS has no virtual server.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// At most 4,096 IPVS connections: connections to requested ports, and connections that an answer to a flow of
-    /// [`Masquerade::unanswered`] made.
+    /// At most 4,096 IPVS connections, to requested ports, or with the answer to a flow of [`Masquerade::unanswered`].
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
     /// Flows whose source address was translated to an address of this node. Reading them needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_requested")]
     pub masquerade: Reading<Masquerade>,
     /// The pools of source ports with the most used ports, the busiest first. At most 16 pools, each with at least 64
-    /// flows. Read only if some sign shows that source ports may be nearly used up.
+    /// flows. Read only if there is a sign that source ports may be nearly used up.
     #[serde(default = "Masquerade::pools_not_requested")]
     pub masquerade_pools: Reading<Vec<MasqueradePool>>,
     /// nft tables and iptables chains.
@@ -68,7 +67,7 @@ pub struct KernelFacts {
 }
 
 impl KernelFacts {
-    /// The facts for judging objects only: no node was scanned, and every fact is unread.
+    /// The facts for judging objects without a node. No node was scanned, so every fact is unread.
     pub fn not_requested() -> Self {
         Self {
             hostname: String::new(),
@@ -108,8 +107,8 @@ impl KernelFacts {
         }
     }
 
-    /// Adds this snapshot's settings to the count of ephemeral ports, if an earlier version of Portreeve recorded the
-    /// count without them. Call this function before you change settings.
+    /// Adds this snapshot's settings to the count of ephemeral ports. Earlier versions of Portreeve recorded the count
+    /// without settings. Call this function before you change settings.
     pub fn record_extent(&mut self) {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;
@@ -129,8 +128,8 @@ impl KernelFacts {
         self.listeners.gap().or(self.no_udp.as_ref())
     }
 
-    /// Replaces the facts of one source with the facts of `other`. Only a source that [walks
-    /// connections](Source::walks_connections) may come from another snapshot.
+    /// Takes the facts of one source from `other`. Only a source that [walks connections](Source::walks_connections)
+    /// may come from another snapshot.
     pub fn take(&mut self, source: Source, other: &Self) {
         match source {
             Source::Clients => self.clients = other.clients.clone(),
@@ -150,29 +149,29 @@ fn unread<T>(source: Source) -> Reading<T> {
     Reading::Gap(Gap::new(source, Why::NotRequested, "no node was scanned"))
 }
 
-/// The facts that a scan reads, besides the facts that every scan reads.
+/// The facts that a scan reads in addition to the facts of every scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeQuery {
     /// Ports of listeners whose owners are read: the NodePort range, and every other port that a rule needs.
     pub owner_ports: PortSet,
-    /// Local ports. Client sockets on these ports are listed, and masqueraded flows without an answer.
+    /// Local ports. The scan lists client sockets on these ports, and masqueraded flows that have no answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and may be unable to get. If no process listens on a port of this set, the scan
-    /// reads more about the port. It reads which peers of its clients are servers, and which sockets are bound to the
-    /// port without listening.
+    /// Local ports that a server needs and may be unable to get. If no process listens on one of these ports, the scan
+    /// reads two more facts. One is which peers of the port's clients are servers. The other is which sockets are bound
+    /// to the port without listening.
     pub contested: PortSet,
-    /// Whether the scan also searches for clients on ports outside the ephemeral port range. A program must have bound
-    /// such a port by its number. On a host with many connections, this search costs more than all other facts.
+    /// Whether the scan also searches for clients on ports outside the ephemeral port range. Such a client chose its
+    /// port by number. On a host with many connections, this search costs more than all other facts.
     pub bound_on_purpose: bool,
     /// Ports on which masqueraded flows are counted. Empty if no rule needs the count, because counting takes about a
-    /// microsecond for each such flow of the node.
+    /// microsecond for each masqueraded flow.
     pub masquerade_ports: PortSet,
-    /// Whether pools of masqueraded source ports are counted, if some sign shows that source ports may be nearly used
+    /// Whether pools of masqueraded source ports are counted, if there is a sign that source ports may be nearly used
     /// up.
     pub masquerade_pools: bool,
-    /// healthCheckNodePorts to query; at most 64 are queried.
+    /// healthCheckNodePorts to query. At most 64 are queried.
     pub health_check_ports: Vec<u16>,
-    /// Whether command lines may be kept. They can contain secrets.
+    /// Whether command lines may be kept. A command line can contain secrets.
     pub command_lines: bool,
     /// The queries of single pods' network namespaces, by the uid in the pod's control groups. Empty on a healthy node.
     pub pods: BTreeMap<String, PodQuery>,
@@ -183,7 +182,7 @@ pub struct NodeQuery {
 /// The query of one pod's own network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodQuery {
-    /// The ports from which the kernel chooses in the pod, if the pod's specification sets them. Their use is counted.
+    /// The ephemeral ports of the pod, if the pod's specification sets them. The scan counts their use.
     pub ephemeral: Option<PortSet>,
     /// The ports that the pod's servers need. The pod's sockets on these ports are listed.
     pub needed: PortSet,
@@ -219,8 +218,8 @@ pub struct SockStat {
 }
 
 impl SockStat {
-    /// The number of TCP sockets, including TIME_WAIT, or the number of UDP sockets if it is larger. No destination can
-    /// have more.
+    /// The number of TCP sockets, including TIME_WAIT, or the number of UDP sockets, whichever is larger. No
+    /// destination can have more sockets.
     pub fn of_one_protocol(&self) -> u32 {
         self.udp.max(self.tcp.saturating_add(self.tcp_time_wait))
     }
@@ -235,11 +234,11 @@ pub struct Interfaces {
     pub addresses: Vec<Address>,
     /// Gateways of the default routes. If [`Self::gateways_gap`] is set, there may be more gateways.
     pub gateways: Vec<IpAddr>,
-    /// The reason why the gateways were not read, if they were not.
+    /// The reason why gateways may be missing; `None` if all were read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_gap: Option<Gap>,
-    /// The links of the main table's default routes, by index. Routes over several links are left out. Absent if the
-    /// gateways are absent, and in older snapshots.
+    /// The links of the main table's default routes, by index. A route over several links is left out. Absent in older
+    /// snapshots, and if the gateways were not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_links: Option<Vec<u32>>,
 }
@@ -247,8 +246,8 @@ pub struct Interfaces {
 /// The link that Cilium always makes.
 pub const CILIUM_HOST: &str = "cilium_host";
 
-/// Links of unmeasured data planes, each with the data plane, and with `true` if the link proves that the data plane
-/// serves NodePorts. The other links may also exist beside kube-proxy.
+/// Links of unmeasured data planes, with the data plane. `true` means that the link proves that the data plane serves
+/// NodePorts. `false` means that the link may also exist beside kube-proxy.
 const UNMEASURED: [(&str, &str, bool); 5] = [
     ("bpfin.cali", "Calico's eBPF data plane", true),
     ("kube-dummy-if", "kube-router", true),
@@ -273,7 +272,7 @@ impl Interfaces {
         self.links.iter().any(|link| link.name == name)
     }
 
-    /// The tunnels that are down although they have a UDP port, each with its port. For WireGuard, the port is the
+    /// The tunnels with a UDP port that are down, each with its port. For WireGuard, the port is the
     /// [default](Link::wireguard).
     pub fn tunnels_down(&self) -> impl Iterator<Item = (u16, &Link)> {
         let port = |link: &Link| link.udp_port.or_else(|| Some(link.wireguard()?.port));
@@ -296,17 +295,17 @@ pub struct Link {
     /// The kind of a virtual link, e.g. `dummy`, `vxlan`.
     pub kind: Option<String>,
     /// The UDP port that the kernel opens for the link while the link is up: VXLAN, Geneve and bareudp. `None` if the
-    /// kernel opens the port in another network namespace, in which the link was made. The port of WireGuard is never
-    /// read, because the kernel reports it only with CAP_NET_ADMIN, and together with the private key
-    /// (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
+    /// link was made in another network namespace, because the kernel opens the port in that namespace. The port of
+    /// WireGuard is never read, because the kernel reports it only with CAP_NET_ADMIN, and together with the private
+    /// key (drivers/net/wireguard/netlink.c `wg_get_device_dump`).
     pub udp_port: Option<u16>,
     /// How the kernel opens the UDP port. Absent in snapshots of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunnel: Option<Tunnel>,
     /// The master link, e.g. a VRF or a bridge.
     pub master: Option<u32>,
-    /// Whether the link is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port. When a
-    /// tunnel is set up, the kernel opens the port. It fails with EADDRINUSE if another socket has the port
+    /// Whether the link is administratively up (`IFF_UP`). A tunnel is up only while the kernel has its port. If
+    /// another socket has the port, the tunnel cannot go up: the kernel fails with EADDRINUSE
     /// (drivers/net/vxlan/vxlan_core.c `vxlan_open`).
     pub up: bool,
 }
@@ -362,16 +361,16 @@ impl WireGuard {
 
 impl Link {
     /// The defaults of the link, if it is a WireGuard device of a network plugin. The kernel probably opens the default
-    /// port for it.
+    /// port for this device.
     pub fn wireguard(&self) -> Option<WireGuard> {
         let is_wireguard = self.kind.as_deref() == Some("wireguard");
         WireGuard::ALL.into_iter().find(|it| is_wireguard && it.device == self.name)
     }
 
-    /// Whether two tunnels cannot share one port. `None` if it is unknown how they open the port.
+    /// Whether two tunnels cannot share one port. `None` if it is unknown how the kernel opens the port.
     ///
-    /// Geneve devices can always share a port: the kernel refuses to make a device that cannot (drivers/net/geneve.c
-    /// `geneve_configure`).
+    /// Geneve devices can always share a port, because the kernel refuses to make other Geneve devices
+    /// (drivers/net/geneve.c `geneve_configure`).
     pub fn excludes(&self, other: &Self) -> Option<bool> {
         let (Some(one), Some(two)) = (&self.tunnel, &other.tunnel) else { return None };
         let alike = one.external == two.external && one.options == two.options;
@@ -387,8 +386,8 @@ pub struct Address {
     pub ip: IpAddr,
     /// The prefix length in bits.
     pub prefix: u8,
-    /// The name of the address's link. All addresses of a link share the text, because kube-ipvs0 may have ten thousand
-    /// addresses.
+    /// The name of the address's link. All addresses of a link share this text in memory, because kube-ipvs0 may have
+    /// ten thousand addresses.
     pub link: Arc<str>,
 }
 
@@ -401,7 +400,7 @@ impl Address {
         IPVS_LINKS.contains(&&*self.link)
     }
 
-    /// Whether the address has a prefix of full length, so its network has no other address. Programs add such
+    /// Whether the address has a prefix of full length, so its network has no second address. Programs add such
     /// addresses beside a node's own addresses.
     pub fn is_alone(&self) -> bool {
         self.prefix >= if self.ip.is_ipv4() { 32 } else { 128 }
@@ -417,7 +416,7 @@ pub struct VirtualServer {
     pub ip: IpAddr,
     /// The virtual server's port.
     pub port: u16,
-    /// The number of its real servers.
+    /// The number of the virtual server's real servers.
     pub real_servers: u32,
 }
 
@@ -444,14 +443,14 @@ pub struct Netfilter {
     /// Chains whose name begins with `KUBE-`, as `family table chain`. Chains of single Services and endpoints
     /// (`KUBE-SVC-...`) are left out.
     pub chains: Vec<String>,
-    /// Tables of legacy iptables. Their chains cannot be listed in this way.
+    /// Tables of legacy iptables. The dump does not list their chains.
     pub legacy_tables: Vec<String>,
     /// The redirections of hostPorts by the CNI plugin `portmap`. Within a table, they are in the order in which the
     /// kernel evaluates them.
     #[serde(default = "Redirection::not_requested")]
     pub redirections: Reading<Vec<Redirection>>,
-    /// Destination ports, each once, whose packets are not tracked because of rules in tables `raw` (`NOTRACK`, `CT
-    /// --notrack`). Rules with other conditions, and rules of legacy iptables, are left out.
+    /// Destination ports whose packets are not tracked, each port once. Rules in tables `raw` turn tracking off
+    /// (`NOTRACK`, `CT --notrack`). Rules with other conditions, and rules of legacy iptables, are left out.
     #[serde(default = "untracked_not_requested")]
     pub untracked: Reading<Vec<(Protocol, u16)>>,
 }
@@ -466,14 +465,14 @@ fn untracked_not_requested() -> Reading<Vec<(Protocol, u16)>> {
 
 #[cfg(any(test, feature = "testing"))]
 impl Default for Netfilter {
-    /// Netfilter that was read, and has no rules.
+    /// Netfilter that was read, without any rule.
     fn default() -> Self {
         let (redirections, untracked) = (Reading::Seen(Vec::new()), Reading::Seen(Vec::new()));
         Self { tables: Vec::new(), chains: Vec::new(), legacy_tables: Vec::new(), redirections, untracked }
     }
 }
 
-/// A rule that redirects the connections to a port of the node to an address.
+/// A rule that redirects connections. A connection to a port of the node goes to another address.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Redirection {
     /// TCP, UDP or SCTP.
@@ -493,7 +492,7 @@ pub struct Redirection {
 }
 
 impl Redirection {
-    /// The reading for snapshots that are older than this fact.
+    /// The reading in snapshots that are older than redirections.
     fn not_requested() -> Reading<Vec<Self>> {
         Reading::Gap(Gap::new(Source::Netfilter, Why::NotRequested, "redirections of hostPorts were not requested"))
     }
@@ -505,7 +504,7 @@ pub struct HealthCheckAnswer {
     /// The port of the request.
     pub port: u16,
     /// `namespace/name` of the Service in the answer of a proxy (`{"service":{"namespace":...,"name":...}}`, kubernetes
-    /// pkg/proxy/healthcheck). `None` if another program answered.
+    /// pkg/proxy/healthcheck). `None` if a program other than a proxy answered.
     pub service: Reading<Option<String>>,
 }
 
@@ -519,22 +518,22 @@ impl HealthCheckAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Masquerade {
     /// The number of flows whose source port became a port of [`NodeQuery::masquerade_ports`], by protocol. A protocol
-    /// without such flows is absent.
+    /// with no flow is absent.
     pub flows: Reading<BTreeMap<Protocol, u64>>,
     /// At most 64 flows without an answer whose source port became a port of [`NodeQuery::client_ports`]. A TCP flow
-    /// without an answer is in SYN_SENT; a flow of another protocol has no reply.
+    /// without an answer is in SYN_SENT. In another protocol, the flow has no reply.
     pub unanswered: Vec<MasqueradedFlow>,
     /// The number of flows without an answer that are not listed.
     pub beyond: u64,
 }
 
 impl Masquerade {
-    /// The reading if no rule needs the flows, and in older snapshots.
+    /// The reading in older snapshots, and if no rule needs the flows.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::Conntrack, Why::NotRequested, "IPVS has no virtual servers on this node"))
     }
 
-    /// The reading of pools if no rule needs them, and in older snapshots.
+    /// The reading of pools in older snapshots, and if no rule needs the pools.
     pub fn pools_not_requested() -> Reading<Vec<MasqueradePool>> {
         Reading::Gap(Gap::new(
             Source::Conntrack,
@@ -552,8 +551,7 @@ pub struct MasqueradePool {
     pub protocol: Protocol,
     /// The node's address that the flows have as source.
     pub translated: IpAddr,
-    /// The address and port from which answers come: the destination. If the destination is a Service's address, the
-    /// translated destination.
+    /// The address and port from which answers come: the destination, after the translation of a Service's address.
     pub server: (IpAddr, u16),
     /// The number of ports in use.
     pub used: u32,
@@ -572,9 +570,8 @@ pub struct MasqueradedFlow {
     pub protocol: Protocol,
     /// The client's own address and port.
     pub source: (IpAddr, u16),
-    /// This node's address and the chosen port. Answers go there.
+    /// This node's address and the chosen port, to which answers go.
     pub translated: (IpAddr, u16),
-    /// The address and port from which an answer comes: the destination. If the destination is a Service's address, the
-    /// translated destination.
+    /// The address and port from which an answer comes: the destination, after the translation of a Service's address.
     pub server: (IpAddr, u16),
 }

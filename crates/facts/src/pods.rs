@@ -20,8 +20,8 @@ pub struct Pod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// `metadata.annotations["kubernetes.io/config.hash"]`, if the pod mirrors a static pod: the uid in its control
-    /// group. In other pods, a user can write any text there, so it is left out.
+    /// `metadata.annotations["kubernetes.io/config.hash"]`: the uid in the control group of a static pod. Read only if
+    /// this Pod mirrors a static pod, because in other pods a user can write any text.
     pub config_hash: Option<String>,
     /// The entry of `metadata.ownerReferences` that is the pod's controller.
     #[serde(default)]
@@ -41,13 +41,14 @@ pub struct Pod {
     /// The condition `Ready` is true.
     pub ready: bool,
     /// Whether any container runs, according to `status.containerStatuses` and `initContainerStatuses`. Some init
-    /// containers run beside the other containers. `None` if the pod has no such status.
+    /// containers run as long as the pod. `None` if the pod has no container status.
     #[serde(default)]
     pub running: Option<bool>,
     /// Whether a container is not ready, and ended with an error, now or in its last run.
     #[serde(default)]
     pub failing: bool,
-    /// The time since which all [`failing`](Self::failing) containers run again; `None` if one of them does not run.
+    /// The time since which all [`failing`](Self::failing) containers run again. `None` if a failing container does not
+    /// run.
     #[serde(default)]
     pub restarted: Option<Timestamp>,
     /// `lastTransitionTime` of the condition `PodScheduled`: the time at which the pod got a Node.
@@ -55,7 +56,7 @@ pub struct Pod {
     pub scheduled: Option<Timestamp>,
     /// `status.podIPs`.
     pub ips: Vec<IpAddr>,
-    /// Entries of `spec.containers[].ports` that a proxy, a CNI plugin or the host's own network stack must serve.
+    /// Entries of `spec.containers[].ports` that are ports of the node: hostPorts, and ports in the host's network.
     pub ports: Vec<ContainerPort>,
     /// For a pod in the host's network: the port numbers of its probes that no container declares.
     #[serde(default)]
@@ -72,8 +73,8 @@ pub struct Pod {
     /// reported as *in use* in their last messages. A tenant can write this text, so it is a hint, not a claim.
     #[serde(default, alias = "said_in_use", skip_serializing_if = "Vec::is_empty")]
     pub reported_in_use: Vec<ContainerPort>,
-    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. With Multus, such a pod may have addresses
-    /// that are not in its status.
+    /// Whether the pod has the annotation `k8s.v1.cni.cncf.io/networks`. With Multus, a pod with this annotation may
+    /// have more addresses than its status.
     #[serde(default)]
     pub more_networks: bool,
     /// `securityContext.sysctls["net.ipv4.ip_local_port_range"]`, if it is set and can be parsed.
@@ -84,8 +85,8 @@ pub struct Pod {
 }
 
 impl Pod {
-    /// Whether the pod runs, or may run, on this Node. If a Pod of the API server has no Node name, it still waits for
-    /// the scheduler: false. If a Pod of a manifest has no Node name: true.
+    /// Whether the pod runs, or may run, on this Node. Without a Node name, a Pod of the API server waits for the
+    /// scheduler: false. Without a Node name, a Pod of a manifest may run on any Node: true.
     pub fn may_be_on(&self, node: &str) -> bool {
         self.node.as_deref().map_or(self.uid.is_none(), |its| its == node)
     }
@@ -96,7 +97,7 @@ impl Pod {
     }
 
     /// The ports from which the kernel chooses in the pod's own network namespace, according to the pod's
-    /// specification. If it sets none, the default range.
+    /// specification. Without a setting, the default range.
     pub fn ephemeral_ports(&self) -> PortSet {
         let range = self.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
         self.ip_local_reserved_ports.as_ref().map_or(range.into(), |reserved| PortSet::from(range).minus(reserved))
@@ -113,20 +114,20 @@ impl Pod {
         self.containers.iter().find(|it| it.id == id).map(|it| it.ports.contains(&port))
     }
 
-    /// The last message of a container about a port, for example `0.0.0.0:9100 is in use`. The message is a hint.
+    /// A container's report that a port is in use, for example `0.0.0.0:9100 is in use`. The report is a hint.
     pub fn reported_use_of(&self, protocol: Protocol, port: u16) -> Option<String> {
         let reported = self.reported_in_use.iter().find(|it| (it.protocol, it.port) == (protocol, port))?;
         let at = reported.host_ip.map_or_else(|| format!("*:{port}"), |ip| SocketAddr::new(ip, port).to_string());
         Some(format!("{at}/{protocol} is in use"))
     }
 
-    /// The ports of the node that the pod wants, each with its number on the node.
+    /// The ports of the node that the pod needs, each with its number on the node.
     pub fn node_ports(&self) -> impl Iterator<Item = (u16, &ContainerPort)> {
         node_ports(&self.ports, self.host_network)
     }
 }
 
-/// The ports of the node that containers want, each with its number on the node.
+/// The ports of the node that containers need, each with its number on the node.
 pub(super) fn node_ports(ports: &[ContainerPort], host_network: bool) -> impl Iterator<Item = (u16, &ContainerPort)> {
     let own = move |port: &ContainerPort| host_network.then_some(port.port);
     ports.iter().filter_map(move |port| Some((port.host_port.or(own(port))?, port)))
@@ -155,7 +156,7 @@ pub struct ContainerPort {
     pub protocol: Protocol,
 }
 
-/// The controller that made a Pod. If the Pod is deleted, the controller makes a new one.
+/// The controller that made a Pod. If the Pod is deleted, the controller makes a new Pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Controller {
     /// `kind`, e.g. `DaemonSet`.
@@ -165,7 +166,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Whether the controller is a Node. Then the pod is static: the kubelet made it from a file (kubernetes
+    /// Whether the controller is a Node. If it is, the pod is static: the kubelet made the pod from a file (kubernetes
     /// pkg/kubelet/pod/mirror_client.go).
     pub fn is_node(&self) -> bool {
         self.kind == "Node"
@@ -187,8 +188,8 @@ impl fmt::Display for ServiceName {
     }
 }
 
-/// A Pod without a Node, because the scheduler found no Node with free ports. Or a Pod that names its Node, and that
-/// the kubelet refused because of its ports.
+/// A Pod without a Node, because the scheduler found no Node with free ports. Or a Pod with a Node whose kubelet
+/// refused the Pod because of its ports.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitingPod {
     /// `metadata.namespace`.
@@ -197,23 +198,23 @@ pub struct WaitingPod {
     pub name: String,
     /// `metadata.uid`.
     pub uid: Option<String>,
-    /// The same field as in a [`Pod`].
+    /// The controller, as in a [`Pod`].
     pub controller: Option<Controller>,
-    /// The same field as in a [`Pod`].
+    /// The Service, as in a [`Pod`].
     pub service_lb_of: Option<ServiceName>,
-    /// The only possible Node. The Pod has its name, a node affinity for it (as all Pods of a DaemonSet have), or its
-    /// host name in the node selector. Or the scheduler nominated the Node.
+    /// The only possible Node: the Pod names it, or the scheduler nominated it. Or a node affinity selects it (as in
+    /// all Pods of a DaemonSet), or the node selector has its host name.
     pub meant_for: Option<String>,
     /// Whether the scheduler reports that the ports are in use on every Node. If not, some Nodes refuse the Pod for
-    /// other reasons, and this Node may be one of them.
+    /// other reasons, and this Node may do the same.
     #[serde(default)]
     pub everywhere: bool,
-    /// Whether the kubelet refused the Pod. The kubelet does not start such a Pod again.
+    /// Whether the kubelet refused the Pod. The kubelet never starts a refused Pod.
     #[serde(default)]
     pub rejected: bool,
     /// The ports that the scheduler compares. Each has a `host_port`.
     pub ports: Vec<ContainerPort>,
-    /// `lastTransitionTime` of the condition `PodScheduled`. For a Pod that the kubelet refused, `status.startTime`.
+    /// `lastTransitionTime` of the condition `PodScheduled`. If the kubelet refused the Pod, `status.startTime`.
     pub since: Option<Timestamp>,
 }
 
@@ -225,7 +226,7 @@ impl WaitingPod {
         meant_for.is_none_or(|it| it == node || node.strip_prefix(it).is_some_and(|rest| rest.starts_with('.')))
     }
 
-    /// The reading if waiting Pods were not requested, and in older snapshots.
+    /// The reading in older snapshots, and if waiting Pods were not requested.
     pub fn not_requested() -> Reading<Vec<Arc<Self>>> {
         Reading::Gap(Gap::new(Source::WaitingPods, Why::NotRequested, "Pods without a Node were not requested"))
     }

@@ -1,4 +1,4 @@
-//! Port numbers, ranges and sets; protocols and address families.
+//! Port numbers, ranges of ports, sets of ports, protocols and address families.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -51,7 +51,7 @@ impl Family {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The families in the order of the input, each once. A file may repeat a family.
+    /// The families in the order of the input, without repetitions. A file may repeat a family.
     pub fn each_once(families: impl IntoIterator<Item = Self>) -> &'static [Self] {
         let mut families = families.into_iter();
         match families.next().map(|first| (first, families.any(|it| it != first))) {
@@ -122,7 +122,7 @@ impl PortRange {
     }
 }
 
-/// Refuses an inverted range, which a file may contain.
+/// Refuses a range whose first port is larger than its last port.
 impl<'de> Deserialize<'de> for PortRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
@@ -150,12 +150,12 @@ pub struct NotPorts {
     wanted: &'static str,
 }
 
-/// The longest part of such a text that an error quotes, in bytes.
+/// The longest part of a wrong text that an error quotes, in bytes.
 const LONGEST: usize = 64;
 
 impl NotPorts {
     fn new(text: &str, wanted: &'static str) -> Self {
-        // The text may contain characters that hide or reorder the words around them.
+        // A text from a file may contain characters that hide or reorder the words around them.
         Self { text: text::clean(text, LONGEST), wanted }
     }
 }
@@ -248,7 +248,7 @@ impl PortSet {
     }
 }
 
-/// `from..end` as a range of ports; `None` if it is empty.
+/// `from..end` as a range of ports; `None` if `from..end` is empty.
 fn between(from: u32, end: u32) -> Option<PortRange> {
     let last = end.checked_sub(1)?;
     PortRange::new(u16::try_from(from).ok()?, u16::try_from(last).ok()?)

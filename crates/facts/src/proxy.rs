@@ -60,7 +60,7 @@ impl FromStr for Mode {
 #[error("not a proxy mode: {}", Mode::WORDS)]
 pub struct NotAMode;
 
-/// A value and its source. Reports print the source if the value decides.
+/// A value and its source. If a verdict depends on the value, reports print the source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Learned<T> {
     /// The value.
@@ -91,7 +91,7 @@ pub struct ProxyFacts {
     /// The values of `/metrics` that rules use.
     pub metrics: Reading<ProxyMetrics>,
     /// The control group of the process that answers, which is the proxy. A socket belongs to the proxy if it has the
-    /// same process, or the same control group, except the root.
+    /// same process, or the same control group. The root group does not count.
     pub cgroup: Reading<Cgroup>,
     /// The process that answers; see [`Self::cgroup`].
     pub process: Reading<Process>,
@@ -99,10 +99,11 @@ pub struct ProxyFacts {
     pub fds: Reading<FdUse>,
 }
 
-/// The feature gate for the setting by which kube-proxy in nftables mode handles NodePorts on loopback (KEP-6032).
+/// The feature gate for kube-proxy in nftables mode: with the gate, kube-proxy handles NodePorts on loopback
+/// (KEP-6032).
 pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
-/// The proxy's settings on which verdicts depend. If a field is absent, it was not in the answer.
+/// The proxy's settings on which verdicts depend. An absent field was not in the answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProxyConfig {
     /// The source, for example `127.0.0.1:10249/configz`.
@@ -116,19 +117,19 @@ pub struct ProxyConfig {
     pub localhost_node_ports: Option<bool>,
     /// `bindAddress`.
     pub bind_address: Option<IpAddr>,
-    /// `detectLocalMode`. With `clusterCIDR`, it determines whether there is a local detector.
+    /// `detectLocalMode`. Together with `clusterCIDR`, this setting determines whether there is a local detector.
     pub detect_local_mode: Option<String>,
     /// `clusterCIDR`, separated by commas.
     pub cluster_cidr: Option<String>,
-    /// `healthzBindAddress`. Empty if kube-proxy reports that it serves no health check. Absent if no source has the
-    /// setting.
+    /// `healthzBindAddress`. Empty if kube-proxy serves no health check, according to its own settings. Absent if no
+    /// source has the setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthz_bind_address: Option<String>,
     /// `featureGates.KubeProxyNFTablesLocalhostNodePorts` (KEP-6032, alpha and off by default in Kubernetes 1.37).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nftables_localhost: Option<bool>,
-    /// Whether iptables masquerades connections of pods for Cilium, instead of Cilium's eBPF program. True if
-    /// masquerading is on and `enable-bpf-masquerade` is false. Absent if Cilium's settings do not contain it.
+    /// True if iptables, not Cilium's eBPF program, masquerades connections of pods: masquerading is on and
+    /// `enable-bpf-masquerade` is false. Absent if Cilium's settings do not show it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub iptables_masquerade: Option<bool>,
     /// Settings of Cilium. Absent for other proxies, and in snapshots that are older than this field.
@@ -137,7 +138,7 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// The mode in the settings; an empty mode means iptables. `None` if the settings have no mode, or an unknown mode.
+    /// The mode in the settings. An empty mode means iptables. `None` if the settings have no mode, or an unknown mode.
     pub fn mode_if_known(&self) -> Option<Mode> {
         match self.mode.as_deref()? {
             "" => Some(Mode::Iptables),
@@ -149,8 +150,8 @@ impl ProxyConfig {
 /// Settings of Cilium as the replacement of kube-proxy (ConfigMap `cilium-config`). An absent key has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CiliumConfig {
-    /// `devices`: names of links. A name with `+` at its end means all names that begin with the name. A name with `!`
-    /// before it is excluded. Empty if Cilium chooses the devices.
+    /// `devices`: names of links. An entry with `+` at its end means all names with this beginning. An entry that
+    /// begins with `!` excludes the name. Empty if Cilium chooses the devices.
     #[serde(default)]
     pub devices: Vec<String>,
     /// `force-device-detection`: Cilium also chooses devices itself, even if `devices` has names.
@@ -167,13 +168,13 @@ pub struct CiliumConfig {
     /// Families that are turned off, because `enable-ipv4` or `enable-ipv6` is false.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub families_off: Vec<Family>,
-    /// `enable-sctp`. If it is off, Cilium serves no NodePorts of SCTP.
+    /// `enable-sctp`. If the setting is off, Cilium serves no NodePorts of SCTP.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sctp: bool,
     /// `service-no-backend-response` and `enable-no-service-endpoints-routable`: the answer for a Service without an
     /// endpoint.
     pub without_backend: WithoutBackend,
-    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, and not when they connect.
+    /// `bpf-lb-sock-hostns-only`: Cilium serves pods when their packets arrive, not when they connect.
     pub host_namespace_only: bool,
     /// `bpf-lb-enable-wildcard-entries`, a setting of Cilium since 1.20, on by default: whether Cilium serves packets
     /// from pods on every address of its devices. Absent if neither the setting nor the version is known.
@@ -182,7 +183,7 @@ pub struct CiliumConfig {
     /// `node-port-bind-protection` is off: Cilium does not refuse `bind` on a NodePort.
     #[serde(default)]
     pub allows_bind: bool,
-    /// `enable-bpf-masquerade`: Cilium's eBPF program masquerades connections of pods, and iptables does not.
+    /// `enable-bpf-masquerade`: Cilium's eBPF program, not iptables, masquerades connections of pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub masquerades: bool,
     /// `enable-auto-protect-node-port-range` is off: Cilium's agent does not reserve NodePorts. If the kernel may

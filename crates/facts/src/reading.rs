@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The result of reading one fact.
 ///
 /// `Reading` deliberately has no `Default`, no `unwrap_or` and no `ok`: an unread fact is never zero, and never
-/// healthy. Code that continues without the fact states why no problem is missed ([`Unread`]).
+/// healthy. Code that continues without the fact must give a reason ([`Unread`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reading<T> {
@@ -37,8 +37,8 @@ impl<T> Reading<T> {
         self.get().ok()
     }
 
-    /// The fact; `None` if it was not read. The argument states why this is enough. If code concludes something from an
-    /// absent fact, it must call [`Self::get`].
+    /// The fact; `None` if it was not read. The argument states why the caller needs no more. Code that concludes
+    /// something from an absent fact must call [`Self::get`].
     pub fn known(&self, _: Unread) -> Option<&T> {
         match self {
             Self::Seen(fact) => Some(fact),
@@ -72,24 +72,24 @@ impl<T> Reading<T> {
     }
 }
 
-/// The reason why no problem is missed, although an unread fact counts as absent, or an unread list as empty.
+/// The reason why code may treat an unread fact as absent, or an unread list as empty, and misses no problem.
 #[derive(Clone, Copy, Debug)]
 pub enum Unread {
     /// The fact only adds words, numbers or a remedy to a result that is true without it.
     Adds,
-    /// Some part of the output, named here, reports the unread fact.
+    /// The named part of the output reports the unread fact.
     Reported(&'static str),
-    /// The code assumes this value.
+    /// The code assumes this value for the unread fact.
     Assumed(&'static str),
     /// The fact only decides what is read or listed next. No conclusion depends on it.
     Chooses,
-    /// The caller concludes nothing from an absent fact: every value stays possible, the caller reads another source,
-    /// or it has its own `Gap`.
+    /// The caller concludes nothing from an absent fact. Every value stays possible, or the caller reads another
+    /// source, or has its own `Gap`.
     Doubted,
 }
 
-/// `Ok(None)` for a fact that was not requested: a scan without a cluster, or without its pods, has no such fact. If a
-/// fact was requested and not read, it stays unread.
+/// `Ok(None)` if the fact was not requested, as in a scan without a cluster. A fact that was requested and not read
+/// stays an error.
 ///
 /// # Errors
 ///
@@ -129,13 +129,14 @@ impl Gap {
     }
 }
 
-/// Every reader whose success is reported separately; kebab-case in JSON and in metric labels.
+/// A source of facts. The success of each source is reported separately; names are kebab-case in JSON and in metric
+/// labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
     /// Listening sockets of the host (sock_diag, or `/proc/net` as a fallback).
     Listeners,
-    /// Connected sockets of the host whose local port matters.
+    /// Connected sockets of the host on the requested local ports.
     Clients,
     /// Use of the ephemeral port range by destination.
     EphemeralUse,
@@ -169,7 +170,7 @@ pub enum Source {
     Cgroups,
     /// Sockets inside pods' network namespaces.
     PodNamespaces,
-    /// Who answers on a healthCheckNodePort.
+    /// The answers on healthCheckNodePorts.
     HealthChecks,
     /// Services.
     Services,
@@ -177,7 +178,7 @@ pub enum Source {
     EndpointSlices,
     /// Pods of this node.
     Pods,
-    /// Pods that have no Node, because their ports are taken.
+    /// Pods without a Node, because their ports are in use.
     WaitingPods,
     /// Nodes.
     Nodes,

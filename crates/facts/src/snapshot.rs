@@ -25,8 +25,8 @@ pub struct Snapshot {
     pub version: Option<String>,
     /// The time at which the scan began.
     pub at: Timestamp,
-    /// The time at which the last scan with connections began. Absent if this scan read connections. Facts that take
-    /// long if there are many connections have this age.
+    /// The start of the last scan that read connections. Absent if this scan read connections. Facts that take long to
+    /// read with many connections have this age.
     #[serde(default, alias = "whole_at", skip_serializing_if = "Option::is_none")]
     pub connections_at: Option<Timestamp>,
     /// The time at which the API server last confirmed exactly these Pods of this node. Absent if the Pods came from
@@ -40,7 +40,7 @@ pub struct Snapshot {
     pub kernel: KernelFacts,
     /// The facts of the cluster.
     pub cluster: ClusterFacts,
-    /// Whether the agent has its own port. Not requested if no agent runs.
+    /// Whether the agent could open its own port. Not requested if no agent runs.
     #[serde(default = "OwnPort::not_requested")]
     pub own_port: Reading<OwnPort>,
 }
@@ -55,7 +55,7 @@ pub struct OwnPort {
 }
 
 impl OwnPort {
-    /// The reading if no agent runs: for `check`, and in snapshots that are older than agents.
+    /// The reading if no agent runs: in `check`, and in snapshots from before the agent existed.
     pub fn not_requested() -> Reading<Self> {
         Reading::Gap(Gap::new(Source::OwnPort, Why::NotRequested, "only an agent listens"))
     }
@@ -75,7 +75,7 @@ impl Snapshot {
     }
 
     /// Changes the snapshot as if the proxy was started in another mode. In iptables mode, kube-proxy turns
-    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings turn NodePorts on loopback off.
+    /// `route_localnet` on (`pkg/proxy/iptables/proxier.go`), unless its settings forbid NodePorts on loopback.
     pub fn suppose_mode(&mut self, mode: Mode, place: &str) {
         let keeps_off = self.proxy_config().is_ok_and(|it| it.localhost_node_ports == Some(false));
         if mode == Mode::Iptables && !keeps_off {
@@ -100,9 +100,9 @@ impl Snapshot {
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the best source: the command line, then `/proxyMode`, then the cluster's configuration of
-    /// the proxy. If no source was read, the error is the error of `/proxyMode`. If the mode is
-    /// [contested](Self::contested), the error is this reason.
+    /// The proxy mode from the first source that was read: the command line, `/proxyMode`, the cluster's configuration
+    /// of the proxy. If no source was read, the error is the error of `/proxyMode`. If the mode is
+    /// [contested](Self::contested), the error states why.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());
@@ -119,7 +119,8 @@ impl Snapshot {
             .ok_or_else(|| gap.clone())
     }
 
-    /// The settings of the proxy that were read: the proxy's own answer first, then the cluster's.
+    /// The proxy's settings from each source that was read: first the proxy's own answer, then the cluster's
+    /// configuration.
     fn proxy_configs(&self, unread: Unread) -> impl Iterator<Item = &ProxyConfig> {
         [&self.kernel.proxy.config, &self.cluster.proxy_config].into_iter().filter_map(move |it| it.known(unread))
     }
@@ -135,7 +136,7 @@ impl Snapshot {
     pub fn proxy_serves(&self, service: &Service) -> bool {
         let configs = self.proxy_configs(Unread::Assumed("that k8s-service-proxy-name is not set"));
         let mut names = configs.filter_map(|config| config.cilium.as_ref()?.proxy_name.as_ref()).peekable();
-        // Few nodes have such a name in their settings, and this function runs for each Service.
+        // This function runs for each Service, and few clusters set such a name.
         if names.peek().is_none() || !self.is_in(Mode::Cilium) {
             return service.proxy_name.is_none();
         }
@@ -143,8 +144,8 @@ impl Snapshot {
         service.proxy_name.as_ref() == config.ok().and_then(|it| it.cilium.as_ref()?.proxy_name.as_ref())
     }
 
-    /// The mode of a kube-proxy, if another data plane may have replaced this kube-proxy, and the reason why this is
-    /// not known.
+    /// The mode of a kube-proxy that another data plane may have replaced, and the reason why the present mode is not
+    /// known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
             _ if self.overrides.proxy_mode.is_some() => None,
@@ -153,8 +154,9 @@ impl Snapshot {
         }
     }
 
-    /// The mode of a kube-proxy that only the cluster's settings show. The node has the link of Cilium or of another
-    /// replacement, or its links were not read. Users who remove kube-proxy often leave its ConfigMap.
+    /// The mode of a kube-proxy that only the cluster's settings show, and that may be removed. The node has a link of
+    /// Cilium or of another replacement, or its links were not read. Users who remove kube-proxy often leave its
+    /// ConfigMap.
     fn left_over(&self) -> Option<(Mode, Gap)> {
         let unread = self.kernel.proxy.config.gap().is_some();
         let config = self.cluster.proxy_config.known(Unread::Doubted).filter(|_| unread)?;
@@ -173,7 +175,7 @@ impl Snapshot {
     }
 
     /// The mode of a kube-proxy that answers on this node, although the cluster's settings name Cilium as its
-    /// replacement. The user did not remove kube-proxy, and both serve.
+    /// replacement. The user did not remove kube-proxy, and both programs serve Services.
     fn beside_cilium(&self) -> Option<(Mode, Gap)> {
         let Learned { value, place } =
             self.kernel.proxy.mode.known(Unread::Doubted).filter(|mode| mode.value != Mode::Cilium)?;
@@ -193,8 +195,8 @@ impl Snapshot {
         self.proxy_config_of(self.proxy_mode().ok().map(|mode| mode.value))
     }
 
-    /// The settings of a proxy in this mode. Settings of kube-proxy never apply to Cilium, and settings of Cilium never
-    /// apply to kube-proxy, even if their keys are equal.
+    /// The settings of a proxy in this mode. Settings of kube-proxy and of Cilium never apply to each other, even if
+    /// their keys are equal.
     ///
     /// # Errors
     ///

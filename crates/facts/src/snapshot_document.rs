@@ -1,5 +1,5 @@
-//! Reads a snapshot from a JSON document. It checks the schema, and content that no scan can have written. A stranger
-//! may have written the document, and users type names that are printed from it into commands.
+//! Reads a snapshot from a JSON document. Refuses another schema, and content that no scan can have written. A stranger
+//! may have written the document, and users copy names from a report into commands.
 
 use serde::Deserialize;
 
@@ -7,10 +7,10 @@ use crate::{ClusterFacts, SNAPSHOT_SCHEMA, Service, Snapshot, Unread, names, tex
 
 impl Snapshot {
     /// A snapshot from its JSON document, as `serde_json` writes it. The schema is checked first, so that the error for
-    /// another kind of document names this kind, and not a missing field.
+    /// another kind of document names its schema, not a missing field.
     ///
     /// # Errors
-    /// As text, when the document is not JSON, has another schema, or has content that no scan can have written.
+    /// A text, if the document is not JSON, has another schema, or has content that no scan can have written.
     pub fn from_json(bytes: &[u8]) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Labelled {

@@ -127,7 +127,7 @@ pub enum Owner {
     /// No rule needs the owner of this port, so the owner was not read.
     #[serde(alias = "not-asked")]
     NotRead,
-    /// TIME_WAIT: the kernel keeps addresses and ports for 60 s, and no owner.
+    /// A connection in TIME_WAIT: for 60 s the kernel keeps its addresses and ports, but no owner.
     TimeWait,
     /// The kernel itself, for a tunnel such as VXLAN, Geneve or WireGuard. The link is empty if it is not known.
     Kernel {
@@ -141,10 +141,10 @@ pub enum Owner {
 /// The owner of a socket. Two readers find it independently of each other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Holder {
-    /// From the socket's control group. Reading it needs no privilege, and its name contains the pod.
+    /// The socket's control group. Reading it needs no privilege, and its path contains the pod's uid.
     pub cgroup: Reading<Cgroup>,
-    /// From `/proc/<pid>/fd`. For other users' processes this needs SYS_PTRACE. If several processes share the socket,
-    /// the oldest of them.
+    /// The process that has the socket open, from `/proc/<pid>/fd`. If several processes share the socket, the oldest
+    /// process. For processes of other users, Portreeve needs SYS_PTRACE.
     pub process: Reading<Process>,
 }
 
@@ -158,8 +158,8 @@ pub struct Cgroup {
 }
 
 impl Cgroup {
-    /// Whether this is the root group. The root group does not show the owner of a socket, because it contains tunnels,
-    /// early daemons and processes that only have cgroup1.
+    /// Whether this is the root group. It contains tunnels, early daemons and processes that only have cgroup1, so it
+    /// shows no owner of a socket.
     pub fn is_root(&self) -> bool {
         self.path == "/"
     }
@@ -179,9 +179,10 @@ pub struct PodContainer {
 pub struct Process {
     /// The pid in the reader's pid namespace.
     pub pid: u32,
-    /// `/proc/<pid>/comm`, cleaned.
+    /// `/proc/<pid>/comm`, without invisible characters.
     pub command: String,
-    /// `/proc/<pid>/cmdline`, cleaned and cut. Read only if requested, because it may contain secrets.
+    /// `/proc/<pid>/cmdline`, shortened, without invisible characters. Read only if requested, because it may contain
+    /// secrets.
     pub command_line: Option<String>,
     /// The number of clock ticks from the boot to the start of the process (`/proc/<pid>/stat` field 22).
     pub started: u64,
@@ -211,9 +212,9 @@ pub struct DestinationUse {
     pub destination: IpAddr,
     /// The peer's port.
     pub port: u16,
-    /// The number of different local ports of the ephemeral port range in use, including TIME_WAIT.
+    /// The number of different local ports in use from the ephemeral port range, including TIME_WAIT.
     pub used: u32,
-    /// The number of these ports in TIME_WAIT.
+    /// The number of used ports that are in TIME_WAIT.
     pub time_wait: u32,
     /// The owner of one of the sockets, as an example.
     pub owner: Owner,
@@ -222,12 +223,12 @@ pub struct DestinationUse {
 /// The use of the ephemeral port range in one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EphemeralUse {
-    /// At most this many ports are in use to any one destination. After a walk over the sockets: the number that the
+    /// The upper bound for the ports in use to any one destination. With a walk over the sockets: the number that the
     /// walk counted. Without a walk: `inuse + tw` of sockstat and sockstat6, or, for a pod with few sockets, the number
     /// of all its sockets.
     pub at_most: u32,
     /// The busiest destinations, at most 16, the worst first. Empty if the walk found none. Also empty if `at_most` was
-    /// so low for the range of that time that no walk was needed.
+    /// so low that no walk was needed.
     pub busiest: Vec<DestinationUse>,
     /// The sockets that the count includes.
     #[serde(default, skip_serializing_if = "Extent::is_not_recorded")]
@@ -238,7 +239,8 @@ pub struct EphemeralUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
-    /// An earlier version of Portreeve recorded the count. It is true for the settings at that time.
+    /// Not known, because an earlier version of Portreeve recorded the count. The count is true for the settings at
+    /// that time.
     #[default]
     NotRecorded,
     /// Every socket, including TIME_WAIT, without a walk. The count is an upper bound for all settings.
@@ -247,8 +249,8 @@ pub enum Extent {
     Walked {
         /// The local ports that were counted.
         ports: PortSet,
-        /// The value of `net.ipv4.tcp_tw_reuse` at that time. Ports in TIME_WAIT that other connections could take were
-        /// not counted.
+        /// The value of `net.ipv4.tcp_tw_reuse` during the walk. Ports in TIME_WAIT that other connections could take
+        /// were not counted.
         tcp_tw_reuse: Option<u8>,
         /// The number of all sockets, including TIME_WAIT, if it could be read.
         every: Option<u32>,
@@ -303,25 +305,24 @@ impl EphemeralUse {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Clients {
     /// At most [`Clients::MOST`] sockets. Sockets in SYN-SENT and UDP sockets come first, accepted connections last.
-    /// After them, at most 64 sockets on the [contested](super::NodeQuery::contested) ports that are bound and neither
-    /// listen nor connect, if the kernel [lists them](lists_bound).
+    /// Then, if the kernel [lists them](lists_bound), at most 64 sockets that are bound to a
+    /// [contested](super::NodeQuery::contested) port and neither listen nor connect.
     pub sockets: Vec<Socket>,
-    /// Peers of TCP connections on the same ports. Each of them is also the peer of another connection, from a port
-    /// without a listener. So these peers are servers, because only a listener accepts a connection.
+    /// Peers of TCP connections on the requested ports that must be servers. Each peer also has a connection from a
+    /// port of this host without a listener. So this host connected, and the peer accepted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<SocketAddr>,
     /// The number of sockets that are not listed.
     pub beyond: u64,
-    /// The number of all these sockets, listed or not, that no listener accepted.
+    /// The number of client sockets, listed or not, that no listener of this host accepted.
     #[serde(default)]
     pub outgoing: u64,
-    /// Whether no client was searched for, because the kernel cannot have chosen one of these ports for a connection.
-    /// To find a connection that a program bound by number, a scan would have to walk over all connections, and this
-    /// host has many.
+    /// Whether the scan did not search for clients. The host has many connections, and the kernel cannot have chosen a
+    /// requested port for any of them. A program may still have bound such a port by number.
     #[serde(default)]
     pub passed_over: bool,
-    /// Whether sockets may be missing that are bound and neither listen nor connect. The kernel's text tables do not
-    /// have such sockets, and at most 64 are kept.
+    /// Whether sockets that are bound and neither listen nor connect may be missing. The kernel's text tables do not
+    /// have such sockets, and Portreeve keeps at most 64.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
 }
@@ -356,8 +357,8 @@ pub struct PodNamespace {
     /// The ports with listeners in the pod. `None` if the scan did not walk over the pod's connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listening: Option<PortSet>,
-    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. After them,
-    /// for each peer of such a connection, another connection to this peer from a port without a listener.
+    /// At most 256 TCP and UDP sockets on the [needed](super::PodQuery::needed) ports, with their owners. Then, for
+    /// each of their peers, another connection to the peer from a port without a listener.
     #[serde(default = "not_requested", skip_serializing_if = "was_not_requested")]
     pub needed: Reading<Vec<Socket>>,
 }
@@ -372,7 +373,7 @@ fn was_not_requested<T>(reading: &Reading<T>) -> bool {
 }
 
 impl PodNamespace {
-    /// A pod of which a scan read only the use of the ephemeral port range, or of which this is unread too.
+    /// A pod with only the use of its ephemeral port range, read or unread. All other facts are not requested.
     pub fn with_use(pod_uid: impl Into<String>, ephemeral: impl Into<Reading<EphemeralUse>>) -> Self {
         Self { pod_uid: pod_uid.into(), ephemeral: ephemeral.into(), listening: None, needed: not_requested() }
     }

@@ -9,7 +9,7 @@ pub const NAME: usize = 253;
 /// A copy of at most `limit` bytes, cut between two characters, with only visible characters. Nothing replaces a
 /// removed character. The result is safe in a terminal, a table and an Event.
 pub fn clean(text: &str, limit: usize) -> String {
-    // Most names are clean already.
+    // Most names need no change.
     if text.len() <= limit && text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
         return text.to_owned();
     }
@@ -23,8 +23,8 @@ pub fn clean(text: &str, limit: usize) -> String {
     cleaned
 }
 
-/// A word that a shell does not change. Names in Kubernetes are such words. A name in a file may be another text, so it
-/// is quoted.
+/// The text as one word that a shell does not change. Names in Kubernetes need no quotes. Other text, for example from
+/// a file, is quoted.
 pub fn shell_word(text: &str) -> String {
     let plain = |character: char| character.is_ascii_alphanumeric() || "-._:/".contains(character);
     match !text.is_empty() && text.chars().all(plain) {
@@ -33,8 +33,8 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether `clean` removes a character. Only visible characters that do not move are kept: letters, marks, numbers,
-/// punctuation, symbols, and the plain space.
+/// Whether `clean` removes a character. It keeps visible characters and the plain space: letters, marks, numbers,
+/// punctuation and symbols.
 pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }
@@ -56,7 +56,7 @@ fn prints(character: char) -> bool {
     )
 }
 
-/// Whether a character has a printable category and shows nothing: `Other_Default_Ignorable_Code_Point` and
+/// Whether a character with a printable category shows nothing: `Other_Default_Ignorable_Code_Point` and
 /// `Variation_Selector` of Unicode's `PropList.txt`, and the Braille pattern without dots.
 fn is_blank(character: char) -> bool {
     matches!(character,
@@ -64,8 +64,8 @@ fn is_blank(character: char) -> bool {
         | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// `, did you mean "interval"?` if a word is near the typed text: with one or two typing errors, or if the word
-/// contains the text. Otherwise empty, because a word that only looks similar means something else.
+/// `, did you mean "interval"?` if a word contains the typed text, or differs by one or two typing errors. Otherwise
+/// empty, because a word that only looks similar means something else.
 pub fn did_you_mean(typed: &str, words: &[&str]) -> String {
     // A typed name may be long, so only its beginning is compared.
     let typed: String = typed.chars().take(64).collect();

@@ -5,8 +5,8 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// `metadata.uid`, as the API server wrote it. A cluster may have many objects, and a UUID takes 16 bytes, less than
-/// its text.
+/// `metadata.uid`, as the API server wrote it. A UUID is stored in 16 bytes, less than its text, because a cluster may
+/// have many objects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub enum Uid {

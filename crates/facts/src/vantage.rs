@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub enum Vantage {
     /// Clients on other machines.
     Remote,
-    /// This node, to its own addresses.
+    /// Clients on this node that connect to its own addresses.
     Node,
-    /// This node, to 127.0.0.1 or `::1`.
+    /// Clients on this node that connect to 127.0.0.1 or `::1`.
     Loopback,
     /// This node's pods.
     Pods,
@@ -38,7 +38,6 @@ impl Vantage {
 }
 
 impl fmt::Display for Vantage {
-    /// The words in a text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Remote => "remote clients",

@@ -19,14 +19,14 @@ pub struct Workload {
     /// The number of pods at the same time, if set: `spec.replicas`, or the `parallelism` of a Job.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i64>,
-    /// Whether a rollout of a Deployment keeps every old pod until a new pod is ready. This is so if the strategy is
-    /// `RollingUpdate` and `maxUnavailable` means no pod, the default for fewer than four pods.
+    /// Whether a rollout of a Deployment keeps every old pod until a new pod is ready. It does with the strategy
+    /// `RollingUpdate` if `maxUnavailable` means no pod, the default for fewer than four pods.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keeps_old_pods: bool,
     /// `spec.template.spec.hostNetwork`.
     pub host_network: bool,
-    /// The conditions for a node in the workload's template, each as one text: node selectors and required affinity,
-    /// except the condition Linux. If there is a condition, the workload may be for some nodes only.
+    /// The conditions for a node in the workload's template, each as one text: node selectors and required affinity.
+    /// The condition that the node runs Linux is left out. With a condition, the workload may be for some nodes only.
     #[serde(default)]
     pub selects: Vec<String>,
     /// The nodes that required affinity excludes (`NotIn`, `DoesNotExist`), each as one text. The workload is for most
@@ -75,8 +75,8 @@ impl WorkloadKind {
         Self::Pod,
     ];
 
-    /// The kind with this name, if it owns pods. Kinds between an owner and its pods, such as ReplicaSet of a
-    /// Deployment, are not reported again.
+    /// The kind with this name, if it owns pods. A kind between an owner and its pods is left out, such as the
+    /// ReplicaSet of a Deployment.
     pub fn of(kind: &str) -> Option<Self> {
         [Self::DaemonSet, Self::Deployment, Self::StatefulSet].into_iter().find(|it| it.name() == kind)
     }
@@ -115,7 +115,7 @@ impl WorkloadKind {
 }
 
 impl fmt::Display for Workload {
-    /// `DaemonSet default/agent`.
+    /// For example `DaemonSet default/agent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind.name(), self.namespace, self.name)
     }

@@ -12,8 +12,8 @@ use super::{
 };
 use portreeve_facts::PortSet;
 
-/// If another program removed ports, the guard adds them again at most once in this time, so that it does not fight
-/// with that program.
+/// The shortest time between two additions of ports that another program removed, so that the guard does not fight with
+/// it.
 pub const PUT_BACK_PAUSE: Duration = Duration::from_secs(60);
 /// The shortest time from one removal to the next. A removal replaces the whole list.
 pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
@@ -21,10 +21,10 @@ pub const REMOVAL_PAUSE: Duration = Duration::from_secs(60);
 pub const EARLY_REMOVAL_PAUSE: Duration = Duration::from_secs(10);
 /// A port that is no longer needed stays reserved for this time, because its pod or Service may come back.
 pub const GRACE: Duration = Duration::from_secs(300);
-/// The shortest time from one note of a successful run to the next note. The guard runs at least every 30 seconds.
+/// The shortest time between two notes of a successful run. The guard runs at least every 30 seconds.
 pub const RENEWAL: Duration = Duration::from_secs(60);
 
-/// So often the guard tries to add ports, if another program writes the list at the same moment.
+/// The number of attempts to add ports, if another program writes the list at the same moment.
 const ATTEMPTS: usize = 3;
 
 /// Keeps the reservation. The store's lock allows only one process to have a keeper.
@@ -73,8 +73,7 @@ pub struct Kept {
     /// Wanted ports that are not in the list now. Another program removed them just now, or too short a time after the
     /// guard had added them again.
     pub missing: PortSet,
-    /// Entries of the guard that count as entries of another program from now on, because another program wrote the
-    /// list.
+    /// Entries of the guard that now count as entries of another program, because another program wrote the list.
     pub given_up: PortSet,
     /// The reason why the record could not be used. If there is a reason, all present entries count as entries of other
     /// programs.
@@ -82,7 +81,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// One report of two runs, this run and the later run.
+    /// Joins the reports of this run and of the later run.
     #[must_use]
     pub fn and(self, later: Self) -> Self {
         Self {
@@ -187,7 +186,7 @@ impl<L: List, S: Store> Keeper<L, S> {
             self.announce(&more, &state)?;
             let is_added = self.list.add(&state.list, &add)?;
             state = self.settle(if is_added { more } else { state }, &mut kept)?;
-            // Another program may have written entries, which take space within the bound.
+            // Another program may have written entries, and they take space within the bound.
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
             if is_added {
                 kept.added = add.intersection(&state.list);
@@ -233,10 +232,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         wanted
     }
 
-    /// The ports that are removed now: unwanted ports whose time is over. If a needed port has no space, also as few
-    /// other ports as make space for it.
+    /// The ports that are removed now: unwanted ports whose time is over. If a needed port has no space, also the
+    /// fewest other ports that make space for it.
     fn removable(&self, wanted: &Wanted, bound: Bound, state: &State, plan: &Plan, now: Instant) -> PortSet {
-        // An input that was not read may want the port.
+        // An unread input may still need the port.
         let may_go = |number: &u16| !wanted.is_unread(self.classes.get(number).copied());
         let mut remove = PortSet::default();
         if is_over(self.removed, REMOVAL_PAUSE, now) {
@@ -251,8 +250,8 @@ impl<L: List, S: Store> Keeper<L, S> {
                 let after = in_range(&state.list.union(&full.add).minus(&remove)).len();
                 let excess = after.saturating_sub(bound.most()) as usize;
                 let mut early: Vec<u16> = in_range(&full.remove.minus(&remove)).iter().collect();
-                // First the ports that are unwanted for the longest time. Last, wanted ports that are replaced by more
-                // important ports.
+                // First the ports that are unwanted for the longest time. Last the wanted ports that more important
+                // ports replace.
                 let since = |number: &u16| self.unwanted_since.get(number).copied();
                 early.sort_by_key(|number| (since(number).is_none(), since(number), *number));
                 remove = remove.union(&early.into_iter().take(excess).collect());
@@ -383,8 +382,8 @@ mod tests {
         /// The events, and after how many calls of the guard each event happens.
         events: Vec<(usize, Event)>,
         calls: usize,
-        /// The largest possible number of entries beyond the bound: another program wrote in the middle of a write of
-        /// the guard.
+        /// The largest possible number of entries beyond the bound, because another program wrote in the middle of the
+        /// guard's write.
         beyond: u32,
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
@@ -398,7 +397,6 @@ mod tests {
         Adds(PortSet),
         /// Another program writes its own list.
         Writes(PortSet),
-        /// The guard is killed.
         Kill,
     }
 
@@ -422,8 +420,8 @@ mod tests {
             if killed { Err(end()) } else { Ok(()) }
         }
 
-        /// Each entry that a program writes may be an entry that the program wants. If the list after a write is a list
-        /// that the record expects, the guard cannot notice the write.
+        /// Another program writes a list, and may want each entry in it. If the record expects exactly this list, the
+        /// guard cannot notice the write.
         fn another_writes(&mut self, list: &PortSet) {
             let is_expected = self
                 .stored
@@ -445,7 +443,7 @@ mod tests {
         fn write(&mut self, replaces: bool, parts: &[PortSet]) -> Result<(), GuardError> {
             let mut replaces = replaces;
             let mut expected = None;
-            // After the first write of another program, the record expects no later part.
+            // After another program wrote, the record does not expect the later parts of this write.
             let mut interrupted = false;
             for part in parts.iter().filter(|part| !part.is_empty()) {
                 if expected.is_some() {
@@ -528,7 +526,7 @@ mod tests {
             node.call()?;
             let stored = node.stored.clone();
             // Another program wrote exactly the list that a killed guard would have written. The list does not show
-            // this.
+            // which of them wrote it.
             if let Some(unfinished) = stored.as_ref().and_then(|it| it.unfinished(&node.list)) {
                 node.others = node.others.minus(&unfinished.ours);
                 node.beyond += unfinished.missing.len();

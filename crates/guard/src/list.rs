@@ -30,8 +30,8 @@ pub trait List {
     /// If it cannot be written.
     fn require_writable(&mut self) -> Result<(), GuardError>;
 
-    /// Adds entries if the list equals `expected`, and returns whether it did. No entry gets lost, even if another
-    /// program writes at the same time, except for two additions within a microsecond.
+    /// Adds `ports` if the list equals `expected`, and returns whether it added them. No entry gets lost if another
+    /// program writes at the same time, except if both add within a microsecond.
     ///
     /// # Errors
     /// If the list cannot be read or written.
@@ -70,7 +70,7 @@ impl KernelList {
         GuardError::Write { path: self.0.clone(), error }
     }
 
-    /// Reads the list and compares it. If it is equal, writes at once.
+    /// Reads the list. If it equals `expected`, writes at once.
     fn write_over(&mut self, expected: &PortSet, parts: &[String], offset: u64) -> Result<bool, GuardError> {
         let file = self.open()?;
         if self.read()? != *expected {

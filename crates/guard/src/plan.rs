@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Reason, Wanted};
 use portreeve_facts::{PortRange, PortSet};
 
-/// The number of ports that stay for outgoing connections.
+/// The number of ports that stay unreserved, for outgoing connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bound {
     /// `net.ipv4.ip_local_port_range`: the kernel chooses ports only from this range.
@@ -30,7 +30,7 @@ impl Bound {
 pub struct Plan {
     /// The wanted ports that are not in the list.
     pub add: PortSet,
-    /// The guard's ports that are no longer wanted, or that are too many.
+    /// The guard's ports that are no longer wanted, or that exceed the bound.
     pub remove: PortSet,
     /// Wanted ports for which the bound leaves no space.
     pub left_out: BTreeMap<u16, Reason>,
@@ -48,7 +48,6 @@ impl Plan {
     /// `list` is the kernel's list. `removable` is the set of the guard's entries that may be removed.
     pub(super) fn of(wanted: &Wanted, bound: Bound, list: &PortSet, removable: &PortSet) -> Self {
         let range = PortSet::from(bound.range);
-        // The ports that stay in the list in every case.
         let fixed = list.minus(removable);
         let mut room = bound.most().saturating_sub(fixed.intersection(&range).len());
         let mut in_range: Vec<_> = wanted.ports.iter().filter(|(number, _)| bound.range.contains(**number)).collect();

@@ -18,8 +18,8 @@ use portreeve_facts::PortSet;
 /// The longest record that the guard reads, in bytes. A record of all ports is shorter.
 const LONGEST: u64 = 16 << 20;
 
-/// At its start, the guard tries so often to take the lock, with a pause after each attempt. [`unrenewed_for`] may hold
-/// the lock for a moment.
+/// The number of attempts to take the lock at the start, with a pause after each. [`unrenewed_for`] may hold the lock
+/// for a moment.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -67,7 +67,6 @@ pub struct Record {
     pub(super) before: Option<Before>,
 }
 
-/// The state before a write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct Before {
@@ -118,7 +117,7 @@ pub trait Store {
     /// the last check.
     ///
     /// # Errors
-    /// If another guard is the writer now, or if it is unknown which guard is.
+    /// If another guard is the writer now, or if the writer is not known.
     fn hold(&mut self) -> Result<bool, GuardError>;
 
     /// The record; `None` if there is no record. If the record cannot be parsed, it is moved to another file. The text
@@ -176,8 +175,8 @@ fn take(path: &Path) -> Result<File, GuardError> {
         let lock = open(OpenOptions::new().create(true).append(true).mode(0o600), path).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) if is_at(&lock, path).map_err(failed)? => {
-                // The last guard may have ended long ago. Without a new time, a new guard would count as stuck before
-                // its first run.
+                // The file may have the time of an earlier guard. The new guard would then count as stuck before its
+                // first run.
                 lock.set_modified(SystemTime::now()).map_err(failed)?;
                 return Ok(lock);
             }
@@ -304,7 +303,8 @@ impl Store for Files {
     fn save(&mut self, record: &Record) -> Result<(), GuardError> {
         let save = || {
             let directory = self.path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            // Only one process can hold the lock and write here. So killed guards leave at most one such file.
+            // Only one process can hold the lock and write here. So killed guards leave at most one file with this
+            // ending.
             let new = beside(&self.path, ".new");
             let mut file = open(OpenOptions::new().create(true).write(true).mode(0o644), &new)?;
             file.set_len(0)?;

@@ -13,7 +13,7 @@ pub enum Class {
     NodePort,
     /// The healthCheckNodePort of a Service.
     HealthCheck,
-    /// A port that a pod on the host's network declares, or to which the kubelet's probe of the pod connects.
+    /// A port that a pod on the host's network declares, or that the kubelet probes.
     HostNetworkPod,
     /// A hostPort of a pod.
     HostPort,
@@ -70,8 +70,8 @@ impl Reason {
 /// this field that no kernel accepts.
 const NO_PORT: &str = ": spec.securityContext.sysctls[";
 
-/// Whether an object that could not be used may have any port. If the node's name is wrong, the pods of this node are
-/// not known.
+/// Whether an object that Portreeve rejected may have a port that the node needs. If the node's name is wrong, the pods
+/// of this node are not known.
 pub fn hides_ports(rejected: &Gap) -> bool {
     matches!(rejected.source, Source::Services | Source::Pods | Source::Nodes) && !rejected.detail.contains(NO_PORT)
 }
@@ -86,7 +86,7 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// The ports that a snapshot needs.
+    /// The ports that the node of a snapshot needs.
     pub fn of(round: &Round<'_>) -> Self {
         let (mut all, mut unread) = (Vec::new(), Vec::new());
         match round.allocated() {
@@ -96,8 +96,8 @@ impl Wanted {
             })),
             Err(gap) => unread.push(gap),
         }
-        // All hostPorts, with and without a socket. Some runtimes hold a hostPort with a socket, and bind the port when
-        // the pod starts. The port must be free at that time.
+        // All hostPorts, with and without a socket. Some runtimes bind a socket to the hostPort when the pod starts,
+        // and the port must then be free.
         match round.host_ports() {
             Ok(host_ports) => all.extend(host_ports.ports().flat_map(|((_, number), pods)| {
                 pods.iter().map(move |(pod, _)| (number, Class::HostPort, format!("{}/{}", pod.namespace, pod.name)))
@@ -145,7 +145,7 @@ impl Wanted {
         self
     }
 
-    /// Adds ports of the last run if their input was not read now, because it is unknown whether they are still needed.
+    /// Adds ports of the last run if their input was not read now, because they may still be needed.
     #[must_use]
     pub fn after(mut self, last: &Self) -> Self {
         for (number, reason) in &last.ports {

@@ -21,7 +21,7 @@ const ROOT: u64 = 1;
 /// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
 
-/// The largest number of bytes that are read of this process's mounts, and of the list of processes of one cgroup.
+/// The longest text that is read, in bytes: the mounts of this process. Below: the processes in one cgroup.
 const MOUNTS: u64 = 4 * 1024 * 1024;
 const PROCESSES: u64 = 1024 * 1024;
 
@@ -56,7 +56,7 @@ impl Cgroups {
         Self { whole: whole.is_some(), mount }
     }
 
-    /// The paths of cgroup ids. For each id, the path, or the reason why the path is not known. One walk finds all ids.
+    /// For each cgroup id, the path, or the reason why the path is not known. One walk finds all ids.
     pub fn of(&self, ids: &HashSet<u64>) -> HashMap<u64, Result<Cgroup, Gap>> {
         let mount = match &self.mount {
             Ok(mount) => mount,
@@ -113,7 +113,7 @@ impl Cgroups {
     pub fn pods(&self) -> HashMap<String, u64> {
         let mut pods = HashMap::new();
         let Ok(mount) = &self.mount else { return pods };
-        // If the walk ends with an error, or with too many directories, the directories before this are still known.
+        // If the walk ends early, with an error or with too many directories, the pods that it found are still known.
         drop(walk(mount, |id, path| {
             let cgroup = cgroup(&path.to_string_lossy());
             // The walk visits a pod's directory before the directories of its containers.
@@ -138,7 +138,7 @@ impl Cgroups {
     }
 }
 
-/// A cgroup by its path, with the pod whose uid the path has.
+/// The cgroup at a path, with the pod whose uid is in the path.
 pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
@@ -201,7 +201,7 @@ fn is_pod_uid(text: &str) -> bool {
     (8..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-' || byte == b'_')
 }
 
-/// `<id>`, `crio-<id>`, `cri-containerd-<id>.scope`, `docker-<id>.scope`.
+/// The container id in `<id>`, `crio-<id>`, `cri-containerd-<id>.scope` or `docker-<id>.scope`.
 fn container_of(component: &str) -> Option<String> {
     let name = component.strip_suffix(".scope").unwrap_or(component);
     let id = name.rsplit('-').next()?;
@@ -220,13 +220,12 @@ fn is_cgroup2(place: &Path) -> bool {
     place.join("cgroup.controllers").exists()
 }
 
-/// Whether a mount shows all cgroups of the node.
 fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Calls `visit` for `mount` and the directories below it, with the id and with the path below `mount`, until `visit`
-/// breaks. Returns false if there are too many directories.
+/// Calls `visit` with the id and the path below `mount`, for `mount` and all directories in it, until `visit` breaks.
+/// Returns false if there are too many directories.
 fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> io::Result<bool> {
     if visit(fs::metadata(mount)?.ino(), Path::new("")).is_break() {
         return Ok(true);

@@ -10,7 +10,7 @@ use super::{
 };
 use portreeve_facts::{Clients, Gap, PortSet, Protocol, Socket, Source, State, Why};
 
-/// The largest number of sockets that are kept of those that are bound and neither listen nor connect.
+/// The largest number of kept sockets that are bound and neither listen nor connect.
 const BOUND: usize = 64;
 
 /// The purpose of a walk.
@@ -32,7 +32,6 @@ pub struct Connections {
     pub counted: Result<Counted, Gap>,
 }
 
-/// The results so far.
 #[derive(Clone, Default)]
 struct Found {
     kept: KeptClients,
@@ -41,8 +40,8 @@ struct Found {
 
 impl Sockets {
     /// Lists the sockets with a peer and a requested local port. Counts the local ports in use by (protocol, source,
-    /// destination, destination port). If one of `listeners` accepted a connection, it is listed last, and uses no
-    /// ephemeral port. If no port can match and no count can matter, the table is not walked.
+    /// destination, destination port). A connection that one of `listeners` accepted is listed last, and uses no
+    /// ephemeral port. If no port can match and no count can matter, nothing is walked.
     ///
     /// # Errors
     /// Each result has a [`Gap`] of its own source if TCP or UDP cannot be read, or if the result was not requested.
@@ -87,7 +86,6 @@ impl Sockets {
         self.connections(ConnectionsWanted { clients: None, counting: Some(counting) }, listeners).counted
     }
 
-    /// Walks over TCP and UDP, once each.
     fn walk_once(
         &self,
         clients: Option<&PortSet>,
@@ -116,9 +114,9 @@ impl Sockets {
         Ok(found)
     }
 
-    /// Adds facts about the clients on `contested` ports on which no process listens: which of their peers are servers.
-    /// If `lists_bound` is true, also the sockets on these ports that are bound and neither listen nor connect. A
-    /// second walk is made only if there is such a client.
+    /// For clients on `contested` ports without a listener, finds the peers that are servers. Walks over all
+    /// connections only if such a client exists. If `lists_bound` is true, adds the sockets that are bound to these
+    /// ports and neither listen nor connect.
     ///
     /// # Errors
     /// As [`Self::clients`].
@@ -195,8 +193,8 @@ impl Sockets {
         }
     }
 
-    /// The exact counts. A second walk is made only if the first walk forgot destinations, and one of the remaining
-    /// destinations may use enough ports to matter.
+    /// The exact counts. Walks again only if the first walk forgot destinations, and a remaining destination may use
+    /// enough ports to matter.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {

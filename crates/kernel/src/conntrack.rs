@@ -35,18 +35,18 @@ pub struct FlowCounts {
 
 /// The largest number of flows without an answer that are kept.
 const UNANSWERED: usize = 64;
-/// The smallest number of flows of a pool that is kept. Below: the largest number of pools, and of clients of each
-/// pool.
+/// The smallest number of flows in a kept pool of source ports. Below: the largest number of pools, and of clients of
+/// each pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
 /// The largest number of destinations that are counted at one time.
 const DESTINATIONS: usize = 8192;
-/// If a table has this number of flows, half of the source ports for one destination may be in use. The kernel chooses
-/// from 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
+/// With this number of flows, half of the source ports for one destination may be in use. The kernel chooses from
+/// 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
 const PRESSED: u64 = 32_256;
-/// If a table has more flows than this, flows are not counted. Scans take a fixed share of time, so if a count was
-/// slow, scans would be rare.
+/// The flows of a larger table are not counted. Scans take a fixed share of time, so a slow count would make scans
+/// rare.
 const COUNTED: u64 = 25_000;
 
 // include/uapi/linux/netfilter/nfnetlink.h and nfnetlink_conntrack.h. libc has few of these numbers, and only for
@@ -79,8 +79,8 @@ const SYN_SENT: u8 = 1;
 
 /// Reads the flows whose source was translated to one of the node's `own` addresses. If IPVS may have `taken` answers,
 /// it lists the flows without an answer on `wanted.client_ports`. If `wanted.masquerade_ports` has ports, it counts
-/// flows on these ports; `counted` limits how often. If ports are scarce (`pressed`), it counts pools of source ports,
-/// as seldom as flows.
+/// flows on these ports. If ports are scarce (`pressed`), it counts pools of source ports. `counted` limits how often
+/// it counts.
 ///
 /// # Errors
 /// `NotPermitted` without the capability. `NotSupported` if the kernel tracks no flows: then no request is sent,
@@ -93,7 +93,7 @@ pub(crate) fn read(
     counted: &mut FlowCounts,
 ) -> Result<(Masquerade, Reading<Vec<MasqueradePool>>), Gap> {
     if !pressed {
-        // When ports are scarce again, flows are counted again.
+        // When ports become scarce again, the pools are counted at once.
         counted.pools = None;
     }
     let tracked = flows(root)?;
@@ -169,7 +169,7 @@ fn flows(root: &Root) -> Result<u64, Gap> {
     })
 }
 
-/// The reason why masqueraded flows are not counted, if they are not.
+/// The reason why masqueraded flows are not counted; `None` if they are counted.
 fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
     let why = if wanted.is_empty() {
         "only the agent counts flows".to_owned()
@@ -186,7 +186,6 @@ fn be32(kind: u16, number: u32) -> Vec<u8> {
     [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
 
-/// The results of the messages so far.
 #[derive(Default)]
 struct Found {
     flows: BTreeMap<Protocol, u64>,
@@ -204,7 +203,7 @@ pub struct Pools {
     left_out: u32,
 }
 
-/// The facts about one pool.
+/// The source ports in use for one protocol, one address of the node, and one destination.
 struct Pool {
     used: u32,
     moved: u32,
@@ -391,7 +390,7 @@ mod tests {
         }
     }
 
-    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Answers go to 192.0.2.1 and this port.
+    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Answers go to `port` of 192.0.2.1.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
         let tuple = |kind: u16, from: [u8; 4], to: [u8; 4], ports: [u16; 2]| {
             let addresses = [attribute(1, &from), attribute(2, &to)].concat();
@@ -481,8 +480,8 @@ mod tests {
         };
         assert_eq!(parsed(&body), Some((flow, Answer::Awaited)));
         for length in 0..body.len() {
-            // The two tuples and the status are enough for a flow. The other attributes are not needed, or are the
-            // state.
+            // The two tuples and the status are enough for a flow. The last attributes are the state, or are not
+            // needed.
             let cut = masqueraded(&Message { kind: CT_NEW, body: &body[..length] });
             assert!(length >= 116 || matches!(cut, Ok(None) | Err(_)), "{length} bytes: {cut:?}");
         }

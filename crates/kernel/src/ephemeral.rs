@@ -30,13 +30,13 @@ pub struct Counting<'a> {
     pub tcp_tw_reuse: Option<u8>,
 }
 
-/// The use of the ephemeral port range. For each of the busiest destinations, one socket is an example, and the owner
-/// of this socket will be named.
+/// The use of the ephemeral port range. Each of the busiest destinations has an example socket, whose owner will be
+/// named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// The counts. The owners in them are not known yet.
     pub ephemeral: EphemeralUse,
-    /// An example for each of the busiest destinations, if it uses at least `worth_walking` ports, in the order of the
+    /// One example for each of the busiest destinations that uses at least `worth_walking` ports, in the order of the
     /// destinations.
     pub examples: Vec<Claim>,
 }
@@ -140,8 +140,8 @@ impl Tally {
         }
         self.walked += 1;
         let destination = Destination::of(record);
-        // The common case comes first and needs only one search, because most of a million sockets have the same
-        // destination as earlier sockets.
+        // The common case comes first, with only one search: most of a million sockets have the destination of an
+        // earlier socket.
         if let Some(count) = self.counts.get_mut(&destination) {
             count.add(record);
             return;
@@ -160,9 +160,9 @@ impl Tally {
         }
     }
 
-    /// A tally for a second walk, if destinations were forgotten and the other counts are not exact. It has the
-    /// destinations that may be the busiest, with the count zero, and no space for others. `None` if none of these can
-    /// use enough ports to matter.
+    /// A tally for a second walk, if destinations were forgotten and the other counts are not exact. It has only the
+    /// destinations that may be the busiest, with the count zero. `None` if none of these can use enough ports to
+    /// matter.
     pub(super) fn recount(&self, counting: &Counting<'_>) -> Option<Self> {
         if self.floor == 0 || self.highest() < u64::from(counting.worth_walking) {
             return None;

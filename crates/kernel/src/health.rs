@@ -49,7 +49,7 @@ async fn request(port: u16, addresses: &[IpAddr]) -> Result<Option<String>, Gap>
     for address in addresses {
         match http::get(Source::HealthChecks, SocketAddr::new(*address, port), "/", LONGEST).await {
             Ok(answer) => return Ok(service(&answer)),
-            // A process listens and does not speak HTTP, so it is no health check.
+            // A process that listens and does not speak HTTP is no health check.
             Err(gap) if matches!(gap.why, Why::Malformed | Why::TooMuch) => return Ok(None),
             Err(gap) if gap.why == Why::Unreachable => refused.push(gap.detail),
             Err(gap) => return Err(gap),

@@ -35,10 +35,11 @@ pub(crate) fn connections(
 /// `/proc/net/ip_vs` (net/netfilter/ipvs/ip_vs_ctl.c): the virtual servers.
 ///
 /// # Errors
-/// The first line of another form, with its number.
+/// A `Gap` with the number of the first line that has a wrong form.
 pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualServer>, Gap> {
     let mut servers: Vec<VirtualServer> = Vec::new();
-    // A firewall mark, or a protocol without ports, is no virtual server here. The lines below it are its real servers.
+    // A firewall mark, or a protocol without ports, does not count as a virtual server. The lines below it are its real
+    // servers.
     let mut counted = false;
     each_line(Source::IpVs, name, "PROTOCOL ADDRESS:PORT SCHEDULER", reader, |line| {
         let mut words = line.split_ascii_whitespace();
@@ -71,7 +72,7 @@ pub fn parse_servers(name: &Path, reader: impl BufRead) -> Result<Vec<VirtualSer
 /// `/proc/net/ip_vs_conn` (net/netfilter/ipvs/ip_vs_conn.c): the connections at these ports.
 ///
 /// # Errors
-/// The first line of another form, with its number.
+/// A `Gap` with the number of the first line that has a wrong form.
 pub fn parse_connections(
     name: &Path,
     reader: impl BufRead,
@@ -103,7 +104,7 @@ fn protocol(word: &str) -> Option<Protocol> {
         .find_map(|(name, protocol)| (name == word).then_some(protocol))
 }
 
-/// `0AF40001`, or `2001:0db8:...:0001` with or without brackets.
+/// An address as IPVS writes it: `0AF40001`, or `2001:0db8:...:0001` with or without brackets.
 fn address(word: &str) -> Option<IpAddr> {
     if word.contains(':') {
         let bare = word.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(word);

@@ -11,8 +11,7 @@ use super::{
 };
 use portreeve_facts::{Cgroup, Gap, Interfaces};
 
-/// A process is read in this number of scans, because it may move to another namespace or group. Containers do so at
-/// their start.
+/// The number of scans that read a new process. A container moves to its namespace and control group at its start.
 const CONFIRMING: u8 = 2;
 
 /// Facts from earlier scans of a host. Empty for a single scan.
@@ -62,7 +61,6 @@ impl WatchedInterfaces {
 #[derive(Debug, Default)]
 pub(super) struct KnownProcesses(HashMap<u32, KnownProcess>);
 
-/// The known facts of a process.
 #[derive(Debug)]
 pub(super) struct KnownProcess {
     /// The inode of the process's directory below `/proc`. A later process with the same pid has another inode
@@ -81,7 +79,6 @@ impl KnownProcesses {
         mem::take(self)
     }
 
-    /// The known facts of this process.
     pub(super) fn process(&mut self, pid: u32, inode: u64) -> KnownProcess {
         let known = self.0.remove(&pid).filter(|process| process.inode == inode);
         let scans = known.as_ref().map_or(0, |process| (process.scans + 1) % PERIOD);
@@ -90,7 +87,6 @@ impl KnownProcesses {
         KnownProcess { inode, scans, network, cgroup }
     }
 
-    /// Stores the facts of a process after this scan.
     pub(super) fn keep(&mut self, pid: u32, process: KnownProcess) {
         self.0.insert(pid, process);
     }

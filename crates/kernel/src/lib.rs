@@ -109,7 +109,7 @@ impl Host {
     }
 
     /// Reads every fact as [`Self::read`] does, and uses the facts that earlier scans left in `known`. Also returns the
-    /// time of each reader.
+    /// time that each reader took.
     pub fn read_again(&self, wanted: &NodeQuery, known: &mut Known) -> (KernelFacts, Took) {
         let watch = Stopwatch::default();
         let proc = self.root.path().join("proc");
@@ -128,7 +128,7 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // If no sign shows that ports are scarce, a process without the right to list flows misses nothing.
+            // If ports are not scarce, a process without the right to list flows misses nothing.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }
@@ -178,8 +178,8 @@ impl Host {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
 
-    /// Masqueraded flows. They are read if IPVS may take their answers, if their number is requested, or if their
-    /// source ports may be nearly used up.
+    /// Reads masqueraded flows if IPVS may take their answers, if their number is requested, or if source ports may be
+    /// nearly used up.
     fn masquerade(
         &self,
         wanted: &NodeQuery,
@@ -344,7 +344,7 @@ fn not_needed(source: Source) -> Gap {
 }
 
 /// Clients and the use of ephemeral ports, from one walk. The use is counted only if at least half of the range may be
-/// in use, because below this no rule warns.
+/// in use, because no rule warns about less.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,

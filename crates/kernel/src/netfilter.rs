@@ -17,8 +17,8 @@ use names::{
     NFTA_TABLE_NAME, attribute, family,
 };
 
-/// Chains that exist once for each Service, endpoint, pod or network policy. The chains of Services and endpoints, of
-/// which there may be thousands, show no more than the chain `KUBE-SERVICES` (kubernetes
+/// Chains that exist once for each Service, endpoint, pod or network policy. There may be thousands of chains of
+/// Services and endpoints, which show no more than the chain `KUBE-SERVICES` (kubernetes
 /// pkg/proxy/iptables/proxier.go). The chains of pods and network policies show nothing about a proxy (kube-router
 /// pkg/controllers/netpol).
 const ONE_AN_OBJECT: [&str; 8] =

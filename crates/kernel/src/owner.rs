@@ -62,8 +62,8 @@ impl Owners {
         Self { proc: root.join("proc"), cgroups: Cgroups::find(root), tunnels, command_lines }
     }
 
-    /// The owner of each claim, in the order of the claims. One pass over the cgroups and one pass over the processes
-    /// find all owners, so call this once for all claims.
+    /// The owner of each claim, in the order of the claims. Call this once for all claims, because each call walks over
+    /// the cgroups and the processes.
     pub fn of(&self, claims: &[Claim]) -> Vec<Owner> {
         let searched: Vec<_> =
             claims.iter().filter(|claim| self.known_without_reading(claim).is_none()).copied().collect();
@@ -94,9 +94,9 @@ impl Owners {
         claims.iter().map(owner).collect()
     }
 
-    /// The cgroup of a socket, or its process's cgroup if that shows more. A socket only has a cgroup of version 2. If
-    /// the pods are in hierarchies of version 1, the socket's cgroup is the cgroup of the container runtime, or there
-    /// is none.
+    /// The cgroup of a socket. If it shows no pod, the cgroup of the socket's process may show more. A socket only has
+    /// a cgroup of version 2. If the pods are in hierarchies of version 1, this cgroup belongs to the container
+    /// runtime, or is missing.
     fn completed(&self, of_socket: Result<Cgroup, Gap>, process: &Result<Process, Gap>) -> Result<Cgroup, Gap> {
         let has_no_cgroup2 = match &of_socket {
             Ok(cgroup) if cgroup.pod.is_some() => return of_socket,
@@ -127,7 +127,7 @@ impl Owners {
         if missing.is_empty() {
             return HashMap::new();
         }
-        // The root cgroup shows no owner, so its processes are no better hint than other processes.
+        // The root cgroup shows no owner, so its processes are no better hint than all processes.
         let with_name = cgroups.values().flatten().filter(|cgroup| !cgroup.is_root());
         let likely: Vec<u32> = with_name.flat_map(|cgroup| self.cgroups.processes(cgroup)).collect();
         let mut processes = Processes::new(&self.proc, self.command_lines);
@@ -193,8 +193,8 @@ impl Owners {
     }
 }
 
-/// The reason if a socket exists, and no process has it. A process may have sent it to another process, which has not
-/// received it yet (unix(7) `SCM_RIGHTS`), or only io_uring has it.
+/// The reason why no process has a socket that exists. A process may have sent the socket to another process, which has
+/// not received it yet (unix(7) `SCM_RIGHTS`), or only io_uring has the socket.
 const NO_DESCRIPTOR: &str =
     "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
@@ -211,7 +211,7 @@ enum Held {
     Unknown(Gap),
 }
 
-/// The owner of a socket in recorded files. No fact about it can be read.
+/// The owner of a socket in recorded files, which have no facts about owners.
 pub(super) fn unread(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })

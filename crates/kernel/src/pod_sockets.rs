@@ -21,9 +21,9 @@ const LISTED: usize = 256;
 const TABLES: [(Protocol, States); 2] =
     [(Protocol::Tcp, States::WITH_PEER.with(State::Listen)), (Protocol::Udp, States::ESTABLISHED.with(State::Close))];
 
-/// Each socket with one of these local ports in the network namespace whose `/proc/PID/net` is at `net`, with its owner
-/// among `pids`. After them, for each peer of such a connection, another connection to this peer, from a port on which
-/// no process listens. Such a peer is a server, because a client has another port for each connection.
+/// Each socket on one of the local `ports` in the network namespace of `net` (`/proc/PID/net`), with its owner among
+/// `pids`. Then, for each peer of these sockets, another connection to the peer, from a port without a listener. Such a
+/// peer is a server, because a client has another port for each connection.
 ///
 /// # Errors
 /// A [`Gap`] of [`Source::PodNamespaces`] or [`Source::Sockstat`], if a table cannot be read, or has too many such
@@ -55,8 +55,8 @@ fn peer(record: &Record) -> Peer {
     (record.protocol, record.remote.to_canonical(), record.remote_port)
 }
 
-/// For each of these peers, a connection to it from another port on which no process listens, if there is such a
-/// connection.
+/// For each of `peers`, one connection to the peer from a port outside `ports` on which no process listens, if it
+/// exists.
 fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Vec<Record>, Gap> {
     let seen =
         walk(tables, None, |it| it.remote_port == 0 || peers.contains(&peer(it)) && !ports.contains(it.local_port))?;

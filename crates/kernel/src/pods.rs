@@ -33,15 +33,15 @@ const TCP_TW_REUSE: Option<u8> = Some(2);
 const CGROUP: usize = 4096;
 /// The largest length of `/proc/PID/cgroup`: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// If a pod has fewer sockets of any kind than `worth_walking` divided by this number, it cannot soon use most ports.
-/// Such a pod is not read a second time.
+/// A pod is not read a second time if it has fewer sockets than `worth_walking` divided by this number: it cannot soon
+/// use most ports.
 const FAR: u32 = 8;
 
 /// The largest number of pods whose sockets on needed ports are listed. Each list takes a time that grows with the
 /// number of connections on the node.
 const MOST_PODS_READ: usize = 8;
-/// If a pod has fewer sockets than `worth_walking` divided by this number, it is not walked, whatever its range is. A
-/// user chooses the range of a pod, and a walk takes a time that grows with the number of connections on the node.
+/// A pod with fewer sockets than `worth_walking` divided by this number is never walked. A user chooses the pod's
+/// range, and a walk takes a time that grows with the number of connections on the node.
 const FEWEST: u32 = 64;
 
 /// The use of ephemeral ports in each pod that has its own network namespace, by pod uid. A pod's range and its
@@ -65,7 +65,7 @@ pub fn pod_namespaces(
         return Err(Gap::new(Source::PodNamespaces, Why::NotPermitted, detail));
     }
     let Found { namespaces, hidden, refused, mut members } = find(proc, pods, known)?;
-    // This is an error even if all pods happen to be visible, because without the privilege this is luck.
+    // Without CAP_SYS_PTRACE, it is luck if all pods are visible, so the error is returned anyway.
     if let Some(gap) = refused.filter(|_| !privileges::read().iter().any(|held| held == "CAP_SYS_PTRACE")) {
         return Err(Gap { detail: format!("{}: this needs CAP_SYS_PTRACE", gap.detail), ..gap });
     }
@@ -156,8 +156,8 @@ fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Re
 }
 
 impl Found {
-    /// Reads the facts of a process that are not known yet, and takes the process's namespace unless it is in `passed`.
-    /// Returns the uid of the pod whose namespace was taken.
+    /// Reads the facts of a process that are not known yet. Takes its namespace, unless it is in `passed`, and then
+    /// returns the uid of the pod.
     fn scan(
         &mut self,
         directory: &Path,

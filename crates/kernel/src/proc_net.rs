@@ -30,7 +30,7 @@ const HEADING: &str = "local_address";
 const OF_IPV6: [&str; 2] = ["if_inet6", "sockstat6"];
 
 /// Adds every requested socket to `collected`, from the tables in the directory `net`. If an IPv6 table and all other
-/// files of IPv6 are missing, the kernel may have no IPv6, so there are no sockets.
+/// files of IPv6 are missing, the kernel may have no IPv6, and so no IPv6 sockets.
 ///
 /// # Errors
 /// `NotSupported` if a table is missing, `NotPermitted`, or `Malformed` with file and line.
@@ -111,7 +111,7 @@ pub fn read(
     Ok(())
 }
 
-/// `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ...` (net/ipv4/tcp_ipv4.c `get_tcp4_sock`).
+/// One line: `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ...` (net/ipv4/tcp_ipv4.c `get_tcp4_sock`).
 fn parse(line: &str, protocol: Protocol, family: Family) -> Option<Record> {
     let mut fields = line.split_ascii_whitespace();
     fields.next()?.strip_suffix(':')?.parse::<u64>().ok()?;

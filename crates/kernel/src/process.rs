@@ -146,7 +146,7 @@ impl<'a> Processes<'a> {
     /// The inodes among `wanted` that are sockets of a process.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
-        // A process may listen on one port at tens of thousands of addresses.
+        // The set may be large: a process may listen on one port at tens of thousands of addresses.
         let mut held = HashSet::new();
         let mut of_process = DESCRIPTORS_OF_ONE.min(self.left.get());
         let mut scan = |fd: &Path| -> io::Result<bool> {
@@ -240,7 +240,7 @@ fn in_time<T: Send + 'static>(limit: Duration, read: impl FnOnce() -> io::Result
     }
 }
 
-/// The cgroup of a process that was described before, if it can be read and still belongs to the same process.
+/// The cgroup of a process, if it can be read, and the pid still belongs to the same process.
 pub fn cgroup_of(proc: &Path, process: &Process) -> Option<Cgroup> {
     let directory = proc.join(process.pid.to_string());
     let text = read_unsized_text(&directory.join("cgroup"), ONE_FILE).ok()?;
@@ -297,8 +297,7 @@ pub fn sees_the_node(proc: &Path) -> bool {
 /// Whether a `/proc` belongs to a pid namespace outside this process's own namespace. `NSpid` begins with the pid in
 /// the namespace of the `/proc`; each further number is the pid in an inner namespace.
 pub fn is_outside(status: &str) -> bool {
-    // `Status` of `procfs_core` is not used, because it needs a dozen other lines, and a sandbox may leave out one of
-    // them.
+    // `Status` of `procfs_core` is not used: it needs a dozen other lines, which a sandbox may leave out.
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     pids.is_some_and(|pids| pids.split_ascii_whitespace().count() > 1)
 }

@@ -117,7 +117,7 @@ pub struct SocketRequest<'a> {
 }
 
 impl SocketRequest<'_> {
-    /// Whether a request includes a socket. Readers may filter less exactly before.
+    /// Whether a request includes a socket. Readers may get more sockets than requested.
     pub fn wants(&self, record: &Record) -> bool {
         self.states.contains(record.state)
             && record.local_port != 0

@@ -52,7 +52,6 @@ impl Root {
         self.live
     }
 
-    /// The directory of the root.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -36,7 +36,7 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// A value for the address in attributes of which only the kind matters.
+/// A placeholder for the address in an attribute of which only the kind matters.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.
@@ -76,7 +76,6 @@ fn read_over<S: Transport, O: FnMut() -> io::Result<S>>(connection: &mut Connect
     Ok(Interfaces { links, addresses, gateways, gateways_gap, default_links })
 }
 
-/// The default routes of both families.
 fn default_routes<S, O>(connection: &mut Connection<S, O>) -> Result<DefaultRoutes, Gap>
 where
     S: Transport,
@@ -107,7 +106,6 @@ fn every_link() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetLink(message)
 }
 
-/// The request for every address of every family.
 fn every_address() -> RouteNetlinkMessage {
     RouteNetlinkMessage::GetAddress(AddressMessage::default())
 }
@@ -165,7 +163,7 @@ pub fn link(message: &Message<'_>) -> Result<Option<Link>, Malformed> {
             }
         }
     }
-    // If a tunnel was made in another network namespace, its port is in that namespace, even if the link moves.
+    // A tunnel that was made in another network namespace has its port in that namespace, even if the link moves.
     if let Some((port, opened)) = tunnel.filter(|_| !is_of_another) {
         (link.udp_port, link.tunnel) = (port, Some(opened));
     }
@@ -239,8 +237,8 @@ fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     Ok(port.map(|port| (Some(port), tunnel)))
 }
 
-/// The name in ip-link(8) of an option that VXLAN devices with one socket must share: either all have it, or none.
-/// `external` is another such option.
+/// The name in ip-link(8) of an option that all VXLAN devices on one socket have, or none of them. `external` is
+/// another such option.
 fn receiving(attribute: &NlaBuffer<&[u8]>) -> Option<&'static str> {
     let options = [
         (InfoVxlan::Gbp, "gbp"),

@@ -23,10 +23,10 @@ pub struct Sockets {
 /// Every listener, and how the listeners were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listeners {
-    /// Sorted by protocol, port and address.
+    /// The sockets, sorted by protocol, port and address.
     pub sockets: Vec<Socket>,
-    /// For messages: `sock_diag`, or the protocols that another reader read, with the facts that this reader does not
-    /// have.
+    /// The readers, for messages: `sock_diag`, or the protocols that were read from `/proc/net`, which lacks some
+    /// facts.
     pub read_from: String,
     /// The reason why UDP sockets are missing.
     pub no_udp: Option<Gap>,
@@ -49,8 +49,8 @@ impl Sockets {
         Self { net: net.to_owned(), sock_diag: None }
     }
 
-    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends on the
-    /// number of these sockets only, and not on the number of connections.
+    /// Every listening TCP and SCTP socket, and every unconnected UDP socket with a local port. The cost depends only
+    /// on their number, not on the number of connections.
     ///
     /// # Errors
     /// A [`Gap`] of [`Source::Listeners`] if one protocol cannot be read, or if there are too many sockets to keep. If
@@ -109,12 +109,11 @@ impl Sockets {
         collected: T,
         mut each: impl FnMut(&mut T, &Record),
     ) -> Result<(T, ReadFrom), Gap> {
-        // If SCTP has no tables, it is not loaded, and a request to sock_diag would make the kernel search for a
-        // module.
+        // SCTP without tables is not loaded, and a request to sock_diag would make the kernel search for a module.
         let connection =
             self.sock_diag.as_ref().filter(|_| request.protocol != Protocol::Sctp || self.net.join("sctp").exists());
         if let Some(connection) = connection {
-            // The UDP table has tens of thousands of buckets, and the walk of each family goes through all of them.
+            // For each family, the kernel walks over all of the tens of thousands of buckets of the UDP table.
             let only_v4 = request.protocol == Protocol::Udp && sockstat::has_no_udp6(&self.net);
             let families = if only_v4 { &[Family::V4][..] } else { &Family::BOTH };
             match sock_diag::walk(&mut connection.borrow_mut(), request, families, collected.clone(), &mut each) {
@@ -123,8 +122,8 @@ impl Sockets {
                     let read = proc_net::walk(&self.net, request, collected, each);
                     return match read {
                         Ok(seen) => Ok((seen, ReadFrom::Text)),
-                        // SCTP is not loaded, or the process may read neither its table nor netlink. The `Gap` of
-                        // netlink is kept, because netlink is the better reader.
+                        // SCTP is not loaded, or the process may read neither its table nor netlink. For other
+                        // protocols, the `Gap` of netlink is kept, because netlink is the better reader.
                         Err(gap) if request.protocol == Protocol::Sctp => Err(gap),
                         Err(gap) => Err(Gap { detail: format!("{}; {}", refused.detail, gap.detail), ..refused }),
                     };

@@ -31,8 +31,8 @@ pub fn of(net: &Path) -> Result<SockStat, Gap> {
 }
 
 /// The largest number of sockets of one protocol, including TIME_WAIT, that a network namespace can have. Its
-/// `/proc/<pid>/net` is at `net`. If it has fewer than `few` sockets of any kind, this number of sockets is returned,
-/// and only one file is read.
+/// `/proc/<pid>/net` is at `net`. If the namespace has fewer than `few` sockets of any kind, returns their number, and
+/// reads only one file.
 ///
 /// # Errors
 /// As `read`.
@@ -73,7 +73,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The counts in `sockstat`. If a count has no family, it is of both families.
+    /// The counts in `sockstat`. A count without a family is for both families.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
@@ -93,7 +93,7 @@ impl Sums {
     /// Adds the counts of one file.
     ///
     /// # Errors
-    /// The first line of another form, with its number.
+    /// A `Gap` with the number of the first line that has a wrong form.
     pub fn add(&mut self, name: &Path, reader: impl BufRead) -> Result<(), Gap> {
         each_line(Source::Sockstat, name, "PROTOCOL: NAME COUNT ...", reader, |line| {
             let (protocol, counts) = line.split_once(':')?;

@@ -26,7 +26,6 @@ pub struct Spent {
 pub(super) struct Stopwatch(RefCell<Took>);
 
 impl Stopwatch {
-    /// Runs `reader` and returns its result.
     pub(super) fn on<T>(&self, source: Source, reader: impl FnOnce() -> T) -> T {
         self.on_each(&[source], reader)
     }
@@ -43,7 +42,6 @@ impl Stopwatch {
         read
     }
 
-    /// Awaits `reader` and returns its result.
     pub(super) async fn awaiting<T>(&self, source: Source, reader: impl Future<Output = T>) -> T {
         let begun = Instant::now();
         let read = reader.await;

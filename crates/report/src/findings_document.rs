@@ -93,8 +93,8 @@ pub struct Node {
     /// How many of the rules that ran could judge all their subjects; absent in a document about many nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub judged: Option<JudgedRules>,
-    /// The findings of this node in its own words, worst first; absent in a document of one node, and if the agent
-    /// could not be queried.
+    /// The findings as this node reports them, worst first; absent in a document of one node, and if the agent could
+    /// not be queried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) findings: Option<Vec<Problem>>,
     /// The unjudged rules and unread inputs, or the reason why the agent could not be queried. The document has them in `unknown`, not in
@@ -154,9 +154,9 @@ pub(super) struct Range {
     first: u16,
     /// The highest port.
     last: u16,
-    /// The place from which it was read.
+    /// The place from which the range was read.
     source: String,
-    /// The kind of this place.
+    /// The kind of the source.
     source_kind: RangeSource,
 }
 
@@ -269,7 +269,6 @@ pub fn findings_schema() -> Schema {
     schema_for!(FindingsDocument)
 }
 
-/// The document of one scan.
 fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&FindingsDocument<'_>) -> T) -> T {
     let findings: Vec<Incident> =
         report.findings().map(|finding| Incident::on(&node.node, Problem::of(finding))).collect();
@@ -278,7 +277,6 @@ fn with_document<T>(report: &Report<'_>, node: &Node, write: impl FnOnce(&Findin
 }
 
 impl<'a> FindingsDocument<'a> {
-    /// A document with these findings, this number of findings that are not reported, and these nodes.
     pub(super) fn new(result: CheckResult, findings: &'a [Incident], hidden: usize, nodes: &'a [Node]) -> Self {
         let of_node = |node: &'a Node| node.unknown.iter().map(|what| UnknownOn { node: &node.node, what });
         let unknown = nodes.iter().flat_map(of_node).collect();
@@ -286,7 +284,6 @@ impl<'a> FindingsDocument<'a> {
         Self { schema, version, result, agent_namespace, partial, findings, unknown, hidden, nodes }
     }
 
-    /// Writes the document as YAML and a line end.
     pub(super) fn write_yaml(&self, out: &mut dyn Write) -> io::Result<()> {
         let text = serde_saphyr::to_string(self).map_err(io::Error::other)?;
         writeln!(out, "{}", text.trim_end_matches('\n'))
@@ -330,7 +327,7 @@ pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
 }
 
 impl Problem {
-    /// `node-port-claimed-twice/lost`
+    /// The rule and the variant, for example `node-port-claimed-twice/lost`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.rule, self.variant)
     }
@@ -355,7 +352,7 @@ impl Problem {
         }
     }
 
-    /// A document from another program, made safe to print.
+    /// A finding from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: clean(&self.rule, text::NAME),
@@ -405,7 +402,7 @@ impl Unknown {
         Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
     }
 
-    /// The same unknown result, in the form that decides the exit code.
+    /// The unknown result in the form that decides the exit code.
     pub(super) fn open(&self) -> Open {
         let Self { rule, variants, claims, source, why, .. } = self;
         Open {
@@ -416,7 +413,7 @@ impl Unknown {
         }
     }
 
-    /// A document from another program, made safe to print.
+    /// An unknown result from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),

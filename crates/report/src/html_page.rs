@@ -160,7 +160,7 @@ fn without_links(text: &str) -> String {
     words + rest
 }
 
-/// A table in Markdown.
+/// A table of Markdown, as HTML.
 fn cells(run: &[Part]) -> Markup {
     let rows = run.iter().filter_map(|part| match part {
         Part::Verbatim(line) => Some(line.trim().trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>()),
@@ -335,12 +335,10 @@ fn map(usage: &PortUsage) -> Markup {
     }
 }
 
-/// A time for people and for programs.
 fn time_element(at: Timestamp) -> Markup {
     html! { time datetime=(format!("{at:.0}")) { (at.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()) } }
 }
 
-/// A duration in words.
 fn duration_in_words(time: SignedDuration) -> String {
     let minutes = time.as_secs() / 60;
     let (count, unit) = match minutes {

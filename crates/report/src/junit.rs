@@ -54,7 +54,7 @@ fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &text)
 }
 
-/// The reason if a rule could not judge; `None` if it could.
+/// The reason why a rule could not judge; `None` if it judged.
 fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
     let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
     let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();

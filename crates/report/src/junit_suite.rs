@@ -11,10 +11,8 @@ use super::terminal::tidy;
 use portreeve_facts::Gap;
 use portreeve_rules::findings::Severity;
 
-/// The text of a finding.
 #[derive(Debug)]
 pub(super) struct FindingText {
-    /// The sentence.
     pub(super) summary: String,
     /// The finding's values, with one name and value on each line.
     pub(super) lines: Vec<(String, String)>,
@@ -40,7 +38,7 @@ pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String
     case(&id.to_string(), title, status)
 }
 
-/// The unread input.
+/// A test case for an unread input.
 pub(super) fn of_failure(gap: &Gap) -> TestCase {
     let status = with_message(TestCaseStatus::non_success(NonSuccessKind::Error), &gap.detail);
     case("portreeve", &gap.detail, status)

@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The letters in names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
-/// The number of these letters that follow the controller's name in a pod's name.
+/// The number of generated letters after the controller's name in a pod's name.
 const MADE_UP: usize = 5;
 /// A word with at least this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;

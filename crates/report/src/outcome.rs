@@ -56,9 +56,9 @@ impl Open {
         Self { ceiling: Some(Severity::Critical), claims: 1, ..Self::input(gap) }
     }
 
-    /// An unread input that may change an answer. Every answer about ports needs the Services. Any other input that was
-    /// not requested changes nothing. Without redirections, the answer has the same result as the rule about leftover
-    /// redirections, which then judges nothing.
+    /// An unread input that may change an answer. Input that was not requested changes nothing, except Services, which
+    /// every answer about ports needs. Unread redirections count like a rule that judged nothing, as for the rule about
+    /// leftover redirections.
     pub fn beside_answer(gap: &Gap) -> Self {
         match (gap.source, gap.why) {
             (source, Why::NotRequested) if source != Source::Services => Self::input(gap),
@@ -69,14 +69,14 @@ impl Open {
 
     /// Whether this input could hide a finding of at least this severity. Then a check without findings is not clear.
     ///
-    /// - An unread core input makes the result unknown: the Services, endpoints, sockets, addresses and settings of a
-    ///   node.
-    /// - A port or an object that was not judged makes the result unknown. There are three exceptions. The profile
-    ///   lacks the right. The kernel does not report this about processes and pods. Or a pod listens on all NodePorts,
-    ///   as pods of OVN-Kubernetes do.
-    /// - A rule that could not judge at all makes the result unknown if its input failed. Four reasons are no
-    ///   failures: the profile lacks the right, the kernel or the proxy lacks the feature, the input was not requested,
-    ///   or kube-proxy does not answer.
+    /// An unread core input (`is_failure`) makes the result unknown: the Services, endpoints, sockets, addresses and
+    /// settings of a node.
+    ///
+    /// A port or an object that was not judged makes the result unknown, with three exceptions. The profile lacks the
+    /// right. The kernel does not report processes or pods. Or a pod listens on all NodePorts, as pods of
+    /// OVN-Kubernetes do.
+    ///
+    /// A rule that judged nothing makes the result unknown, unless `is_excused` excuses its input.
     pub fn decides(&self, counts: Severity) -> bool {
         if is_failure(self.source, self.why) {
             return true;
@@ -174,10 +174,10 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
     Some(format!("{are} not judged: {}{more}", named.in_words()))
 }
 
-/// Whether a missing input is no failure for a rule. Five reasons excuse the input. The profile lacks the right. The
-/// kernel or the proxy lacks the feature. The input was not requested. The input leaves a choice. Or kube-proxy does
-/// not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API server has
-/// them. Any reason excuses kube-proxy's metrics and its process.
+/// Whether a missing input is no failure for a rule. A missing right excuses the input, or a missing feature of the
+/// kernel or the proxy. Input is also excused if it was not requested, if it can have several values, or if kube-proxy
+/// does not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
+/// server has them. Any reason excuses kube-proxy's metrics and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,
@@ -205,15 +205,14 @@ pub fn is_indispensable(source: Source) -> bool {
     matches!(source, Source::Listeners | Source::Clients | Source::Addresses)
 }
 
-/// Whether a check without this input is a failure. This is true for Services, endpoints, sockets, addresses and
-/// settings. An unread [indispensable](is_indispensable) source is always a failure. Refused Services are a failure
-/// too, because without them no port was compared. Other inputs may be missing if the profile lacks the right, or if
-/// the kernel lacks the feature. Input that was not requested is no failure. A broken object that was left out is a
-/// failure. If a node matches no Node object, or several, this is a failure too.
+/// Whether a check fails without this input. The core inputs are Services, endpoints, sockets, addresses, settings and
+/// agents. A core input is excused if it was not requested, or can have several values. A missing right excuses only
+/// endpoints, settings and agents. A missing feature excuses only settings and agents. A broken object that was left
+/// out is a failure. A node that matches no Node object, or several, is a failure too.
 pub(super) fn is_failure(source: Source, why: Why) -> bool {
     let excused = match why {
         Why::NotRequested => true,
-        // If a verdict depends on several inputs, it names one of them. The named input itself was read.
+        // The named input was read. A verdict that depends on several inputs names one of them.
         Why::Ambiguous => true,
         Why::NotPermitted => !is_indispensable(source) && source != Source::Services,
         Why::NotSupported => !is_indispensable(source) && !is_of_every_cluster(source),

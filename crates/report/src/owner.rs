@@ -465,7 +465,7 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
     Ok(())
 }
 
-/// The name of a claimant without its port and its address, because the list of claims has these.
+/// The name of a claimant without its port and its address, because the list of claims has both.
 fn short(name: &str) -> String {
     let end = [" port ", " on "].iter().filter_map(|word| name.find(word)).min();
     tidy(&name[..end.unwrap_or(name.len())])

@@ -10,7 +10,7 @@ const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
 const ACTION: &str = "validationActions: [Warn]\n";
 /// The words in the file about its parameters.
 const OF_DEFAULTS: &str = "these are the defaults.";
-/// The words that replace them.
+/// The words that replace [`OF_DEFAULTS`].
 const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
 /// The indent of the parameters in the file.
 const INDENT: &str = "        ";
@@ -52,8 +52,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// The known parameters for a line of the file. For each name in the line, these are the name itself, and the names
-/// that begin with this name and a dot. The values are JSON, which is also valid in CEL.
+/// The known parameters for a line of the file. A name in the line also stands for all names that begin with it and a
+/// dot. The values are JSON, which is also valid in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");

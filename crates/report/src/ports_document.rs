@@ -151,8 +151,8 @@ pub fn write_map_json(node: &NodeScan, usage: &PortUsage, out: &mut dyn Write) -
     write_indented_json(&PortsDocument::new(super::map_result(usage), 1, Part::Map(map)), out)
 }
 
-/// The result of `suggest`. Clear if all requested ports were found, and all inputs that may use one of them were read.
-/// For a port for a server on a node, the pods' hostPorts must have been read, even if they were not requested.
+/// The result of `suggest`. Clear if all requested ports were found, and every input that could use one of them was
+/// read. For a port for a server on a node, the pods' hostPorts must have been read, even if they were not requested.
 pub fn free_ports_result(free: &FreePorts, lacks: bool) -> CheckResult {
     let hides_host_ports = free.is_of_hosts() && free.unread.iter().any(|(_, gap)| gap.source == Source::Pods);
     let open = free.unread.iter().map(|(_, gap)| Open::beside_answer(gap));

@@ -16,7 +16,6 @@ pub(super) fn lines(remedies: &[Remedy]) -> impl Iterator<Item = (&'static str, 
     })
 }
 
-/// A word and its step.
 pub(super) fn joined(word: &str, text: &str) -> String {
     if word.is_empty() { text.to_owned() } else { format!("{word} {text}") }
 }

@@ -20,7 +20,7 @@ pub struct Report<'a> {
     pub snapshot: &'a Snapshot,
     /// The findings, and the rules that could not judge.
     pub board: &'a Board,
-    /// Milder findings are neither reported nor counted. `None`: all findings are reported, and findings of
+    /// Milder findings are not reported, and do not set the result. `None`: all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
     /// The rules that were run.

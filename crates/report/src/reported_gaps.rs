@@ -64,9 +64,9 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
     all
 }
 
-/// All unread inputs of a snapshot that may leave a rule without an answer. Some inputs are listed only if a rule names
-/// them: input that was not requested, and features that this kernel lacks. This is also true for descriptors, which
-/// the proxy's `/metrics` also report, and for masqueraded flows, which matter in ipvs mode only.
+/// All unread inputs of a snapshot that may leave a rule without an answer. Some are listed only if a rule names them:
+/// input that was not requested, features that this kernel lacks, descriptors, and masqueraded flows. The proxy's
+/// `/metrics` also report descriptors, and masqueraded flows matter in ipvs mode only.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);

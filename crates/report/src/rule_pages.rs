@@ -88,7 +88,6 @@ pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }
 
-/// A part of a page.
 pub(super) enum Part {
     Heading(String),
     Paragraph(String),

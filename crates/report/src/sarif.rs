@@ -115,7 +115,7 @@ fn result(report: &Report<'_>, finding: &Finding) -> Value {
             "fullyQualifiedName": place,
             "kind": "resource",
         }] }],
-        // If two nodes have the same problem, it is two results.
+        // The same problem on two nodes is two results.
         "partialFingerprints": {
             "portreeve/v1": format!("{}/{}/{place}", tidy(report.snapshot.node_name()), key.name()),
         },

@@ -22,7 +22,7 @@ pub struct ScanAge {
 }
 
 impl ScanAge {
-    /// The age of a scan, by an agent that scans again after at most `longest`.
+    /// The age of a scan of an agent that scans at least every `longest`.
     pub fn new(age: Duration, longest: Duration) -> Self {
         // After `longest`, the next scan is late.
         Self { age, old_after: longest.saturating_mul(2) }

@@ -57,13 +57,13 @@ impl Style {
 /// The longest text from outside that is printed, in bytes.
 const LONGEST: usize = 16 * 1024;
 
-/// Text from outside as one safe line. GitHub treats `##[` as the start of a command, anywhere in a line
-/// (actions/runner `ActionCommand.TryParse`).
+/// Text from outside as one safe line. GitHub Actions treats `##[` as a command anywhere in a line (actions/runner
+/// `ActionCommand.TryParse`).
 pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
 }
 
-/// The text at most `width` characters wide, with an ellipsis if it was cut.
+/// The first `width` characters of the text, with an ellipsis if the text was longer.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -80,7 +80,7 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
     for word in text.split_whitespace() {
         let length = word.chars().count();
         match lines.last_mut() {
-            // If a line begins with `::`, even after spaces, GitHub treats it as a command (actions/runner
+            // GitHub Actions treats a line as a command if the line begins with `::`, even after spaces (actions/runner
             // `ActionCommand.TryParseV2`).
             Some(line) if taken + 1 + length <= width || word.starts_with("::") => {
                 line.push(' ');

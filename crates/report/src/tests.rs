@@ -113,7 +113,7 @@ fn healthy() -> (Snapshot, Board) {
     (Snapshot::healthy().service("web", |it| it.node_port(30080)), Board::default())
 }
 
-/// A cluster that is configured and does not answer, and a torn dump of sockets.
+/// A node whose cluster does not answer, and whose list of sockets is torn (changed during the read).
 fn blind() -> (Snapshot, Board) {
     let mut world = Snapshot::healthy().without_proxy();
     let refused = || Gap::new(Source::Services, Why::Unreachable, "https://192.0.2.7:6443: connection refused");
@@ -237,7 +237,7 @@ fn hostile_text_breaks_no_line_of_any_form() {
     }
 }
 
-/// The page, and for messages its words without the picture.
+/// The page, and the words of the page without its picture, for messages.
 fn page_of(world: &(Snapshot, Board)) -> (String, String) {
     let page = written(|out| write_html_page(Some(&report(world)), PageDetail::Everything, None, out));
     let words = page.split("<svg").next().unwrap_or_default().to_owned();

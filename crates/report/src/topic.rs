@@ -2,7 +2,7 @@
 
 use portreeve_facts::{Source, Why};
 
-/// The words for a source. If sources fail together, they have the same words.
+/// The words for a source. Sources that usually fail together have equal words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
@@ -67,10 +67,10 @@ pub(super) fn reason_words(why: Why) -> &'static str {
     }
 }
 
-/// The command that reads everything of a cluster that rules use.
+/// The command that reads all objects of a cluster that rules use.
 pub(super) const READ_CLUSTER: &str = "kubectl get services,endpointslices,pods,nodes -A -o yaml --show-managed-fields";
 
-/// Whether a file of `--services` can have this source.
+/// Whether this source can come from a file of `--services`.
 pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }

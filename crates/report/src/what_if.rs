@@ -57,7 +57,7 @@ pub(crate) struct Claim {
     /// The protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) protocol: Option<Protocol>,
-    /// The rule that judges the claim, if it is not a port.
+    /// The rule that judges the claim, if the claim is a setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) rule: Option<&'static str>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct ClaimChange {
     pub(crate) subjects: Vec<Subject>,
     /// What happens to the claim.
     pub(crate) how: How,
-    /// The findings that change, worst first, in the words of the first of the nodes.
+    /// The findings that change, worst first. The sentences are from the first of the nodes.
     pub(crate) findings: Vec<FindingChange>,
     /// The connections to the port that would get another answer.
     pub(crate) answers: Vec<AnswerOn>,
@@ -105,13 +105,13 @@ impl ClaimChange {
         self.answers.iter().any(|it| it.answer.is_loss())
     }
 
-    /// The severity of the worst finding after the change. If there is none, before the change.
+    /// The severity of the worst finding after the change, or before the change if no finding is left.
     fn worst(&self) -> Option<Severity> {
         self.findings.iter().filter_map(FindingChange::shown).map(|it| it.severity).max()
     }
 }
 
-/// The unknown results of the nodes, before or after the change.
+/// An unknown result of a node, before or after the change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct NotKnown {
@@ -126,7 +126,8 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the result unknown. A right that the profile lacks does not.
+    /// Whether this unknown answer makes the whole result unknown. An input that the agent has no right to read does
+    /// not.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,
@@ -157,11 +158,11 @@ pub struct WhatIfDocument {
     /// The claims that change: first claims whose clients get no answer any more, then claims whose findings begin, stay and end, worst
     /// first.
     pub(crate) claims: Vec<ClaimChange>,
-    /// Unknown results of the nodes, before or after the change; their changes are not known either.
+    /// Unknown results of the nodes, before or after the change. A change of an unknown result is not known either.
     pub(crate) unknown: Vec<NotKnownOn>,
     /// The effects that no scan can predict.
     not_predicted: &'static str,
-    /// The mode in which answers on other addresses of a node are lost, although `nodePortAddresses` could keep them.
+    /// The mode in which other addresses of a node would lose their answers. `nodePortAddresses` can prevent the loss.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) kept_by_addresses: Option<Mode>,
@@ -192,9 +193,9 @@ impl WhatIfDocument {
 pub struct TwoWorlds<'a> {
     /// The node before and after the change.
     pub snapshots: [&'a Snapshot; 2],
-    /// The node's findings in each state, and the findings of the other state that could not be judged in this state.
+    /// For each state: its findings, and the findings of the other state that could not be judged in this state.
     pub judged: &'a [(Board, BTreeSet<Key>); 2],
-    /// Who answers on a port of this Service, in each state.
+    /// Each Service, and who answers on its port in both states.
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
@@ -219,7 +220,7 @@ pub struct WhatIf {
     /// Ports whose answers are not known.
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
-    /// The inputs that are missing for rules that were not judged, if these inputs do not make the result unknown.
+    /// The missing inputs of rules that did not judge, if these inputs do not make the result unknown.
     excused: BTreeMap<Source, Reasons>,
     kept_by_addresses: Option<Mode>,
 }
@@ -293,11 +294,11 @@ impl WhatIf {
         }
     }
 
-    /// Adds the result of a port if NodePorts were served on every address in this mode. `served` is called only if its
-    /// result can be new.
+    /// Adds the answers of a port for the case that this mode serves NodePorts on every address. `served` is called
+    /// only if its result can be new.
     ///
     /// # Errors
-    /// As `served`.
+    /// If `served` fails.
     pub fn take_cure(
         &mut self,
         snapshot: &Snapshot,

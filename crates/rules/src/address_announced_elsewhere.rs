@@ -17,8 +17,8 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_facts::{Address, Gap, Interfaces, Node, Service, Source, Why};
 
-/// A problem must last for two scans. When the leader changes, the old leader may delete the address before or after
-/// the new leader writes its name.
+/// A problem must last for two scans. After a change of kube-vip's leader, the old leader may keep the address for a
+/// moment.
 pub(super) static RULE: Rule = Rule::of(&ids::ADDRESS_HELD_TWICE, &["announced-elsewhere"], &[Source::Services], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -51,7 +51,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             Err(unknown) => gap = gap.or(Some(unknown)),
         }
     }
-    // A Service that was not read may have the address, and this node may announce this Service.
+    // This node may announce an unread Service with the same address.
     if let (false, Some(unread)) = (elsewhere.is_empty(), snapshot.cluster.unread_service()) {
         return Ok(vec![judgement(Verdict::Unknown(unread.clone()))]);
     }
@@ -64,7 +64,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The name that kube-vip writes into an annotation of a Service: the host that announces the Service's addresses.
+/// The host that announces a Service's addresses, from the annotation that kube-vip writes.
 struct Announcer<'a> {
     service: &'a Service,
     host: &'a str,
@@ -107,8 +107,8 @@ fn hosts_by_address(services: &[Arc<Service>]) -> HashMap<IpAddr, Vec<Announcer<
     by_address
 }
 
-/// The addresses for which a link of this node answers on its network. With BGP, routers choose between nodes, and
-/// every node has the address, on `lo` or on a link of another network. Such addresses are left out.
+/// The addresses for which a link of this node answers ARP or NDP. Addresses for BGP are left out: every node has them,
+/// on `lo` or on a link of another network.
 fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     let is_in_network = |address: &Address| {
         let of_link = interfaces.of(&address.link).filter(|it| !it.is_alone());
@@ -167,7 +167,7 @@ fn evidence(interfaces: &Interfaces, held: &[Held<'_>]) -> Evidence {
             it.on(),
             it.of()
         )));
-        // If this is the node's own address, its deletion would disconnect the node.
+        // Without its own address, the node would have no network.
         steps.push(match is_configured(interfaces, it.address) {
             true => Step::advice(format!("give Service {} an address that this node does not have", it.of())),
             false => delete_address(it.address),

@@ -4,8 +4,8 @@ use crate::findings::{Evidence, Severity, Vantage, Verdict};
 use portreeve_dataplane::Stratum;
 use portreeve_facts::Gap;
 
-/// A verdict with its assumptions. If settings are assumed, a verdict about some addresses only is at most a warning,
-/// because the real settings may not serve these addresses. A verdict about all addresses is true for every setting.
+/// A verdict with the settings that it assumes. A problem of only some addresses is then at most a warning, because the
+/// real settings may not serve these addresses. A problem of all addresses exists with every setting.
 pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> Verdict {
     match (verdict, stratum.in_words()) {
         (Verdict::Problem(evidence), Some(words)) => {
@@ -19,8 +19,8 @@ pub(super) fn assuming(stratum: Stratum, everywhere: bool, verdict: Verdict) -> 
     }
 }
 
-/// Evidence of a loss that is certain. `more` is the unread input that decides whether more connections are lost. If
-/// connections from outside are lost, no loss is larger, and `more` is not added.
+/// Evidence of a loss that is certain. `more` is an unread input that may hide more losses. If connections from outside
+/// are lost, `more` is not added, because no loss is larger.
 pub(super) fn at_least(evidence: Evidence, more: Option<&Gap>) -> Evidence {
     let more = more.filter(|_| !evidence.affects.contains(&Vantage::Remote));
     evidence.each("other connections", more.map(|gap| format!("unknown: {}", gap.detail)))

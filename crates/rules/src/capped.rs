@@ -9,11 +9,11 @@ use portreeve_facts::{Gap, Snapshot, Source, Why};
 pub(super) const OF_SUBJECT: usize = 16;
 /// The largest number of judgements of one rule. A judgement takes about four kilobytes; an agent's pod has 128 MiB.
 pub(super) const OF_RULE: usize = 1024;
-/// The largest number of judgements in memory. When it is reached, the judgements are sorted, and the better half is
-/// deleted.
+/// The largest number of judgements in memory. At this number, only the worst judgements are kept.
 const HELD: usize = 2048;
 
-/// The judgements of one rule. If there are too many, the worst are kept, and a note that there are more.
+/// The judgements of one rule. If there are too many, only the worst are kept, and a judgement *unknown* reports the
+/// cut.
 pub(super) struct Capped<'a> {
     snapshot: &'a Snapshot,
     /// The input that the judgements are about.
@@ -24,17 +24,15 @@ pub(super) struct Capped<'a> {
 }
 
 impl<'a> Capped<'a> {
-    /// No judgements yet.
     pub(super) fn of(snapshot: &'a Snapshot, source: Source) -> Self {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
 
-    /// Whether one more judgement about this subject would be kept, if it is no worse than the others.
+    /// Whether the rule may report one more judgement about this subject.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         self.of_subject.get(subject).is_none_or(|capped| *capped < OF_SUBJECT)
     }
 
-    /// Adds one judgement.
     pub(super) fn push(&mut self, judgement: Judgement) {
         *self.of_subject.entry(judgement.subject.clone()).or_default() += 1;
         self.judgements.push(judgement);

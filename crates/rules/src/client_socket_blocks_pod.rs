@@ -1,4 +1,4 @@
-//! In a pod's own network, an outgoing connection has the port of the pod's server, so the server cannot start.
+//! In a pod's own network, an outgoing connection has the port that the pod's server needs, so the server cannot start.
 
 use super::{
     Limits, Round, Rule, ids,
@@ -24,7 +24,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(here.flat_map(|pod| of_pod(snapshot, pod)).collect())
 }
 
-/// Whether the pod has its own network, and a failed container that may have to listen.
+/// Whether the pod has its own network, and a container that fails and may need a port.
 fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {
     let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
     let fails = pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF);
@@ -82,11 +82,11 @@ impl Network<'_> {
         Some(Judgement::on_port(subject, (port.protocol, port.port), verdict))
     }
 
-    /// Whether the peer of a connection is a server: a Service, or an address to which another connection of the pod
-    /// leads.
+    /// Whether the peer of a connection is a server: a Service, or an address to which the pod has another connection
+    /// from another port.
     ///
     /// # Errors
-    /// When the peer may be a Service that was not read.
+    /// If the peer may be an unread Service.
     fn leads_to_server(&self, socket: &Socket) -> Result<bool, Gap> {
         let Socket { protocol, local_port, remote, remote_port, .. } = socket;
         let remote = remote.to_canonical();
@@ -104,8 +104,8 @@ impl Network<'_> {
             }
             _ => None,
         };
-        // The range does not change while the pod exists. If the kernel did not choose the port, a program bound it by
-        // its number. Servers do so, so the peer opened the connection.
+        // A pod's range never changes. If the kernel did not choose the port, a program bound it by number, as servers
+        // do. So the peer opened the connection.
         if !self.chosen.contains(socket.local_port) && socket.state != State::SynSent {
             return Opener::Peer;
         }

@@ -42,13 +42,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A server that needs the port, and may be unable to listen on it.
+/// A server that needs the port, and perhaps cannot listen on it.
 struct Absent<'r, 'a> {
     round: &'r Round<'a>,
     place: Port,
     need: Need<'a>,
     subject: Subject,
-    /// The server in words.
+    /// The name of the server for messages.
     whose: String,
 }
 
@@ -63,7 +63,7 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
-            // If a proxy answers `/proxyMode`, it has its metrics port, perhaps with another number.
+            // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
             // Another program may answer the probe.
@@ -88,7 +88,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     ) -> Option<Judgement> {
         let mut sockets = connected.to_vec();
         sockets.retain(|socket| self.is_blocked_by(socket, listeners));
-        // A pod that does not fail may only be starting, and a bound socket may be about to listen.
+        // If the pod does not fail, it may be starting, and a bound socket may soon listen.
         let may_fail = self.need.pod().is_none_or(|pod| pod.failing);
         sockets.retain(|socket| self.opener(socket, ephemeral) != Opener::Peer && (may_fail || !is_bound(socket)));
         let missing = missing.filter(|_| sockets.is_empty() && self.unserved(listeners).next().is_some());
@@ -115,12 +115,12 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The sockets that the server needs, without the sockets that the listeners already are or block.
+    /// The addresses that the server needs and that no listener has.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }
 
-    /// Whether an outgoing connection blocks the server, although these listeners have the port.
+    /// Whether a connection blocks an address that the server needs and that no listener has.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
         self.unserved(listeners).any(|at| at.meets(socket) == Some(true))
     }
@@ -145,8 +145,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether a socket belongs to the container that needs the port. `None` if the socket belongs to no container of
-    /// the pod. A container that no longer exists counts as the container that needs the port.
+    /// Whether a socket belongs to the container that needs the port. A container that has ended counts as this
+    /// container. `None` if the socket belongs to no container of the pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -155,8 +155,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         is_own.then(|| container.as_ref().and_then(needs) != Some(false))
     }
 
-    /// Whether a socket belongs to a container that has no server on this port: another container of the pod, or a pod
-    /// of another workload. Such a container did not accept the connection.
+    /// Whether a socket belongs to a container without a server on this port: another container of the pod, or a pod of
+    /// another workload. Without a server, the container opened the connection itself.
     fn has_no_use(&self, pod: &Pod, socket: &Socket) -> bool {
         if let Some(is_its) = self.is_of_its_container(socket) {
             return !is_its;
@@ -174,7 +174,7 @@ impl<'r, 'a> Absent<'r, 'a> {
     fn both_readings(&self, sockets: &[&Socket]) -> Gap {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
-        // A socket that the scan does not list may also have the port.
+        // The port may also belong to a socket that the scan does not list.
         let assumed = self.round.assumed_unbound(self.place);
         let assumed = assumed.map(|assumed| format!(", assumed that {assumed}")).unwrap_or_default();
         let detail = format!(

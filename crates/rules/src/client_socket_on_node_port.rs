@@ -52,8 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // If the range was not read, servers and clients cannot be distinguished. `listener-on-node-port/loses` reports
-    // this.
+    // If the ephemeral port range was not read, a server looks like a client. `listener-on-node-port/loses` reports the
+    // unread range.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 
@@ -65,8 +65,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Whether a listener accepted a connection: the listener has the connection's local address and port. `None` if it is
-/// not known whether the listener serves IPv4.
+/// Whether a listener accepted the connection: the listener covers the connection's local address and port. `None` if
+/// it is not known whether the listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
@@ -97,7 +97,7 @@ struct Node<'r, 'a> {
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers of IPVS. If they were not read, the settings predict them, and this is the reason.
+    /// The virtual servers of IPVS. `Err` is the reason why they were not read: the settings then predict them.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
@@ -106,12 +106,11 @@ struct Node<'r, 'a> {
 struct Claim<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    /// The part of the Service that conflicts with the socket: its nodePorts, or an address with the Service's own
-    /// port.
+    /// The part of the Service that conflicts with the socket: its nodePorts, or one of its addresses with its port.
     part: Part,
 }
 
-/// The severity in one case.
+/// The severity with one set of possible settings.
 #[derive(Clone, PartialEq)]
 struct Lost(Severity);
 
@@ -176,15 +175,15 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// The severity, and the settings for which it is true. If every case has a problem, the severity is the mildest of
-    /// all cases. If some cases have no problem and the other cases have only information, the severity is information.
+    /// The severity, and the settings for which it is true. If all possible settings have a problem, the severity is
+    /// the mildest. If only some have a problem and all problems are information, the severity is information.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
         claim: Option<Claim<'_>>,
     ) -> (Result<Option<Severity>, Gap>, Stratum) {
-        // If the mode is not known, the connection is harmless in one of the possible modes, whatever addresses are
-        // served.
+        // If the mode is not known, the addresses do not matter: in one of the possible modes, the connection is
+        // harmless.
         let everywhere = is_everywhere(socket) || self.addressed.assumptions.mode.is_err();
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
             let Some(severity) = self.severity_in(assumption, socket, claim) else { return Ok(None) };
@@ -219,12 +218,11 @@ impl<'a> Node<'_, 'a> {
         let was_retransmitted = socket.retransmits > 0;
         Some(match assumption.mode() {
             Mode::Iptables | Mode::Nftables => Severity::Info,
-            // Critical only after a packet was sent again: before this, the peer may be a pod on this node.
+            // Without a retransmission, the peer may be a pod on this node.
             Mode::Cilium if was_retransmitted => Severity::Critical,
             Mode::Cilium => Severity::Warning,
             Mode::Ipvs => match (socket.protocol, socket.state) {
-                // Critical only after a packet was sent again: before this, the socket may be a server, or its first
-                // answer may be on the way.
+                // Without a retransmission, the socket may be a server, or its first answer may still arrive.
                 (Protocol::Udp, State::Close) | (_, State::SynSent) if !was_retransmitted => Severity::Warning,
                 (Protocol::Udp, _) | (_, State::SynSent) => Severity::Critical,
                 _ => Severity::Info,
@@ -232,8 +230,8 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether the proxy redirects packets to a socket's local address and port, if the packets belong to no known
-    /// connection.
+    /// Whether the proxy would redirect a packet to a socket's local address and port. Packets of known connections are
+    /// not redirected.
     fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
         match (assumption.mode(), claim, &self.virtual_servers) {
@@ -241,8 +239,8 @@ impl<'a> Node<'_, 'a> {
                 bound.any(|local| servers.contains(&(socket.protocol, local.ip, socket.local_port)))
             }
             (_, None, _) => false,
-            // Cilium checks packets from outside. For connections of this node, it translates the destination when the
-            // client connects.
+            // Cilium translates packets from outside when they arrive. For a connection of this node, it translates the
+            // destination when the client connects.
             (Mode::Cilium, Some(_), _) if self.is_own(socket.remote) => false,
             (_, Some(Claim { part: Part::Address(_), .. }), _) => true,
             (mode, Some(Claim { service, .. }), _) => {
@@ -254,13 +252,12 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether an address belongs to this node.
     fn is_own(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         ip.is_loopback() || self.addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok()
     }
 
-    /// The node's addresses that a socket covers, sorted.
+    /// The node's addresses on which the socket receives packets, sorted.
     fn bound(&self, socket: &Socket) -> &[LocalAddress] {
         if socket.local.is_unspecified() {
             return &self.addressed.locals;
@@ -334,7 +331,7 @@ impl<'a> Node<'_, 'a> {
         format!("{} sends from {}, {whose}: {ends}.", capital(&owner_name(self.snapshot, &socket.owner)), place(socket))
     }
 
-    /// Adds the Service, the proxy, the ranges, and the kernel's lines about the connection.
+    /// Adds the Service, the proxy, the port ranges, and the IPVS entries of the connection.
     fn facts(&self, mut evidence: Evidence, hit: &Hit<'_>) -> Evidence {
         let socket = hit.socket;
         if let Some(Claim { service, port, .. }) = hit.claim {

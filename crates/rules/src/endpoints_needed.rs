@@ -11,9 +11,10 @@ use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 /// A port that may be used by sockets, hostPorts and Services at once.
 type Port = (Protocol, u16);
 
-/// The names of the Services whose endpoints rules will need in this scan. There are three kinds of such Services. A
-/// listener, a hostPort or a redirection has their NodePort. Or they have a Node's address and a port in use. Or it is
-/// the API server's Service, if the device of an ipvs proxy may have its address.
+/// The Services whose endpoints rules need in this scan:
+/// - Services whose NodePort a listener, a hostPort or a redirection has.
+/// - Services with a Node's address and a port in use.
+/// - The API server's Service, if the device of an ipvs proxy may have its address.
 pub fn endpoints_needed(snapshot: &Snapshot) -> BTreeSet<String> {
     let Snapshot { kernel, cluster, .. } = snapshot;
     let services = cluster.services.known_part(Unread::Chooses);
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
     use portreeve_facts::{Netfilter, Reading, Redirection, healthy::PEER};
 
-    /// Three Services: with a NodePort, with an external IP, and without either.
+    /// Three Services: one with a NodePort, one with an external IP, one with neither.
     fn world() -> Snapshot {
         Snapshot::healthy()
             .service("web", |it| it.node_port(30080))

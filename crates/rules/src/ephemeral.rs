@@ -23,8 +23,8 @@ pub(super) fn share(some: u32, all: u32) -> String {
     format!("{some} of {all} ({:.3} %)", f64::from(some) * 100.0 / f64::from(all.max(1)))
 }
 
-/// An ephemeral port range above the NodePorts that is at least as large as the default. It ends at the default end, if
-/// that leaves enough ports.
+/// An ephemeral port range above the NodePorts, not smaller than the default range. Its end is the default end, or
+/// 65535 if the range would be too small.
 pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     let first = node_ports.last.checked_add(1)?;
     let ends = [LAST_BY_DEFAULT, u16::MAX].into_iter();
@@ -32,19 +32,19 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
     above.find(|range| range.size() >= PortRange::DEFAULT_EPHEMERAL.size())
 }
 
-/// The ports that the kernel may choose on a node, if known. They are computed once, for many sockets.
+/// The ports that the kernel may choose on a node, or the reason why they are not known. They are computed once for
+/// many sockets.
 pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
 
 impl EphemeralPorts {
-    /// The ephemeral ports in a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self(effective_ephemeral(snapshot))
     }
 
-    /// Whether a listener may be a client. An unconnected UDP socket on a port of the range usually is a client.
+    /// Whether a listening socket may belong to a client. An unconnected UDP socket on an ephemeral port usually does.
     ///
     /// # Errors
-    /// When the range was not read, and the answer depends on the range.
+    /// If the result depends on the range, and the range was not read.
     pub(super) fn may_be_client(&self, socket: &Socket) -> Result<bool, Gap> {
         if !is_unconnected(socket) {
             return Ok(false);
@@ -57,7 +57,7 @@ impl EphemeralPorts {
         self.0.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
-    /// The ports. Empty if they are not known; then [`Self::gap`] has the reason.
+    /// The ports. If they are not known, the set is empty, and [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
         self.0.clone().unwrap_or_default()
     }
@@ -68,7 +68,7 @@ impl EphemeralPorts {
     }
 }
 
-/// Whether a socket is a UDP socket without a peer: of a server, or of a client that sends to many peers.
+/// Whether a socket is a UDP socket without a peer: the socket of a server, or of a client with many peers.
 pub(super) fn is_unconnected(socket: &Socket) -> bool {
     socket.protocol == Protocol::Udp && socket.state == State::Close
 }

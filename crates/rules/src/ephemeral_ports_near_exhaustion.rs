@@ -19,7 +19,7 @@ use portreeve_facts::{
 
 /// The value of `net.ipv4.tcp_tw_reuse` that lets connections to every destination reuse ports in TIME_WAIT.
 const REUSE: u8 = 1;
-/// The value that allows this on loopback only: the default of a network namespace.
+/// The value that lets only connections on loopback reuse ports: the default of a network namespace.
 const REUSE_ON_LOOPBACK: u8 = 2;
 
 pub(super) static RULE: Rule =
@@ -47,8 +47,8 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
-        // If Pods were not read, no pod has a name. If Pods were not requested, each network namespace that was read
-        // counts as one pod.
+        // If Pods were not read, the owner of a network namespace has no name. If Pods were not requested, each
+        // namespace counts as one pod.
         Reading::Gap(gap) => {
             let some = match &snapshot.kernel.pod_namespaces {
                 Reading::Seen(namespaces) => !namespaces.is_empty(),
@@ -71,8 +71,8 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     }
 }
 
-/// A pod's settings come from its specification, otherwise from the default. To read them from the kernel, the agent
-/// would need CAP_SYS_ADMIN and a thread in the pod's namespace.
+/// The judgement of one pod. The pod's settings come from its specification, otherwise from the defaults: to read them
+/// from the kernel, the agent would need CAP_SYS_ADMIN.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -114,14 +114,14 @@ enum Whose<'a> {
 }
 
 impl Ports {
-    /// The severity for these ports: if the range is assumed, it is never critical.
+    /// The severity, at most a warning if the range is assumed.
     fn proven(&self, severity: Severity) -> Severity {
         if self.assumed { severity.min(Severity::Warning) } else { severity }
     }
 }
 
 impl Whose<'_> {
-    /// The owner as the start of a sentence, the clients that are affected, and the variant.
+    /// The owner as the start of a sentence, the affected clients, and the variant.
     fn in_words(self) -> (String, Vantage, &'static str) {
         match self {
             Self::Node => ("This node".to_owned(), Vantage::Node, "node"),
@@ -130,7 +130,7 @@ impl Whose<'_> {
     }
 }
 
-/// Every destination of a network namespace; the sentence is about the worst destination.
+/// The judgement about all destinations of a network namespace. The sentence names the worst destination.
 fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
     if ports.set.is_empty() {
         return Verdict::Problem(none_left(ports, whose));
@@ -157,7 +157,7 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The reason why a destination may use most of the ports, if connections were not counted for exactly these ports.
+/// The reason why a destination may use most of the ports, if the scan counted connections for other ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
@@ -169,7 +169,7 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     }
     let (source, why, who) = match whose {
         Whose::Node => (Source::EphemeralUse, Why::NotCounted, "this node".to_owned()),
-        // A user can give a pod a range that is too small to count. This decides no result.
+        // A user can give a pod a range that is too small to count, so this unread input does not decide the result.
         Whose::Pod(pod, _) => (Source::PodNamespaces, Why::Ambiguous, format!("pod {}/{}", pod.namespace, pod.name)),
     };
     let detail = match used.extent {
@@ -274,9 +274,9 @@ fn evidence(
     }
 }
 
-/// The widest range for a pod's connections, and the step that sets it. The ports of the pod's servers stay reserved,
-/// because a server cannot restart while a connection has its port. If these ports are not known, only the end of the
-/// range moves. `None` if few ports would be added.
+/// The widest range for a pod's connections, and the step that sets the range. The ports of the pod's servers stay
+/// reserved, because a server cannot restart while a connection has its port. If the servers' ports are not known, only
+/// the end of the range moves. `None` if the range would get few ports.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
@@ -308,7 +308,7 @@ fn is_enough(
     set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
 }
 
-/// The severity if the range had these ports.
+/// The severity if the range consisted of the ports in `set`.
 fn severity_with(
     limits: &Limits,
     destination: &DestinationUse,
@@ -329,15 +329,15 @@ const FEW: u32 = 1024;
 /// The range of a pod that needs many ports: all unprivileged ports.
 const WIDEST: PortRange = PortRange { first: 1024, last: u16::MAX };
 
-/// The host's range with a higher end: the default end, if possible. `None` if a server or a NodePort needs an added
-/// port, if the range already ends at 65535, or if an input was not read.
+/// The host's range with a higher end, the default end if possible. `None` if no end is higher, if a server or a
+/// NodePort needs an added port, or if an input was not read.
 fn wider(snapshot: &Snapshot) -> Option<PortRange> {
     let sysctls = &snapshot.kernel.sysctls;
     let range = sysctls.ip_local_port_range.known(Unread::Adds)?;
     let higher = [LAST_BY_DEFAULT, u16::MAX].into_iter().find(|last| *last > range.last)?;
     let reserved = sysctls.ip_local_reserved_ports.known(Unread::Adds)?;
     let taken_in = PortSet::from(PortRange::new(range.last + 1, higher)?).minus(reserved);
-    // If NodePorts or Pods were not read, an added port may be needed.
+    // If NodePorts or Pods were not read, a server or a Service may need an added port.
     let node_ports = PortSet::from(snapshot.cluster.node_port_range.known(Unread::Adds)?.range);
     let needed = NeededPorts::among(&taken_in, &Limits::default().round(snapshot, None));
     let is_free = needed.ports().union(&node_ports.intersection(&taken_in)).is_empty() && needed.unread().is_none();
@@ -505,7 +505,7 @@ mod tests {
         assert!(whole(at_most) && !whole(at_most + 1), "32,768 ports are soon used up, too");
     }
 
-    /// The advised range and reserved ports of a pod, and whether the advice states that these are enough.
+    /// The range and the reserved ports that the remedy gives a pod, and whether the remedy is enough.
     fn advised(world: &Snapshot, subject: &Subject) -> (String, String, bool) {
         let remedies = expect_problem(&RULE, world, subject).remedies;
         let [step, rest @ ..] = &remedies[1].steps[..] else { panic!("nothing to do") };
@@ -608,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_count_for_other_ports_is_a_bound_only_with_the_ports_that_were_not_counted() {
-        // 700 connections to one destination, counted on the ports 40000-49999. The node has `every` sockets.
+        // The node has `every` sockets. On the ports 40000-49999, 700 connections go to one destination.
         let with = |every, range| {
             let mut world = host(700).ephemeral(range, "");
             let walked = Extent::Walked { ports: "40000-49999".parse().expect("ports"), tcp_tw_reuse: Some(2), every };

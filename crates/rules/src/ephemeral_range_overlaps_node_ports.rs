@@ -92,7 +92,7 @@ impl Start {
     }
 }
 
-/// Evidence that Cilium's agent will not start again. Connections hang only after the present agent ends.
+/// Evidence that Cilium's agent cannot restart. Connections hang only after the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
@@ -103,14 +103,14 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     needed.add_to(evidence).remedy(remedy)
 }
 
-/// Evidence that the kernel may choose ports of servers. It does not choose NodePorts.
+/// Evidence that the kernel may choose ports of servers, but no NodePorts.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("servers");
     evidence.values = ranges_in_words(round.now);
     let evidence = needed.add_to(evidence).remedy(reserve(round, &needed.ports()));
-    // Another range is advised only if the default range has none of these ports.
+    // The remedy names the default range only if no server needs a port of the default range.
     let by_default = PortSet::from(PortRange::DEFAULT_EPHEMERAL);
     match needed.ports().intersection(&by_default).is_empty() {
         true => evidence.remedy(choose_from(PortRange::DEFAULT_EPHEMERAL)),
@@ -199,8 +199,8 @@ impl Overlap<'_, '_> {
         Ok(ports.intersection(&self.uncovered))
     }
 
-    /// Whether a new ephemeral port range has no port that a server needs. Otherwise the remedy would cause another
-    /// finding. A port that may be needed counts as needed.
+    /// Whether servers need no port of a new ephemeral port range. If a server needs one, the remedy would cause
+    /// another finding. A port that may be needed counts as needed.
     fn leaves_out_servers(&self, range: PortRange) -> bool {
         let reserved = self.snapshot.kernel.sysctls.ip_local_reserved_ports.get();
         let needed = reserved.map(|it| NeededPorts::among(&PortSet::from(range).minus(it), self.round));

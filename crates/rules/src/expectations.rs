@@ -63,7 +63,7 @@ fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     assert!(left >= FEWEST_LEFT.min(choosable.len() * 9 / 10), "{left} ports are left: {command}");
 }
 
-/// Fails if a command is no command, or if advice is no whole sentence or has words of renderers. `tests/anywhere` runs
+/// Fails if a command does not begin with a known program, or if advice is not a sentence. `tests/anywhere` runs the
 /// commands in a shell.
 #[track_caller]
 fn assert_sound(snapshot: &Snapshot, remedy: &Remedy) {

@@ -22,8 +22,8 @@ use portreeve_facts::{ClaimOf, Mode, Protocol, Service, Snapshot, Source};
 pub(super) static RULE: Rule =
     Rule::of(&ids::EXTERNAL_IP_CONFLICT, &["claimed-twice", "cluster-ip"], &[Source::Services], check);
 
-/// The largest number of ports to compare, over all common addresses. Addresses that are cluster IPs come first. A user
-/// can make Services with any number of addresses and ports.
+/// The largest number of ports to compare, over all common addresses, cluster IPs first. A user can make Services with
+/// any number of addresses and ports.
 const MOST_COMPARED: usize = 1 << 19;
 
 /// The destination of a connection.
@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut left = MOST_COMPARED;
     let mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     for (ip, claims) in common_addresses(snapshot, services, mode) {
-        // Each of these Services has as many findings as are reported.
+        // Each Service at this address already has the largest number of findings.
         if !claims.iter().any(|claim| capped.takes(&Subject::service(claim.service))) {
             capped.leave_out();
             continue;
@@ -54,7 +54,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 }
 
 /// Judges external IPs of new Services that are cluster IPs, or are in the range of cluster IPs. Existing Services are
-/// left out: either no port is lost, or the Service with the cluster IP has a finding.
+/// left out: their ports are not lost, or another finding reports the loss.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
     let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
@@ -103,8 +103,8 @@ fn share_a_port(one: &Service, other: &Service) -> bool {
     other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }
 
-/// The addresses that several Services claim, with all claims. At least one claim is not a cluster IP. Addresses that
-/// are a Service's cluster IP come first.
+/// The addresses that several Services claim, with all claims. At least one of the claims is not a cluster IP.
+/// Addresses with the cluster IP of a Service come first.
 fn common_addresses<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
@@ -116,7 +116,7 @@ fn common_addresses<'a>(
     for claim in each_service(claiming).flat_map(|service| ExternalAddress::served(snapshot, service, mode)) {
         claims.entry(claim.ip).or_default().push(claim);
     }
-    // There may be tens of thousands of Services, of which few share an address.
+    // Only few of tens of thousands of Services share an address.
     let sharing: Vec<_> = all().filter(|it| it.cluster_ips.iter().any(|ip| claims.contains_key(ip))).collect();
     for claim in each_service(sharing.into_iter()).flat_map(|service| ExternalAddress::cluster_ips(snapshot, service)) {
         if let Some(claims) = claims.get_mut(&claim.ip) {
@@ -160,8 +160,8 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a user wrote the address, and can write another. The API server or a controller chooses all other addresses.
-/// A Service cannot lose its cluster IP.
+/// Whether a user wrote the address into `externalIPs`, and can choose another address. The API server or a controller
+/// chooses all other addresses.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
@@ -188,8 +188,8 @@ fn evidence((ip, port, protocol): Destination, own: &ExternalAddress<'_>, all: &
         .value("service", service_in_words(own.service))
         .each("also has it", others().map(words))
         .and_more("also has it", all.len() - 1, MOST_LISTED);
-    // If users wrote all these addresses, the first Service keeps its address, and each finding has the same remedies.
-    // So if users apply all remedies, one Service still has the address.
+    // If users wrote all these addresses, the remedies leave the address to the first Service. So if users apply the
+    // remedies of all findings, one Service keeps the address.
     let typed: Vec<_> = all.iter().filter(|claim| is_typed(claim)).collect();
     let kept = usize::from(typed.len() == all.len());
     let mut released: Vec<_> = typed.into_iter().skip(kept).take(MOST_LISTED).collect();
@@ -315,7 +315,7 @@ mod tests {
         assert!(matches!(&judgements[2 * OF_SUBJECT].verdict, Verdict::Unknown(gap) if gap.why == Why::TooMuch));
     }
 
-    /// If such addresses were compared, their ports would count toward the limit.
+    /// Without this exception, the ports of these addresses would count toward the limit of compared ports.
     #[test]
     fn addresses_that_one_service_has_alone_are_compared_with_nothing() {
         let world = Snapshot::healthy().service("first", |it| greedy(it, 3000));
@@ -323,7 +323,7 @@ mod tests {
         assert!(judged.is_empty(), "{judged:?}");
     }
 
-    /// A Service of the same author cannot hide the finding about the API server's cluster IP.
+    /// An author cannot hide a conflict with the API server's cluster IP behind a second Service.
     #[test]
     fn a_decoy_hides_nothing() {
         let greedy = |it: World| greedy(it, 3000);
@@ -332,7 +332,7 @@ mod tests {
         let api = |it: World| it.with(|api| (api.cluster_ips, api.ports[0].port) = (vec![ip("198.51.100.200")], 443));
         let world = Snapshot::healthy().service("decoy", greedy).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
-        // These Services have no common port. They are still compared, up to the limit.
+        // Services without a common port are compared too, up to the limit.
         let world = Snapshot::healthy().service("decoy", apart).service("trap", greedy).service("api", api);
         expect_problem(&RULE, &world, &subject("api"));
         expect_problem(&RULE, &world, &subject("trap"));

@@ -42,12 +42,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if snapshot.own_node().is_none()
         && let Some(gap) = snapshot.kernel.interfaces.gap().filter(|gap| gap.why != Why::NotRequested)
     {
-        // Without this node's Node object, only the links show that an address belongs to this node. Without the links
-        // too, this node would count as another node.
+        // Without this node's Node object, only the links show the node's own addresses. Without the links too, this
+        // node would count as another node.
         return Err(gap.clone());
     }
     let owners = nodes_by_address(nodes);
-    // If no Node has the address, only the links show whether this node has it.
+    // The links show whether this node has an address that no Node object lists.
     let unread = snapshot.kernel.interfaces.gap().into_iter().flat_map(|gap| {
         let of_no_node = all().filter(|claim| !owners.contains_key(&claim.ip));
         let services: BTreeSet<Subject> = of_no_node.map(|claim| Subject::service(claim.service)).collect();
@@ -91,15 +91,14 @@ struct Here<'r, 'a> {
     /// Whether the cluster has only one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
-    /// This node's addresses. If an ipvs proxy bound the address, the value is the name of its link.
+    /// This node's addresses. The value is the link on which an ipvs proxy bound the address, otherwise `None`.
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, if its Node object was read.
     own: Option<&'a str>,
     listeners: Result<&'r ByPort<&'a Socket>, Gap>,
     ephemeral: EphemeralPorts,
     on_links: OnLinks<'a>,
-    /// For each Service, the steps that remove all Node addresses from it, because the problems of a Service are
-    /// reported as one.
+    /// For each Service, the steps that remove all Node addresses, because one report has all problems of a Service.
     releases: HashMap<*const Service, Vec<Step>>,
 }
 
@@ -115,7 +114,8 @@ impl Here<'_, '_> {
             protocol: port.map(|port| port.protocol),
             verdict: if_served(self.round, claim.service, claim.part(), verdict),
         };
-        // If an address is on a link, the kernel treats all ports of the address as local, in every mode.
+        // If an ipvs proxy bound the address to a link, the kernel treats all ports of the address as local, in every
+        // mode.
         let whole = match (&self.mode, self.held(claim.ip)) {
             (_, Ok(Some(_))) | (Ok(Learned { value: Mode::Ipvs, .. }), _) => Ok(true),
             (Err(gap), _) | (Ok(_), Err(gap)) => Err(gap.clone()),
@@ -166,13 +166,14 @@ impl Here<'_, '_> {
         match others.max() {
             Some(severity) => severity,
             None if self.alone => Severity::Info,
-            // kube-proxy binds no address that another link of its node has. An address behind NAT is on no link.
+            // If another link of its node has the address, kube-proxy does not bind it. An address behind NAT is on no
+            // link.
             None if self.links.as_ref().is_ok_and(|links| links.get(&ip).copied() != Some(None)) => Severity::Warning,
             None => Severity::Info,
         }
     }
 
-    /// Whether a Node is this node: by its name, or, if this node's name is not known, by a link that has the address.
+    /// Whether a Node is this node. If this node's name is not known, a link with the address decides.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -185,7 +186,7 @@ impl Here<'_, '_> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
-    /// A process of this node that loses a port of the address to the Service.
+    /// A process of this node whose port of the address goes to the Service.
     fn listener(
         &self,
         claim: &ExternalAddress<'_>,
@@ -206,7 +207,7 @@ impl Here<'_, '_> {
             let places = self.places(socket, claim.ip);
             let is_endpoint = self.round.endpoints().includes(claim.service, port, &places, socket.local_port);
             if is_endpoint == Ok(true)
-                // An old proxy opens a socket on each external IP of its own node.
+                // An old kube-proxy itself opens a socket on each external IP of its node.
                 || (socket.local == claim.ip && self.round.proxy().shares_owner(socket))
                 || (socket.local.is_unspecified() && self.is_for_the_service(claim, owners))
             {
@@ -226,12 +227,12 @@ impl Here<'_, '_> {
         }
     }
 
-    /// Whether the address is on this node because of the Service, and is not the node's own.
+    /// Whether a controller added the address to this node for the Service, and no Node owns the address.
     fn is_for_the_service(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> bool {
         owners.is_empty() && claim.field == Field::LoadBalancer
     }
 
-    /// The addresses at which a listener would be a Service's endpoint, if its pod is on the host's network.
+    /// The addresses at which a listener of a hostNetwork pod may be an endpoint of the Service.
     fn places(&self, socket: &Socket, ip: IpAddr) -> Vec<IpAddr> {
         match (&self.links, socket.local.is_unspecified()) {
             (Ok(links), true) => links.keys().copied().collect(),
@@ -254,8 +255,7 @@ impl Here<'_, '_> {
             Severity::Info => evidence,
             _ => evidence.affects([Vantage::Remote, Vantage::Node, Vantage::Pods]),
         };
-        // If the mode is not ipvs, an earlier proxy left the address on this node. Other nodes may not have the
-        // address.
+        // In another mode, an earlier ipvs proxy left the address on this node, perhaps only on this node.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
         self.with_facts(evidence, claim, owners)
     }
@@ -270,8 +270,8 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// Evidence that a controller announces an address that the kubelet and the API server use for a Node. `None` for
-    /// programs that announce nothing, such as ServiceLB of k3s.
+    /// Evidence that a controller announces an address that the kubelet and the API server use for a Node. `None` if
+    /// the controller announces nothing, such as ServiceLB of k3s.
     fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
@@ -298,7 +298,7 @@ impl Here<'_, '_> {
         Some(evidence)
     }
 
-    /// Evidence that a process of this node loses its port, for all clients or for some.
+    /// Evidence that a process of this node loses its port to the Service, for some clients or for all.
     fn captured(
         &self,
         claim: &ExternalAddress<'_>,
@@ -321,7 +321,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// The Service gets the connections that a process expects.
+    /// The evidence that the Service gets the connections of a process.
     fn takes(
         &self,
         claim: &ExternalAddress<'_>,
@@ -344,8 +344,8 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
-    /// `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as externalIP`. If several Nodes have the
-    /// address, the Node with the worst result.
+    /// The first words of the sentence: `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as
+    /// externalIP`. If several Nodes have the address, the Node with the worst result is named.
     fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
         let worst = owners.iter().min_by_key(|(node, kind)| {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
@@ -388,16 +388,15 @@ fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// Marks a problem as a problem of the cluster, if a Node object has the address. If only a link has the address, other
-/// nodes do not know about it.
+/// Marks a problem as a problem of the cluster if a Node object has the address. An address that is only on a link of
+/// this node is not known to other nodes.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The claims to judge. A Service may have any number of Node addresses, and each finding has the remedy for all of
-/// them. So of each Service, a limited number of other Nodes' addresses is judged, InternalIPs first. All addresses
-/// together are one finding, as severe as the worst address. Every address of this node is judged, because a process
-/// may listen there.
+/// The claims to judge: all addresses of this node, because a process may listen there. For each Service, also a
+/// limited number of other Nodes' addresses, InternalIPs first. The limit hides nothing: all addresses of a Service are
+/// one finding, as severe as the worst address.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();

@@ -37,7 +37,7 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
         let all = ExternalAddress::of(round.now, service).filter(|it| service.families.contains(&Family::of(it.ip)));
         all.filter_map(|claim| Some((claim, *locals.get(&claim.ip)?))).collect()
     };
-    // A Service may have many ports and many addresses, so each Service's addresses are compared once.
+    // A Service may have many ports and addresses, so the addresses of each Service are computed once.
     let mut known: HashMap<*const Service, Vec<(ExternalAddress<'a>, LocalAddress)>> = HashMap::new();
     let mut takers = |claims: &[(&'a Service, &'a ServicePort)]| -> Vec<Taker<'a>> {
         let mut takers = Vec::new();
@@ -64,18 +64,18 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// A Service port on one address of this node.
+/// A Service port on one address of this node, which gets the connections.
 struct Taker<'a> {
     claim: ExternalAddress<'a>,
     port: &'a ServicePort,
     local: LocalAddress,
 }
 
-/// The facts with which every pair is compared.
+/// The facts for the comparison of all pairs of Services.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
-    /// A free nodePort for the loser.
+    /// A free nodePort for the Service that loses connections.
     alternatives: Alternatives,
 }
 
@@ -83,7 +83,7 @@ impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
         let (judged, stratum) =
             self.addressed.over(false, |assumption, case| Ok(self.lost(assumption, case, (service, port), taker)));
-        // The connections that are lost in every case, with a note if more may be lost.
+        // The connections that are certainly lost, and the reason why more may be lost.
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
             Judged::Certain(affected, gap) => (Some(affected), gap),
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// A user cannot hide a Service with many Services that get no connections.
+    /// A user cannot hide a loss behind many Services that get no connections.
     #[test]
     fn of_many_takers_the_worst_are_told_and_that_there_are_more() {
         let trap =

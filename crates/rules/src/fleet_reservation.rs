@@ -15,7 +15,7 @@ use super::{
 };
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, RangeSource, Snapshot, if_requested, text};
 
-/// The guard of a node (`portreeve guard`): the facts from its record and its lock.
+/// The guard of a node (`portreeve guard`, which reserves ports), according to its record and its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGuard {
     /// Whether the guard runs.
@@ -29,7 +29,7 @@ pub struct NodeGuard {
 pub enum GuardRun {
     /// The guard runs, and reserves the NodePort of a new Service within moments.
     Runs,
-    /// A process has the guard's lock, and the guard had no successful run for this time.
+    /// A process has the guard's lock, but the guard's last success is this time ago.
     Stuck(Duration),
     /// No process has the guard's lock.
     Ended,
@@ -46,16 +46,15 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports that the kernel may give to outgoing connections: of the NodePort range, of Services outside this range,
-    /// hostPorts, and of servers of this node.
+    /// Ports that the kernel may give to outgoing connections: NodePorts, hostPorts, and ports of servers of this node.
     pub exposed: PortSet,
-    /// The reason why there may be more such ports.
+    /// The unread input, because of which more ports may be exposed.
     pub unread: Option<Gap>,
     /// The guard of this node, if a guard has reserved ports.
     pub guard: Option<NodeGuard>,
-    /// NodePorts of Services that this node's agent knows, hostPorts, and ports of servers.
+    /// NodePorts of Services, hostPorts, and ports of servers, as far as this node's agent knows them.
     used: PortSet,
-    /// Whether a guard runs and Services were read. Then NodePorts without a Service need no reservation.
+    /// Whether a guard runs and Services were read. If so, NodePorts without a Service need no reservation.
     is_guarded: bool,
 }
 
@@ -64,11 +63,11 @@ pub struct NodeReservation {
 pub struct ReservedList {
     /// The ports that nodes reserve now, NodePorts, hostPorts, and ports of servers.
     pub ports: PortSet,
-    /// Whether the list contains all NodePorts. If not, it contains the NodePorts of Services, because all NodePorts
-    /// would leave too few ports for outgoing connections; or it is empty, because there is no list.
+    /// Whether the list contains all NodePorts. If they would leave too few ports for outgoing connections, the list
+    /// has only the NodePorts of Services. Without a list, `false`.
     pub whole_range: bool,
-    /// Whether each node is compared with its own ports, because nodes report different NodePort ranges, or because there is no list: no
-    /// node changes the result of another one.
+    /// Whether each node is compared with its own ports, not with the list. This is so if nodes report different
+    /// NodePort ranges, or if there is no list.
     pub of_each: bool,
 }
 
@@ -91,7 +90,7 @@ impl NodeReservation {
         let needed = NeededPorts::among(&choosable, &round);
         let services = if_requested(round.allocated());
         let allocated: PortSet = services.iter().flatten().flat_map(|all| all.keys().copied()).collect();
-        // As the guard reserves them: a runtime that holds a hostPort with a socket binds the port at the start of the pod.
+        // The guard reserves hostPorts too: some container runtimes bind the port when the pod starts.
         let host_ports = round.host_ports().into_iter().flat_map(|all| all.ports().map(|((_, number), _)| number));
         let host_ports = host_ports.collect::<PortSet>().intersection(&choosable);
         let used = allocated.union(&host_ports).union(&needed.ports());
@@ -112,13 +111,14 @@ impl NodeReservation {
         // If a guard runs, or if the whole range is too large, the node needs only the NodePorts of Services.
         let needs_services = its.is_guarded || !its.own().1;
         let unread = services.err().or(snapshot.cluster.unread_service().cloned()).filter(|_| needs_services);
-        // If Pods were not read, their servers may need more ports.
+        // An unread pod may have a server that needs a port.
         its.unread = its.unread.or(unread).or_else(|| snapshot.cluster.pods.gap().cloned());
         Ok(its)
     }
 
-    /// The ports of a list, or with `of_each` its own ports, that this node may give to outgoing connections. If a guard
-    /// runs, only NodePorts of Services, hostPorts and ports of servers count.
+    /// The ports that this node should reserve, and may give to outgoing connections now. With a guard, these are
+    /// NodePorts of Services, hostPorts and ports of servers. Otherwise the ports of the list, or with `of_each` the
+    /// node's own ports.
     pub fn lacks(&self, list: &ReservedList) -> PortSet {
         let own = match self.is_guarded {
             true => Some(self.used.clone()),
@@ -128,8 +128,8 @@ impl NodeReservation {
     }
 
     /// The NodePorts that are not in `list`, and that outgoing connections may get. No Service has these NodePorts yet,
-    /// and a list with all NodePorts would leave too few ports. Empty if a guard runs, because the guard reserves a
-    /// port when a Service gets it.
+    /// and a list with all NodePorts would leave too few ports. Empty if a guard runs: the guard reserves a NodePort
+    /// when a Service gets it.
     pub fn left_exposed(&self, list: &ReservedList) -> PortSet {
         if self.is_guarded {
             return PortSet::default();
@@ -137,7 +137,7 @@ impl NodeReservation {
         self.exposed.intersection(&self.range.range.into()).minus(&self.lacks(list))
     }
 
-    /// The ports that this node alone should reserve, and whether they include its whole NodePort range.
+    /// The ports that this node alone should reserve, and whether its whole NodePort range is among them.
     fn own(&self) -> (PortSet, bool) {
         let whole = self.used.union(&self.range.range.into());
         if self.bears(&whole) { (whole, true) } else { (self.used.clone(), false) }
@@ -148,7 +148,7 @@ impl NodeReservation {
         PortSet::from(self.ephemeral).minus(&self.reserved)
     }
 
-    /// The number of NodePorts among the ports from which the kernel chooses: `2768 of 64512 (4.291 %)`.
+    /// The share of NodePorts among the ports from which the kernel chooses: `2768 of 64512 (4.291 %)`.
     pub fn chance(&self) -> String {
         let choosable = self.choosable();
         share(choosable.intersection(&self.range.range.into()).len(), choosable.len())
@@ -159,7 +159,7 @@ impl NodeReservation {
         ports_in_words(&self.reserved)
     }
 
-    /// The ports of a list that the node may give to outgoing connections, as text.
+    /// The ports that the node should reserve, and may give to outgoing connections now, as text.
     pub fn lacks_in_words(&self, list: &ReservedList) -> String {
         counted(&self.lacks(list))
     }
@@ -169,8 +169,7 @@ impl NodeReservation {
         range_in_words(&self.range)
     }
 
-    /// Whether two nodes have the same NodePort range and source, ephemeral port range, reserved ports, exposed ports
-    /// and unread input. The name and `used` may differ.
+    /// Whether two nodes differ only in their names and in `used`.
     pub fn is_like(&self, other: &Self) -> bool {
         let range = |it: &Self| (it.range.range, it.range.source);
         let rest = |it: &Self| (it.ephemeral, it.unread.as_ref().map(|gap| (gap.source, gap.why)));
@@ -180,14 +179,14 @@ impl NodeReservation {
             && (&self.guard, self.is_guarded) == (&other.guard, other.is_guarded)
     }
 
-    /// Whether the node keeps enough ports for outgoing connections if it reserves these ports.
+    /// Whether the node has enough ports for outgoing connections without these ports.
     fn bears(&self, ports: &PortSet) -> bool {
         is_bearable(Some(self.ephemeral), &self.reserved, ports)
     }
 }
 
 impl FleetReservation {
-    /// Doubts about the NodePort ranges, one sentence each.
+    /// Why the NodePort ranges may be wrong, one sentence for each reason.
     pub fn doubts(&self) -> Vec<String> {
         let ranges = self.ranges();
         let several =
@@ -214,7 +213,7 @@ impl FleetReservation {
     /// One list for all nodes.
     ///
     /// # Errors
-    /// If every list leaves a node too few ports for outgoing connections. The error is text for people.
+    /// If each possible list leaves a node too few ports for outgoing connections. The error is a sentence for users.
     pub fn list(&self) -> Result<ReservedList, String> {
         let union_of = |ports: fn(&NodeReservation) -> PortSet| {
             self.nodes.iter().fold(PortSet::default(), |all, node| all.union(&ports(node)))
@@ -233,7 +232,7 @@ impl FleetReservation {
     /// One list for all nodes that one write can apply.
     ///
     /// # Errors
-    /// If there is no list, or if the list is too long for one write. The error is text for people.
+    /// If no list is possible, or if the list is too long for one write. The error is a sentence for users.
     pub fn writable_list(&self) -> Result<ReservedList, String> {
         let list = self.list()?;
         let length = list.ports.to_string().len();
@@ -299,7 +298,7 @@ mod tests {
         let other = Snapshot::healthy().ephemeral("32768 60999", "9100-9101,30000-30999");
         let fleet = fleet(&[wide, other]);
         let list = fleet.list().expect("a list");
-        // kubelet and kube-proxy listen on all nodes. Only on the first node may the kernel give their ports to
+        // kubelet and kube-proxy listen on both nodes. Only the kernel of the first node may give their ports to
         // connections.
         assert_eq!(list.ports.to_string(), "2703,9100-9101,10249-10250,10256,30000-32767");
         assert!(list.whole_range);
@@ -349,7 +348,7 @@ mod tests {
             assert_eq!(lacks(&world(all), run).0, "30000-30079,30081-30998,31001-32767", "nobody follows new Services");
             assert_eq!(lacks(&world(no_guard), run).0, "40080", "a Service outside of the range");
         }
-        // If Services were not read, it is not known which NodePorts they have.
+        // Without the Services, any NodePort may belong to a Service.
         for why in [Why::NotRequested, Why::Unreachable] {
             let mut unread = world(all);
             unread.cluster.services = gap(Source::Services, why);
@@ -384,8 +383,8 @@ mod tests {
             assert!(lacks.contains(30000) && lacks.contains(32767), "{strange}: {lacks}");
             assert!(list.of_each && fleet.doubts()[0].contains(strange), "{strange}");
         }
-        // A node does not lack a port that only another node needs. If reserving the whole range leaves too few ports,
-        // a node needs the NodePorts of Services.
+        // A port that only another node needs is not reported. If the whole range leaves too few ports, a node reserves
+        // only the NodePorts of Services.
         let wide = Snapshot::healthy().ephemeral("1024 65535", "").node_port_range("1024-65535");
         let fleet = fleet(&[open, wide]);
         let list = fleet.list().expect("a list");

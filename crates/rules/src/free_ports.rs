@@ -1,5 +1,4 @@
-//! Free numbers, according to the scans of some nodes: for a Service in the NodePort range, or for a server on the
-//! nodes.
+//! Free ports on the scanned nodes: for a Service in the NodePort range, or for a server on the nodes.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,24 +12,23 @@ use portreeve_facts::{Gap, PortRange, PortSet, Service, ServicePort, Snapshot, S
 /// The ranges for a server on the nodes, the best first. Few programs have a default port above 9999.
 const OF_HOSTS: [PortRange; 2] = [PortRange { first: 10_000, last: u16::MAX }, PortRange { first: 1024, last: 9_999 }];
 
-/// The numbers that are in use on at least one of these nodes. The numbers are for a Service in the NodePort range, or
-/// for a server on the nodes.
+/// The ports that are free on all scanned nodes, for a Service in the NodePort range, or for a server on the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct FreePorts {
-    /// The ports that the ranges of all nodes have in common; `None` before the first scan.
+    /// The ports that are in the NodePort range of each node. `None` before the first scan.
     range: Option<PortRange>,
     taken: PortSet,
     /// Whether the numbers are for a server on the host's network, or for a hostPort.
     of_hosts: bool,
-    /// Unread input, with the name of its node. A port may look free and be in use.
+    /// Unread input with the name of its node. Because of it, a port in use may look free.
     pub unread: Vec<(String, Gap)>,
-    /// Whether a scan has the Services. Without them, no number is known to be free.
+    /// Whether a scan has the Services. Without the Services, no port is known to be free.
     allocations: bool,
     /// The users of ports that unread input may hide.
     pub hidden: Hidden,
 }
 
-/// Whether some users of ports were not read, or were read only in part, on one of the nodes.
+/// The users of ports that were not read, or were read only in part, on one of the nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Hidden {
     /// The Services.
@@ -42,7 +40,7 @@ pub struct Hidden {
 }
 
 impl FreePorts {
-    /// Numbers for a server on the nodes, on the host's network or with a hostPort. No scan is added yet.
+    /// Ports for a server on the nodes, on the host's network or with a hostPort. Contains no scan yet.
     pub fn of_hosts() -> Self {
         Self { of_hosts: true, ..Self::default() }
     }
@@ -69,8 +67,8 @@ impl FreePorts {
             }
             Ok(known) => {
                 let both = self.range.map_or(Some(known.range), |range| range.intersection(known.range));
-                // If the ranges have no common port, no number is free. A range cannot be empty, so the range of one
-                // node is kept, and all its numbers count as in use.
+                // If the nodes' ranges have no common port, no port is free. `range` cannot be empty, so the old range
+                // stays, and all its ports count as in use.
                 self.range = both.or(self.range);
                 if both.is_none() {
                     self.taken = self.taken.union(&self.range.map(PortSet::from).unwrap_or_default());
@@ -93,8 +91,8 @@ impl FreePorts {
             self.hidden.listeners = true;
             self.lacks(node, gap.clone());
         }
-        // A NodePort or a server does not get connections to an external address of a Service on this node, or to a
-        // redirection.
+        // An external address of a Service on this node, or a redirection, takes the connections of a NodePort or a
+        // server.
         self.take(round.external_ports().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
         self.take(round.not_served().ports().map(|((_, port), _)| port));
         self.take(round.redirections().into_iter().flat_map(|all| all.ports().map(|((_, port), _)| port)));
@@ -121,14 +119,14 @@ impl FreePorts {
                 }
             }
         }
-        // A server may need a port and not listen yet.
+        // A server may need a port before it listens.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
-        // A node that was not scanned may need the ports of the control plane, of SSH and of ingress.
+        // Unscanned nodes may need the ports of the control plane, of SSH and of ingress.
         self.take(usual_ports(Role::Daemon).chain(usual_ports(Role::Ingress)).map(|it| it.number));
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// Adds ports that only a server on a node cannot have: reserved ports, and ports that waiting pods want.
+    /// Adds ports that a server cannot have, but a NodePort can: reserved ports, and ports that waiting pods want.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
@@ -144,19 +142,18 @@ impl FreePorts {
         }
     }
 
-    /// Numbers for a remedy, the lowest first. So the static band comes before the band from which the API server
-    /// chooses. If an input was not read, there are no numbers, because each may be in use. Unread redirections are an
-    /// exception: few scans have the rights to read them, and remedies would have no numbers.
+    /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, there are none,
+    /// because each port may be in use. Unread redirections are an exception: few scans have the right to read them.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| self.unread.iter().all(|(_, gap)| gap.source == Source::Netfilter))
     }
 
-    /// The numbers that no Service has. If another input was not read, some of these numbers may be in use.
+    /// The ports that no Service has. If other input was not read, a process or a pod may use some of these ports.
     pub fn of_no_service(&self) -> impl Iterator<Item = u16> + '_ {
         self.as_read().filter(|_| !self.hidden.services)
     }
 
-    /// The numbers that are free according to the input that was read. The command that prints them also reports the
+    /// The ports that are free according to the input that was read. The command that prints the ports also reports the
     /// unread input.
     pub fn as_read(&self) -> impl Iterator<Item = u16> + '_ {
         let ranges = match self.of_hosts {
@@ -167,7 +164,7 @@ impl FreePorts {
         known.flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
     }
 
-    /// Whether the numbers are for servers on the nodes.
+    /// Whether the ports are for servers on the nodes.
     pub fn is_of_hosts(&self) -> bool {
         self.of_hosts
     }
@@ -186,19 +183,18 @@ impl FreePorts {
     }
 }
 
-/// A free number for each number of each Service, from the scan of one node. All free numbers differ, so two users who
-/// follow one report do not choose the same number. The order of the Services decides, so a number does not change with
-/// other findings. If there are too few free numbers, the last Services have none.
+/// A free number for each number of each Service, from the scan of one node. All free numbers differ, so two users with
+/// the same report do not choose one number. The order of the Services decides, so a number does not depend on other
+/// findings. If too few numbers are free, the last Services get none.
 pub(super) struct Alternatives {
     /// The free number for each number that a Service has now.
     free: HashMap<(*const Service, Number), u16>,
 }
 
-/// A number of a Service: a nodePort and the Service's port, or the healthCheckNodePort without a port.
+/// A nodePort with the Service's port, or a healthCheckNodePort without a port.
 type Number = (u16, Option<u16>);
 
 impl Alternatives {
-    /// One free number for each number of a Service.
     pub(super) fn of(round: &Round<'_>) -> Self {
         let snapshot = round.now;
         let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -209,8 +205,8 @@ impl Alternatives {
         Self { free: wanted.zip(free.ports()).collect() }
     }
 
-    /// The free number for a port of a Service. Without a port, the free number for its health check. If TCP and UDP
-    /// have the same port and number, they move together.
+    /// The free number for a port of a Service, or without a port for its health check. If TCP and UDP have one port
+    /// and number, both get one free number.
     pub(super) fn for_port(&self, service: &Service, port: Option<&ServicePort>) -> Option<u16> {
         let number = match port {
             Some(port) => (port.node_port?, Some(port.port)),
@@ -231,11 +227,11 @@ fn numbers(service: &Service) -> BTreeSet<Number> {
 pub struct FreePort {
     /// The number, from 1 to 65535.
     pub number: u16,
-    /// The first input that was not read and may hide a user of the number. `None` if the number is certainly free.
+    /// The first unread input that may hide a user of the number. `None` if the number is certainly free.
     pub unread: Option<Gap>,
 }
 
-/// A free NodePort, from the scan of one node. Without the Services and the NodePort range, no number is known.
+/// A free NodePort, from the scan of one node. `None` without the Services or the NodePort range.
 pub fn free_port(snapshot: &Snapshot) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
     if let Some(number) = free.ports().next() {
@@ -258,7 +254,7 @@ mod tests {
         free.as_read().take(count).collect()
     }
 
-    /// The number that is free without a doubt.
+    /// The free number, if it is certain.
     fn certain(world: &Snapshot) -> Option<u16> {
         free_port(world).filter(|it| it.unread.is_none()).map(|it| it.number)
     }

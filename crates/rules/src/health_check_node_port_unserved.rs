@@ -46,7 +46,7 @@ fn too_many() -> Gap {
     Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
-/// The facts with which every health check is compared.
+/// The facts about the node, for the judgement of all its health checks.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -54,13 +54,13 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// The reason why a healthCheckNodePort does not serve the Service's health.
+/// The reason why the proxy does not answer on a healthCheckNodePort.
 enum Wrong<'a> {
     /// No process listens.
     Nobody,
-    /// Another process answers. The text is the Service that it names.
+    /// Another process answers. The text is the Service that this process names in its answer.
     Other(&'a Socket, Option<&'a str>),
-    /// Another process has the port in this family. The proxy serves the other family.
+    /// Another process has the port in this family (IPv4 or IPv6). The proxy has the port in the other family.
     OfFamily(&'a Socket, Family),
 }
 
@@ -90,8 +90,7 @@ impl<'a> Node<'_, 'a> {
         Ok(!node.excluded_from_load_balancers)
     }
 
-    /// The problem of a health check; `None` if the check is served. The best proof is an answer that names the
-    /// Service; the next is the owner of the socket.
+    /// The problem of a health check. `None` if the proxy answers: its answer names the Service, or it owns the socket.
     fn wrong(&self, service: &Service, port: u16) -> Result<Option<Wrong<'a>>, Gap> {
         let name = format!("{}/{}", service.namespace, service.name);
         let answer = self.answers.get(&port).map(|answer| &answer.service);
@@ -101,7 +100,7 @@ impl<'a> Node<'_, 'a> {
             return Ok(service.families.iter().find_map(|family| self.kept_off(sockets, *family)));
         }
         if named == Some(Some(name.as_str())) {
-            // Any process can send a Service's name, but the proxy runs as root.
+            // A process of any user can answer with a Service's name, but the proxy runs as root.
             let Some(stranger) = sockets.iter().copied().find(|socket| !socket.is_of_root()) else { return Ok(None) };
             if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) {
                 return Ok(Some(Wrong::Other(stranger, named.flatten())));
@@ -120,8 +119,8 @@ impl<'a> Node<'_, 'a> {
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
-            // The answers were not read. If a process of root answered with this Service's name, the check would be
-            // served. So the result is unknown.
+            // The answers were not read, and a process of root listens. The process may be the proxy, so the result is
+            // unknown.
             (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => Err(gap),
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
@@ -141,7 +140,7 @@ impl<'a> Node<'_, 'a> {
     fn evidence(&self, service: &Service, port: u16, wrong: &Wrong<'_>) -> Evidence {
         let name = format!("{}/{}", service.namespace, service.name);
         let mode = self.snapshot.proxy_mode();
-        // If the proxy is not known, this node may serve no Services.
+        // If the proxy is not known, this node may serve no Services at all.
         let severity = if mode.is_ok() { Severity::Critical } else { Severity::Warning };
         let what = match wrong {
             Wrong::Nobody => {
@@ -167,7 +166,8 @@ impl<'a> Node<'_, 'a> {
             evidence = with_socket(evidence, "listener", self.snapshot, socket);
         }
         if let Wrong::Other(_, named) = wrong {
-            // The port of a new Service is not served yet. So the field is wrong only if another process has the port.
+            // No proxy serves the port of a new Service yet, so in a manifest only another process on the port is a
+            // problem.
             evidence = evidence
                 .about([ClaimOf::node_port(service, None)])
                 .each("answers for", named.as_ref().map(|named| format!("Service {named}")));
@@ -185,13 +185,13 @@ impl<'a> Node<'_, 'a> {
                 },
             );
         evidence.values.extend(ranges_in_words(self.snapshot));
-        // Only the variant `nobody` has no listener.
+        // An assumption about unread listeners is evidence only if no process listens.
         evidence = evidence.each("assumed", self.round.assumed_unbound((Protocol::Tcp, port)));
         if severity == Severity::Critical {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
-            // If Cilium replaces kube-proxy, Cilium's agent serves health checks, and writes no such Events.
+            // Without kube-proxy, Cilium's agent serves health checks, and writes no Events about them.
             Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
                 let setting = "check that cilium-config does not disable enable-health-check-nodeport";
                 evidence

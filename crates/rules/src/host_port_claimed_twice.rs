@@ -36,7 +36,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry((number, port.protocol)).or_default().push((workload, port));
         }
     }
-    // Another rule reports pods that wait.
+    // `pod-waits-for-port` reports pods that wait.
     let waiting = if_requested(snapshot.cluster.waiting_pods.get()).err();
     let found = |evidence| match &waiting {
         Some(gap) => Verdict::Unknown(gap.clone()),
@@ -62,8 +62,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants a port for several pods on one node. Either it has more pods than nodes. Or only one node is
-/// possible, and a rollout starts the new pod before the old pod ends.
+/// A workload that wants one port for several pods on one node: it has more pods than nodes. Or it has one possible
+/// node, and a rollout starts the new pod before the old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -109,7 +109,7 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
     Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
 }
 
-/// The beginning of a selector for one node in [`Workload::selects`].
+/// The first words of a selector for one node in [`Workload::selects`].
 const ONE_HOST: &str = "kubernetes.io/hostname In ";
 
 fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
@@ -117,15 +117,15 @@ fn too_many(number: u16, protocol: Protocol, workloads: usize) -> Gap {
     Gap::new(Source::Pods, Why::TooMuch, detail)
 }
 
-/// Workloads that cannot share a node with another of these workloads, by name, each once.
+/// Workloads that certainly want a node of another of these workloads, by name, each once.
 ///
-/// If both workloads have pods, another rule reports the pods that wait.
+/// If both workloads have pods, `pod-waits-for-port` reports the pods that wait.
 fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Workload> {
     let meet = |one: &Workload, other: &Workload| {
         !is_same(one, other) && share_a_node(one, other) && !(with_pods.has(one) && with_pods.has(other))
     };
-    // The workloads that want the number on every address, and on one address. Ports of one workload with the same
-    // number are next to each other.
+    // For each address, the workloads that want the number there. The key `None` means every address. Equal ports of
+    // one workload are next to each other.
     let mut by_address: HashMap<Option<IpAddr>, Vec<&Workload>> = HashMap::new();
     for (workload, port) in claims {
         let workloads = by_address.entry(port.host_ip.filter(|_| !is_for_every_address(port))).or_default();
@@ -147,8 +147,8 @@ fn in_conflict<'a>(claims: &[Claim<'a>], with_pods: &WithPods<'_>) -> Vec<&'a Wo
     found
 }
 
-/// Whether pods of both workloads certainly want the same node: one workload is a DaemonSet, which has a pod on each of
-/// its nodes.
+/// Whether pods of both workloads certainly want the same node: at least one workload is a DaemonSet, with a pod on
+/// each of its nodes.
 fn share_a_node(one: &Workload, other: &Workload) -> bool {
     let is_daemon_set = |workload: &Workload| workload.kind == WorkloadKind::DaemonSet;
     let narrow_in_wide = |narrow: &Workload, wide: &Workload| {
@@ -164,13 +164,12 @@ fn share_a_node(one: &Workload, other: &Workload) -> bool {
     }
 }
 
-/// Sorts workloads by name, and removes duplicates.
 fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.sort_by_key(|it| (&it.namespace, &it.name, it.kind.name()));
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether two workloads are the same object. The input may have an object twice.
+/// Whether two workloads are the same object. A file may contain an object twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }
@@ -256,12 +255,12 @@ mod tests {
     #[test]
     fn what_may_run_apart_is_silent() {
         let changes: [fn(&mut Workload); 5] = [
-            // This DaemonSet tolerates the taint of nodes on which the other DaemonSet has no pods.
+            // The second DaemonSet tolerates a taint, so it runs on nodes without pods of the first DaemonSet.
             |it| (it.selects, it.tolerates) = (vec!["pool In a".to_owned()], vec!["pool Equal a".to_owned()]),
             |it| it.ports[0].host_port = Some(8081),
             |it| it.ports[0].protocol = Protocol::Udp,
             |it| (it.ports[0].port, it.ports[0].host_port) = (8080, None),
-            // One DaemonSet, twice in the input.
+            // The input contains one DaemonSet twice.
             |it| it.name = "agent".to_owned(),
         ];
         for change in changes {
@@ -355,7 +354,7 @@ mod tests {
         let mut unread = of(2, |_| ());
         unread.cluster.nodes = gap(Source::Nodes, Why::NotRequested);
         let two_hosts = of(2, |it| it.selects = vec!["kubernetes.io/hostname In n1,n2".to_owned()]);
-        // Another node may be free for the pod.
+        // The pod may run on another node.
         for world in [unread, two_hosts] {
             expect_healthy(&RULE, &world, &subject());
         }
@@ -393,7 +392,7 @@ mod tests {
     fn where_pods_are_there_another_rule_judges_them() {
         let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
         let running = two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent"));
-        // The other workload is not created yet.
+        // The second workload has no pod yet.
         expect_problem(&RULE, &running, &subject());
         let both = running.pod("other-1", |pod| pod.controller = of("other"));
         expect_healthy(&RULE, &both, &subject());

@@ -49,7 +49,7 @@ struct Clash<'a> {
     host: &'a ContainerPort,
 }
 
-/// The facts with which every pair is compared.
+/// The facts for the comparison of all hostPorts and NodePorts.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -58,8 +58,8 @@ struct Node<'r, 'a> {
     alternatives: Alternatives,
 }
 
-/// The severity, the vantage points that lose connections, and the claim that gets them, if it is the same in all
-/// cases.
+/// The severity, the claim that gets the connections, and the vantage points that lose connections. The claim is `None`
+/// if it depends on the settings.
 #[derive(Clone, PartialEq)]
 struct Lost {
     severity: Severity,
@@ -100,12 +100,12 @@ impl Node<'_, '_> {
         })
     }
 
-    /// Whether the Service also sends connections to the pod's container port.
+    /// Whether the pod's container port is an endpoint of the Service.
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }
 
-    /// The loss in one case; `None` if the two claims have no common address.
+    /// The loss with one set of settings. `None` if the two claims have no common address.
     fn lost(&self, assumption: &Assumption, case: &mut Case, clash: &Clash<'_>) -> Option<Lost> {
         let Clash { service, port, pod, host } = *clash;
         let meet = |local: &LocalAddress| {
@@ -138,7 +138,7 @@ impl Node<'_, '_> {
             "hostPort {number}/{} of pod {}/{} is the NodePort of {name}: {ends}.",
             host.protocol, pod.namespace, pod.name
         );
-        // Pods of ServiceLB connect to the node as other pods do.
+        // ServiceLB's pods are clients of the node like other pods.
         let sent = sent_to_node_port(self.snapshot, service, port).filter(|_| affected.contains(&Vantage::Pods));
         let lost = sent.filter(|_| winner == Some(Winner::Pod));
         let words =

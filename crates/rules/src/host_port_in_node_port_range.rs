@@ -50,13 +50,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts with which every hostPort is compared.
+/// The facts for the judgement of all hostPorts.
 struct Here<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
     cilium: Result<PortSet, Gap>,
     mode: Result<Mode, Gap>,
-    /// The needs of this node, to find the Service with this healthCheckNodePort.
+    /// The needs of this node's ports, among them the Services' health checks.
     needs: &'a ByPort<Need<'a>>,
     allocated: HashSet<(u16, Protocol)>,
 }
@@ -64,7 +64,7 @@ struct Here<'a> {
 impl Here<'_> {
     fn judge(&self, of: PortOf<'_>, host: &ContainerPort, number: u16) -> Vec<Judgement> {
         let in_range = self.range.range.contains(number);
-        // The results with Cilium, and without Cilium.
+        // Cilium does not serve a hostPort whose number is in Cilium's own NodePort range.
         let ignored = self.cilium.as_ref().map(|ranges| ranges.contains(number));
         let certain = in_range || ignored.as_ref().map_or(true, |ignored| *ignored);
         if !certain || self.allocated.contains(&(number, host.protocol)) {
@@ -135,7 +135,7 @@ impl Here<'_> {
 enum Stakes<'a> {
     /// Cilium does not serve the hostPort, because its number is in Cilium's own range.
     Ignored(PortSet),
-    /// The hostPort works. The value is the Service whose healthCheckNodePort has the number, if there is one.
+    /// The hostPort works now. If its number is a healthCheckNodePort, the value is the Service.
     Latent(Option<&'a Service>),
 }
 

@@ -1,4 +1,4 @@
-//! The redirection of a hostPort remains, although its pod is gone.
+//! The redirection of a hostPort remains, although its pod does not exist any more.
 
 use std::net::SocketAddr;
 
@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             continue;
         }
         let (mut problems, mut doubt) = node.judge(of_port);
-        // The pod that was not read may have the target address or the hostPort.
+        // An unread pod may have the target address or the hostPort.
         if let Some(gap) = snapshot.cluster.unread_pod().filter(|_| !problems.is_empty()) {
             (problems, doubt) = (Vec::new(), Some(gap.clone()));
         }
@@ -59,7 +59,7 @@ struct Node<'r, 'a> {
     redirections: &'r Redirections<'a>,
 }
 
-/// The NodePort whose connections a redirection gets or may get, and the vantage points that lose the NodePort.
+/// The loss of a NodePort to a redirection: whether it is certain, and the vantage points that lose connections.
 #[derive(Clone, PartialEq)]
 struct Taken {
     is_certain: bool,
@@ -72,17 +72,17 @@ impl Loss for Taken {
     }
 }
 
-/// The process or Service that has the port, and gets no connections or may get none.
+/// The process or Service that has the port, and may get no connections.
 struct Loser {
     name: String,
-    /// Whether this process or Service certainly gets no connections.
+    /// Whether the process or Service certainly gets no connections.
     is_certain: bool,
     /// The settings for which the loss is true.
     stratum: Stratum,
     vantage_points: Vec<Vantage>,
 }
 
-/// The findings, and the reason why there may be more.
+/// The result, and the unread input that may hide more results.
 type Found<T> = (Option<T>, Option<Gap>);
 
 /// A redirection that no pod needs, with its problem.
@@ -92,16 +92,16 @@ struct LeftBehind<'a> {
     loser: Option<Loser>,
 }
 
-/// The vantage points whose connections are redirected. If the redirection is for one address, connections to loopback
-/// are not.
+/// The vantage points whose connections a redirection takes. A redirection for one address does not take connections to
+/// loopback.
 fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
 }
 
 impl Node<'_, '_> {
-    /// The problems of the redirections of one port, and the reason why there may be more problems. The worst come
-    /// first; equal ones are in the order in which the kernel checks the redirections.
+    /// The problems of the redirections of one port, worst first, and the unread input that may hide more. Problems of
+    /// equal severity are in the order in which the kernel checks the redirections.
     fn judge<'b>(&self, of_port: &[&'b Redirection]) -> (Vec<LeftBehind<'b>>, Option<Gap>) {
         let (mut alive, mut others) = (Vec::new(), Vec::new());
         for (place, it) in of_port.iter().copied().enumerate() {
@@ -133,8 +133,7 @@ impl Node<'_, '_> {
             stratum: Stratum::Any,
             vantage_points: vantage_points_of(redirection),
         });
-        // If a container outside Kubernetes has the target address, its runtime may have a socket on the redirected
-        // port.
+        // If the target is a container outside Kubernetes, its runtime may be the process on the redirected port.
         let is_of_pods = self.redirections.is_of_pods(redirection.to);
         let (loser, doubt) = match (pod, &is_of_pods) {
             _ if shadowed => (None, None),
@@ -145,7 +144,7 @@ impl Node<'_, '_> {
         };
         let severity = match loser {
             Some(Loser { is_certain: true, .. }) => Severity::Critical,
-            // The pod has ended, and the container runtime may still call the CNI plugin to remove the redirection.
+            // The pod has ended, and the CNI plugin may still remove the redirection.
             _ if self.redirections.pod_of(redirection).is_some() => return (None, doubt),
             _ if shadowed || is_of_pods != Ok(true) => Severity::Info,
             _ => Severity::Warning,
@@ -153,7 +152,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that has the port; pods are left out.
+    /// The process or Service that has the port. Pods are not included.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -243,7 +242,7 @@ impl Node<'_, '_> {
         let delete = delete_rule(chain, *handle);
         evidence.remedy(match is_missed {
             true => Remedy::from(delete),
-            // Kubernetes does not know some containers.
+            // Kubernetes does not know containers of other programs.
             false => Remedy::from(Step::advice(format!(
                 "check that {} is the address of no container of nerdctl or Podman, and of no pod by Multus",
                 redirection.to

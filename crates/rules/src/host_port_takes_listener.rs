@@ -29,7 +29,7 @@ pub(super) static RULE: Rule = Rule::of(
 .uses(&[Source::Nodes])
 .sockets(&[SocketNeed::Owners(Ports::HostPorts)]);
 
-/// A pod usually has its network within this many seconds after it was scheduled.
+/// A pod usually has its network within this number of seconds after it was scheduled.
 const LONGEST_START: i64 = 120;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -70,14 +70,14 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts that every socket is compared with.
+/// The facts for the comparison of all sockets with all hostPorts.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
     listening: &'r ByPort<&'a Socket>,
-    /// The hostPorts of all pods that have their network.
+    /// The hostPorts of all pods with a network.
     all: Vec<Port>,
     /// The container runtime and its version, if the Node object was read.
     runtime: Option<&'a str>,
@@ -110,7 +110,7 @@ impl Node<'_, '_> {
     /// Whether the container runtime may have opened this socket to keep the port for the pod.
     ///
     /// # Errors
-    /// If the answer depends on the socket's pod, and the pod was not read.
+    /// If the result depends on the socket's pod, and the pod was not read.
     fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
         let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
         match &socket.owner {
@@ -137,7 +137,8 @@ impl Node<'_, '_> {
         group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
-    /// A pod that gets no network, because another process has a port that the container runtime must open.
+    /// The judgement about a pod that has no network yet: a process may have the port that the container runtime must
+    /// open.
     fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
         let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
         let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
@@ -226,7 +227,8 @@ fn is_held(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Whether a pod has its network, according to its status. A pod from a manifest has no status, so it has no network.
+/// Whether a pod has its network, according to its status. A pod from a manifest has no status, and counts as a pod
+/// with a network.
 fn has_begun(pod: &Pod) -> bool {
     pod.ready || !pod.ips.is_empty() || pod.uid.is_none()
 }

@@ -1,7 +1,7 @@
 //! The list of all problems: every id with its variants.
 //!
-//! An id has a page, an Event reason and a place in the list of rules. A variant is one case of the id. Id and variant
-//! together have one meaning, one set of severities and one patience.
+//! An id has a page, an Event reason and a place in the list of rules. A variant is one case of the id, with one
+//! meaning, one list of severities, and one number of scans that a problem must last.
 
 use std::fmt;
 
@@ -30,27 +30,27 @@ pub struct Id {
 /// One case of an id.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
-    /// The variant's name: a word of this list, never the name of an object or a process.
+    /// The variant's name, a word of this list. The name of an object or a process is never a variant.
     pub name: &'static str,
-    /// The reason why this is a problem.
+    /// The kind of the problem.
     pub kind: Kind,
     /// The possible severities, mildest first.
     pub severities: &'static [Severity],
-    /// The severities in manifests, if they differ. Lint knows some facts that agents do not read, such as workloads,
-    /// and lacks other facts.
+    /// The severities in manifests, if they differ. Lint reads some facts that agents do not read, such as workloads,
+    /// and lacks some facts of agents.
     pub in_manifests: &'static [Severity],
-    /// Whether the variant is only for live objects on a node, although the rule judges manifests too.
+    /// Whether only agents report the variant, although the rule judges manifests too.
     pub of_nodes: bool,
 }
 
-/// The reason why a variant is a problem.
+/// The kind of a problem: a conflict, a shortage, or a wrong state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Two claims conflict, and this arbiter decides between them.
     Pair(Arbiter),
-    /// Most ports or file descriptors of a supply are in use, or a supply contains a port that a server needs.
+    /// Most ports or file descriptors of a supply are in use, or the supply has a port that a server needs.
     Pool,
-    /// No two claims conflict. The words name the thing that the rule judges, such as two settings.
+    /// A wrong state without a conflict. The words name the judged thing, such as two settings.
     State(&'static str),
 }
 
@@ -361,13 +361,13 @@ pub fn find(name: &str) -> Option<&'static Id> {
     IDS.iter().copied().find(|id| id.name.0 == name)
 }
 
-/// The worst severity of these variants. An id or a variant of another version counts as critical.
+/// The worst severity of these variants. An id or a variant that this version does not know counts as critical.
 pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
     variants.iter().map(known).max().unwrap_or(Critical)
 }
 
-/// The rows of one rule: the variants of one id that this rule reports.
+/// The findings of one rule: the variants of one id that the rule reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rows {
     /// The id.
@@ -377,19 +377,19 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The worst severity of these rows.
+    /// The worst severity of these findings.
     pub fn ceiling(&self) -> Severity {
         ceiling(self.rule.0, self.variants)
     }
 
-    /// Whether a finding with this id and variant is one of these rows.
+    /// Whether a finding with this id and variant is one of the rule's findings.
     pub fn have(&self, rule: RuleId, variant: &str) -> bool {
         self.rule == rule && self.variants.contains(&variant)
     }
 }
 
 impl fmt::Display for Rows {
-    /// `health-check-unserved/nobody,other,one-family`. If these are all variants of the id, only the id.
+    /// `health-check-unserved/nobody,other,one-family`. If the rule reports all variants of the id, only the id.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match find(self.rule.0) {
             Some(id) if id.variants.len() == self.variants.len() => self.rule.fmt(f),
@@ -403,7 +403,7 @@ impl fmt::Display for Rows {
 pub struct Named {
     /// The id.
     pub id: &'static Id,
-    /// The variant. None means all variants.
+    /// The variant. `None` means all variants.
     pub variant: Option<&'static str>,
 }
 

@@ -87,9 +87,9 @@ struct Known<'a> {
     api_servers: Result<HashSet<IpAddr>, Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
-    /// This node's addresses on other links. They belong to this node even if its name is not known.
+    /// This node's addresses on other links than the ipvs device. They are the node's own, even if its name is not
+    /// known.
     own: HashSet<IpAddr>,
-    /// The cluster IPs of Services, and the claims of Services to addresses of the ipvs device.
     services: Result<Claims<'a>, Gap>,
 }
 
@@ -141,11 +141,11 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Every other object that has an address. Empty if the address belongs to this node, or if another rule reports
-    /// the address.
+    /// Every object that has the address, except this node. Empty if the address belongs to this node, or if another
+    /// rule reports it.
     ///
     /// # Errors
-    /// If the owner is not certain: the input that would decide.
+    /// If the owner is not certain. The error is the unread input.
     fn whose(&self, ip: IpAddr) -> Result<Vec<Owner<'a>>, Gap> {
         if self.services.as_ref().is_ok_and(|services| services.cluster_ips.contains(&ip)) {
             return Ok(Vec::new());
@@ -171,7 +171,7 @@ impl<'a> Known<'a> {
         if gateway {
             owners.insert(0, Owner::Gateway);
         }
-        // A gateway's address never belongs to a Service. If Services are not known, any other address may belong to a
+        // A gateway's address never belongs to a Service. An address of any other object may belong to an unread
         // Service.
         match &self.services {
             Err(gap) if !gateway => Err(gap.clone()),
@@ -223,8 +223,7 @@ fn evidence(snapshot: &Snapshot, known: &Known<'_>, foreign: &[(&Address, Vec<Ow
             .affects(owners.iter().flat_map(|owner| owner.affects().iter().copied()))
             .list("claimed by", of_services.iter().map(claim));
         claims.extend(of_services.iter().take(MOST_LISTED));
-        // A Service that was not read in full may have the address. If so, deleting the address would stop this Service
-        // on this node.
+        // An unread Service may need the address. Without the address, the Service would not work on this node.
         let is_unread = known.services.is_err() || snapshot.cluster.unread_service().is_some();
         let (claimed_by, step) = match is_unread {
             _ if !of_services.is_empty() => continue,

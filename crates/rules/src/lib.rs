@@ -139,8 +139,8 @@ pub static RULES: &[&Rule] = &[
     &pod_port_in_ephemeral_range::RULE,
 ];
 
-/// Rules that also judge manifests. Their results about Services and workloads are true before these objects exist.
-/// Their evidence names the fields of manifests.
+/// Rules that also judge manifests. Their results about Services and workloads are true before the objects exist, and
+/// their evidence names the fields of the manifests.
 pub static OF_MANIFESTS: &[&Rule] = &[
     &node_port_claimed_twice::RULE,
     &host_port_claimed_twice::RULE,
@@ -179,12 +179,13 @@ pub fn skipped(rules: &[&Rule]) -> BTreeSet<Source> {
     SELDOM.into_iter().filter(|source| !rules.iter().any(|rule| rule.reads(*source))).collect()
 }
 
-/// The facts that are not read to find the users of ports. Redirections of hostPorts are read, because they use ports.
+/// The facts that are not read for a list of the users of ports. Redirections of hostPorts are read, because they use
+/// ports.
 pub fn skipped_for_users() -> BTreeSet<Source> {
     skipped(&[&host_port_left_behind::RULE])
 }
 
-/// The judgements of one rule in a round, or the fact that the rule panicked.
+/// The judgements of one rule in a round. If the rule panicked, there are none.
 #[derive(Clone, Debug)]
 pub struct Opinion {
     /// The rule.
@@ -206,8 +207,8 @@ impl Opinion {
     }
 }
 
-/// The judgements of a rule about listeners, if UDP listeners were not read. They are true for the other protocols
-/// only.
+/// The judgements of a rule about listeners, if UDP listeners were not read: the judgements about other protocols, and
+/// an unknown result.
 fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Judgement> {
     judged
         .retain(|it| it.protocol != Some(Protocol::Udp) && !(it.protocol.is_none() && it.verdict == Verdict::Healthy));
@@ -216,8 +217,8 @@ fn without_udp(now: &Snapshot, mut judged: Vec<Judgement>, gap: &Gap) -> Vec<Jud
     judged
 }
 
-/// Runs the rules one after another, as the caller reads the results. So the judgements of one rule about thousands of
-/// NodePorts are not in memory while the next rule runs. If a rule panics, the other rules still run.
+/// Runs the rules one after another, as the caller reads the results, so that only one rule's judgements are in memory
+/// at once. If a rule panics, the other rules still run.
 pub fn run_rules(rules: &[&'static Rule], round: &Round<'_>, limits: &Limits) -> impl Iterator<Item = Opinion> {
     rules.iter().map(move |rule| Opinion::of(rule, round, limits))
 }

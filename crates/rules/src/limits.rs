@@ -11,20 +11,20 @@ use portreeve_facts::Snapshot;
 pub struct Limits {
     /// A rule warns if connections to one destination use this percentage of the ephemeral ports. Default 80.
     pub ephemeral_warning_percent: u32,
-    /// The percentage from which the problem is critical. Default 95.
+    /// From this percentage of the ephemeral ports, the problem is critical. Default 95.
     pub ephemeral_critical_percent: u32,
     /// A rule warns if NodePorts need this percentage of the proxy's limit of file descriptors. Default 80.
     pub fds_warning_percent: u64,
-    /// The percentage from which the problem is critical. Default 95.
+    /// From this percentage of the proxy's limit of file descriptors, the problem is critical. Default 95.
     pub fds_critical_percent: u64,
-    /// A rule warns if this percentage of the dynamic band is in use. Default 80.
+    /// A rule warns if Services use this percentage of the dynamic band of NodePorts. Default 80.
     pub band_warning_percent: u32,
-    /// If the proxy does not apply a queued change for this number of seconds, it counts as frozen. Default 60.
+    /// A proxy counts as frozen if it does not apply a queued change for this number of seconds. Default 60.
     pub proxy_lag_seconds: i64,
 }
 
 impl Limits {
-    /// One round: a snapshot, and perhaps the snapshot before it.
+    /// One round: a snapshot, and the snapshot before it, if there is one.
     pub fn round<'a>(&self, now: &'a Snapshot, before: Option<&'a Snapshot>) -> Round<'a> {
         Round::of(now, before, self.proxy_lag_seconds)
     }

@@ -1,5 +1,5 @@
-//! A hostNetwork pod is not ready, or does not exist yet. The pod cannot listen, because a process has its port, or
-//! because Cilium refuses `bind` on the port.
+//! A hostNetwork pod is not ready, or does not exist yet. The pod cannot listen: a process has its port, or Cilium
+//! refuses `bind` on the port.
 
 use std::{
     collections::BTreeSet,
@@ -59,7 +59,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A port that a pod needs, and may be unable to listen on.
+/// A port that a pod needs, and perhaps cannot use.
 struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -71,8 +71,8 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// The judgement about this port. Cilium's refusal comes before a listener, because the pod could not listen even
-    /// if the listener ended.
+    /// The judgement about this port. Cilium's refusal comes before a listener: without the listener, Cilium still
+    /// refuses the port.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
@@ -95,8 +95,7 @@ impl Blocked<'_, '_> {
 
     /// The judgement about the listeners on the port.
     fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
-        // If workers of one owner share a port, only one worker is judged. With `SO_REUSEPORT` other workers may have
-        // the same port.
+        // Workers of one owner may share a port with `SO_REUSEPORT`. Only one of the workers is judged.
         let mut seen = BTreeSet::new();
         let mut is_new =
             |it: &&&Socket| seen.insert((it.local, it.device, it.v6only, owner_name(self.snapshot, &it.owner)));
@@ -114,8 +113,8 @@ impl Blocked<'_, '_> {
         })
     }
 
-    /// Whether a container of the pod failed, and no container runs. Then the process on the port is a leftover of an
-    /// earlier container.
+    /// Whether a container of the pod failed, and no container runs. If so, a process of the pod on the port is left
+    /// over from an earlier container.
     fn is_down(&self) -> bool {
         self.pod.failing && self.pod.running == Some(false)
     }
@@ -131,10 +130,11 @@ impl Blocked<'_, '_> {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
 
-    /// The NodePort because of which Cilium refuses `bind` on the port.
+    /// The Service port that makes Cilium refuse `bind` on the pod's port.
     fn node_port(&self) -> Result<Option<(&Service, &ServicePort)>, Gap> {
         let ContainerPort { port, protocol, .. } = *self.port;
-        // `node-port-claimed-twice/pods` reports pods that do not exist yet. A message of a container is no claim.
+        // Pods that do not exist yet are reported by `node-port-claimed-twice/pods`. A message of a container does not
+        // prove that the pod needs the port.
         if let (PortOf::Workload(_), _) | (_, Need::Reported(..)) = (self.of, self.need) {
             return Ok(None);
         }
@@ -157,7 +157,7 @@ impl Blocked<'_, '_> {
         Ok((is_refused && self.is_served(service)?).then_some((service, entry)))
     }
 
-    /// Whether NodePorts are served on the address that the pod declares. True if the pod declares no address.
+    /// Whether Cilium refuses `bind` on the address that the pod declares. True if the pod declares no address.
     fn is_served(&self, service: &Service) -> Result<bool, Gap> {
         let Some(ip) = self.declared() else { return Ok(true) };
         if !self.refused_families(service).contains(&Family::of(ip)) {
@@ -179,11 +179,11 @@ impl Blocked<'_, '_> {
         families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
-    /// Evidence that Cilium refuses `bind`. A listener on the port blocks the pod too.
+    /// Evidence that Cilium refuses `bind`, with the listener that also blocks the pod.
     fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
-        // If the Service has IPv4 only, a server on `::` may be able to listen.
+        // A server on `::` may be able to listen if the Service has only one family.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), self.is_failing() || !self.is_probed()),
@@ -223,7 +223,7 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// Whether the port is the agent's own port, which another rule reports.
+    /// Whether another process has the agent's own port. `own_port_taken` reports this port.
     fn is_of_the_agent(&self) -> bool {
         let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
         needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
@@ -234,8 +234,8 @@ impl Blocked<'_, '_> {
         self.need.at().meets(socket) != Some(false)
     }
 
-    /// The severity of this socket; `None` if its pod is about to end. `alone` means that no other socket blocks the
-    /// pod.
+    /// The severity if this socket blocks the pod. `None` if the socket's pod is about to end. `alone` means that no
+    /// other owner blocks the pod.
     fn severity(&self, socket: &Socket, alone: bool) -> Option<Severity> {
         let holder = pod_of(self.snapshot, &socket.owner);
         if holder.is_some_and(|holder| ends_in_time(self.snapshot, holder)) {
@@ -267,7 +267,8 @@ impl Blocked<'_, '_> {
         if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }
 
-    /// Whether this socket has the port on an address of the pod, so that no other process can listen on it.
+    /// Whether this socket certainly blocks the pod: it has an address of the pod, and no second process can bind the
+    /// port.
     fn is_in_every_way(&self, socket: &Socket) -> bool {
         let declared = self.declared();
         let mut addresses = declared.iter().chain(self.pod.ips.iter().filter(|_| declared.is_none()));
@@ -275,7 +276,7 @@ impl Blocked<'_, '_> {
             true => addresses.any(|ip| socket.serves(Family::of(*ip)) == Some(true)),
             false => addresses.any(|ip| *ip == socket.local),
         };
-        // Two UDP servers may share a port. Two servers that are bound to different interfaces may share a port too.
+        // Two UDP servers may share a port, and so may servers of different interfaces.
         taken && socket.protocol != Protocol::Udp && socket.device == 0
     }
 
@@ -338,15 +339,15 @@ impl Blocked<'_, '_> {
         {
             moved = Remedy { steps: [look].into_iter().chain(moved.steps).collect() };
         }
-        // A message of a container, which a tenant can write, must not cause the reservation of a port.
+        // A tenant can write the message of a container, so the message must not cause the reservation of a port.
         if self.ephemeral.contain(port) && !matches!(self.need, Need::Reported(..)) {
-            // If a program binds port 0, it gets a port from these ranges.
+            // A program that binds port 0 gets a port from these ranges.
             evidence.values.extend(ranges_in_words(self.snapshot));
             let reserved = reserve(self.round, &[port].into_iter().collect());
             moved = Remedy { steps: reserved.steps.into_iter().chain(moved.steps).collect() };
         }
         let another = self.another_port();
-        // If many clients reach the server on this port, the server is moved last.
+        // To move a server with many clients is the last remedy.
         match is_usual(port, Role::Reached) && !self.is_own(socket) {
             true => evidence.remedy(another).remedy(moved),
             false => evidence.remedy(moved).remedy(another),
@@ -354,8 +355,8 @@ impl Blocked<'_, '_> {
     }
 }
 
-/// Whether a socket has an address that other servers usually avoid. The kernel refuses the port to a server on every
-/// address (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
+/// Whether a socket has an address that most servers do not use. The kernel still refuses the port to a server on all
+/// addresses (net/ipv4/inet_connection_sock.c, `inet_bind_conflict`).
 fn leaves_the_port(socket: &Socket) -> bool {
     let usual = [IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
     socket.device != 0 || socket.local.is_loopback() && !usual.contains(&socket.local)

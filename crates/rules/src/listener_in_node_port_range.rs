@@ -1,5 +1,5 @@
-//! A process listens on a port of the NodePort range that no Service has. Or a pod in the host's network will listen on
-//! such a port.
+//! A process listens on a port of the NodePort range, or a pod in the host's network will listen there. No Service has
+//! the port yet.
 
 use super::{
     Limits, Round, Rule,
@@ -99,7 +99,7 @@ struct Node<'r, 'a> {
     ephemeral: EphemeralPorts,
 }
 
-/// The listener would lose connections to a Service, if a Service gets the listener's port.
+/// The loss if a Service gets the listener's port.
 #[derive(Clone, PartialEq)]
 struct Loses;
 
@@ -133,7 +133,8 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether the socket is left out: it is the proxy's own, it may be a client, or a Service already has its port.
+    /// Whether the rule does not judge the socket: the proxy owns it, a client may own it, or a Service already has its
+    /// port.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
         Ok(self.round.proxy().is_own(socket)?
             || self.ephemeral.may_be_client(socket)?

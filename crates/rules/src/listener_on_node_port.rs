@@ -77,8 +77,7 @@ impl<'a> Node<'_, 'a> {
         let (excuse, everywhere) = (self.excuse(socket), is_everywhere(socket));
         let lost = |is_endpoint| self.lost((service, port), (socket, is_endpoint), &excuse);
         let (lost, stratum) = match (endpoint, lost(is_endpoint)) {
-            // If it is not known whether the listener is an endpoint, only the loss that an endpoint also has is
-            // certain.
+            // If the listener may be an endpoint, only the loss of an endpoint is certain.
             (Err(on), (Judged::Certain(..), stratum)) => match lost(true) {
                 certain @ (Judged::Certain(..), _) => certain,
                 _ => (Judged::Depends { on, ever: None }, stratum),
@@ -103,7 +102,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// A problem that loses no connection now, and may lose connections later.
+    /// A problem without a loss now, which may lose connections later.
     fn latent(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -118,8 +117,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points from which the listener loses connections to the NodePort. If the listener is the Service's
-    /// own endpoint, it loses only connections that are refused on loopback.
+    /// The vantage points whose connections to the NodePort do not reach the listener. An endpoint of the Service loses
+    /// only connections that are refused on loopback.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
@@ -135,7 +134,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether a listener on a NodePort is no conflict.
+    /// Whether the listener is the proxy, a client, or the keeper of a hostPort: no conflict.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
         if self.round.proxy().is_own(socket)? {
             return Ok(true);
@@ -147,7 +146,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// Whether the kernel would refuse `bind` after a restart of the listener. Here `::` means IPv6 only.
+    /// Whether the kernel would refuse `bind` after a restart of the listener. A listener on `::` is judged for IPv6
+    /// only.
     fn cannot_return(&self, service: &Service, socket: &Socket) -> bool {
         let ip = socket.local.to_canonical();
         let captured = |local: &LocalAddress| self.addressed.assumptions.agree(|it| it.captures(*local)) == Some(true);
@@ -157,8 +157,8 @@ impl<'a> Node<'_, 'a> {
         refused && (ip.is_unspecified() || ip.is_loopback() || served())
     }
 
-    /// Whether the socket is a container runtime's socket that keeps a pod's hostPort. Another rule reports the pod. If
-    /// Pods were not requested, there is no such pod. If Pods could not be read, there may be one.
+    /// Whether the socket keeps a pod's hostPort for a container runtime: another rule then reports the pod. Unknown if
+    /// Pods could not be read, but not if they were not requested.
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {
@@ -224,7 +224,8 @@ impl<'a> Node<'_, 'a> {
             .remedy(another_number(self.alternatives.for_port(service, Some(port)), service, Some(port)))
     }
 
-    /// Whether an address outside nodePortAddresses is safe only while the Service has endpoints, as in iptables mode.
+    /// Whether the listener answers on an address outside nodePortAddresses, but only while the Service has endpoints,
+    /// as in iptables mode.
     fn is_trap(&self, socket: &Socket) -> bool {
         self.snapshot.is_in(Mode::Iptables)
             && !socket.local.is_unspecified()
@@ -247,7 +248,7 @@ impl<'a> Node<'_, 'a> {
         Some(evidence.variant("trap").remedy(move_off(self.snapshot, socket)))
     }
 
-    /// Evidence that the listener answers only as long as it runs, because it cannot listen again.
+    /// Evidence that the listener answers until it ends, and cannot listen again.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, and answers connections to the NodePort: Cilium refuses bind(), so the process cannot listen again after a restart.",

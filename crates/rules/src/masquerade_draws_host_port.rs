@@ -35,15 +35,15 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Whether an answer to a masqueraded connection can reach this hostPort: the hostPort has the node's address, and
-/// Cilium translates its protocol.
+/// Whether an answer to a masqueraded connection can reach this hostPort: it is not only on loopback, and Cilium
+/// translates its protocol.
 fn can_meet(port: &ContainerPort) -> bool {
     port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())
 }
 
 /// The source ports from which Cilium chooses: the ports above its NodePort range (cilium
-/// `bpf/include/bpf/config/global.h`, `NODEPORT_PORT_MIN_NAT`). A connection that already has such a source port keeps
-/// it.
+/// `bpf/include/bpf/config/global.h`, `NODEPORT_PORT_MIN_NAT`). A connection whose source port is in this range keeps
+/// its port.
 fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let above = cilium_range(snapshot)?.ranges().last().map_or(0, |range| range.last);
     Ok(above.checked_add(1).map(|first| PortSet::from(PortRange { first, last: u16::MAX })).unwrap_or_default())

@@ -11,7 +11,7 @@ use portreeve_facts::{Gap, Mode, Protocol, Snapshot, Source, Why};
 pub(super) static RULE: Rule =
     Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["tunnel"], &[Source::Addresses], check).uses(&[Source::Netfilter]);
 
-/// The lowest port that masquerading chooses, for connections from this port or above (Linux
+/// The lowest port that masquerading chooses for a connection from port 1024 or above (Linux
 /// net/netfilter/nf_nat_core.c).
 const FIRST_DRAWN: u16 = 1024;
 
@@ -19,8 +19,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let links = &snapshot.kernel.interfaces.get()?.links;
     let untracked = snapshot.kernel.netfilter.get().and_then(|it| it.untracked.get());
-    // Without the right to read rules, nothing is reported. The finding would be information only, and its page
-    // explains the case.
+    // Without the right to read nft rules, the result is healthy, not unknown: the finding would be information only.
     if untracked.as_ref().is_err_and(|gap| matches!(gap.why, Why::NotRequested | Why::NotPermitted | Why::NotSupported))
     {
         return Ok(Vec::new());

@@ -11,17 +11,17 @@ pub(super) static RULE: Rule = Rule::of(&ids::MASQUERADE_SOURCE_PORTS, &["pool"]
 /// The source ports that masquerading may give to a connection from an ephemeral port. A rule with `--to-ports` has
 /// other source ports (net/netfilter/nf_nat_core.c, `nf_nat_l4proto_unique_tuple`).
 const CHOOSABLE: PortRange = PortRange { first: 1024, last: u16::MAX };
-/// From this percentage in use, some new connections fail. The kernel tries about 240 ports of the range, and drops the
-/// packet if other flows have all of them (the same function, `attempts`: 128, 64, 32 and 16 from random places). At 98
-/// % in use, one of 100 connections fails; at 99 %, one of 10; at 95 %, none of 100,000.
+/// From this percentage in use, some new connections fail. The kernel tries about 240 ports of the range (the same
+/// function, `attempts`: 128, 64, 32 and 16 from random places). If all these ports are in use, the kernel drops the
+/// packet. At 98 % in use, one of 100 connections fails. At 99 %, one of 10 fails. At 95 %, none of 100,000 fails.
 const FULL: u32 = 98;
-/// The percentage for a range that is assumed. A few ports may be close together by chance.
+/// The percentage for a range that is assumed from the used ports. A few ports may be next to each other by chance.
 const DENSE: u32 = 95;
 
 fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     let snapshot = round.now;
     let pools = match &snapshot.kernel.masquerade_pools {
-        // No counter shows that source ports are nearly used up.
+        // If the table was not requested, no counter shows a shortage of source ports.
         Reading::Gap(gap) if gap.why == Why::NotRequested => return Ok(Vec::new()),
         pools => pools.get()?,
     };
@@ -37,9 +37,8 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::this_node(snapshot), verdict)])
 }
 
-/// The range with the most ports in use. If most flows have another port than their client chose, and these ports are
-/// close together, a rule with `--to-ports` chose them. Then the range reaches at least from the lowest to the highest
-/// of these ports.
+/// The range that is nearly used up. If most flows have another port than their client chose, and the ports are close
+/// together, a rule with `--to-ports` chose them. The range then contains at least all these ports.
 fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     let is_chosen = pool.moved * 2 > pool.used;
     let of_all = Some(CHOOSABLE).filter(|range| has(pool, range, limits.ephemeral_warning_percent));
@@ -79,7 +78,7 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
         ))
 }
 
-/// The pod that has an address.
+/// The pod with this address, or the address.
 fn whose(snapshot: &Snapshot, ip: std::net::IpAddr) -> String {
     let pods = snapshot.cluster.pods.known_part(Unread::Adds).iter();
     let mut pods = pods.filter(|pod| !pod.host_network && !pod.finished && pod.ips.contains(&ip));
@@ -144,7 +143,7 @@ mod tests {
         let used = "190 of 200 (40000-40199, assumed: from the lowest to the highest port in use)".to_owned();
         assert!(evidence.values.contains(&("source ports used", used)), "{evidence:#?}");
         expect_healthy(&RULE, &world(189, "40000-40199", 189), &subject());
-        // One client chose its ports one after another.
+        // One client chose its ports in sequence.
         expect_healthy(&RULE, &world(190, "40000-40199", 95), &subject());
     }
 

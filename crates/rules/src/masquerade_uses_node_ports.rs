@@ -40,7 +40,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(std::iter::once(own).chain(may_be_cilium(snapshot, services)).collect())
 }
 
-/// An unknown result: if the settings of the cluster were not read and no mode is known, Cilium may replace kube-proxy.
+/// An unknown result: no mode is known, and the unread settings may name Cilium.
 fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judgement> {
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotYet | Why::NotSupported);
     let gap = snapshot.cluster.proxy_config.gap().filter(failed)?;
@@ -48,8 +48,8 @@ fn may_be_cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Option<Judge
     is_at_stake.then(|| Judgement::of(Subject::cluster(), Verdict::Unknown(gap.clone())))
 }
 
-/// The judgements for Cilium, which checks arriving packets for Services before conntrack does. They depend on Cilium's
-/// configuration, because no table shows such connections.
+/// The judgements for Cilium, which looks for a Service before conntrack sees a packet. No table shows these
+/// connections, so Cilium's configuration decides.
 fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     if served_node_ports(snapshot, services).next().is_none() {
         return Vec::new();
@@ -58,7 +58,7 @@ fn cilium(snapshot: &Snapshot, services: &[Arc<Service>]) -> Vec<Judgement> {
     let verdict = match config.map(|config| (config, config.iptables_masquerade)) {
         Ok((config, Some(true))) => Verdict::Problem(by_iptables(snapshot, Severity::Warning, "false", &config.place)),
         Ok((_, Some(false))) => Verdict::Healthy,
-        // The setting has its default value, which nearly always works.
+        // The default of the setting nearly always works.
         Ok((config, None)) if config.cilium.is_some() => {
             Verdict::Problem(by_iptables(snapshot, Severity::Info, "not set to true", &config.place))
         }
@@ -158,7 +158,7 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
             )
             .value("service", owner);
     }
-    // Without this node's addresses, it is not known which connections that hang are the node's own.
+    // Without this node's addresses, the owner of a connection (the node or a pod) is not known.
     let whose = |it: &Taken<'_>| {
         let is_own = is_own(it.flow.source.0, interfaces?);
         Some(if is_own { Vantage::Node } else { Vantage::Pods })

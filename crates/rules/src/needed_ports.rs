@@ -7,14 +7,14 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 
-/// The ports, among the ports of some set, that servers need.
+/// The ports of a set of ports that servers need.
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
-    /// Well-known ports on which a daemon listens now: after a restart, the daemon needs the port again. And the ports of kube-proxy.
+    /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
-    /// The reason why there may be more needed ports.
+    /// The unread input that may need more ports.
     unread: Option<Gap>,
 }
 
@@ -23,8 +23,9 @@ impl NeededPorts {
     pub(super) fn among(choosable: &PortSet, round: &Round<'_>) -> Self {
         let (mut needed, mut daemons) = (Self::default(), Vec::new());
         let all = round.needs().known().ports().flat_map(|(port, all)| all.iter().map(move |need| (port, need)));
-        // A node without a known proxy may have none: kube-router, Antrea, OVN-Kubernetes. The guard reserves these ports even there, as it
-        // starts before kube-proxy answers.
+        // Without a known proxy, the node may have no kube-proxy (kube-router, Antrea, OVN-Kubernetes). The guard
+        // starts before kube-proxy answers, so the guard reserves kube-proxy's ports even on a node without a known
+        // proxy.
         let is_proxy_known = round.now.proxy_mode().is_ok();
         let is_there = |need: &Need<'_>| is_proxy_known || !matches!(need, Need::ProxyMetrics | Need::ProxyHealth(_));
         let all =
@@ -41,14 +42,14 @@ impl NeededPorts {
             };
             let who = format!("pod {}/{}{how}", pod.namespace, pod.name);
             let known: &mut String = needed.declared.entry((port, protocol)).or_insert_with(|| who.clone());
-            // Of several pods, the first by name is kept, so that every scan names the same pod.
+            // If several pods declare a port, the first pod by name is kept, so that each scan names the same pod.
             if who < *known {
                 *known = who;
             }
         }
         needed.daemons = daemons.into_iter().collect();
         let lacks = |source| round.needs().with(&[source]).err();
-        // If Pods were not read, no declared port is known.
+        // An unread pod may declare a port.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
@@ -64,7 +65,7 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The reason why there may be more needed ports.
+    /// The unread input that may need more ports.
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }

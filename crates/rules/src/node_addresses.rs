@@ -9,7 +9,7 @@ use std::{
 use portreeve_dataplane::{is_link_local, local_addresses};
 use portreeve_facts::{Address, Family, Interfaces, Node, NodeAddressKind, Snapshot, Unread};
 
-/// The Nodes that have an address, with the type of the address in each Node.
+/// The Nodes that have an address, each with the type of the address.
 pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
 
 /// Every Node by each of its addresses.
@@ -30,7 +30,7 @@ pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
 pub(super) struct OnLinks<'a>(HashMap<IpAddr, Vec<&'a Address>>);
 
 impl<'a> OnLinks<'a> {
-    /// The addresses of a snapshot. Empty if they were not read.
+    /// The addresses of a snapshot, or none if the addresses were not read.
     pub(super) fn of(snapshot: &'a Snapshot) -> Self {
         let mut by_ip = HashMap::<IpAddr, Vec<&Address>>::new();
         let interfaces = snapshot.kernel.interfaces.known(Unread::Reported("whoever asks"));
@@ -40,13 +40,13 @@ impl<'a> OnLinks<'a> {
         Self(by_ip)
     }
 
-    /// Whether a link of this node has an address. The link on which an ipvs proxy keeps Service addresses is left out.
+    /// Whether a link of this node has an address. The device of an ipvs proxy does not count.
     pub(super) fn have(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().any(|it| !it.is_ipvs())
     }
 
-    /// Whether a program added this address beside the node's own addresses, if no Node's status has the address: its
-    /// prefix has full length.
+    /// Whether a program added this address, which no Node's status lists, to the node's own addresses: its prefix has
+    /// full length (/32 or /128).
     pub(super) fn stands_alone(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().all(|it| it.is_alone())
     }
@@ -62,7 +62,7 @@ pub(super) fn is_main(node: &Node, ip: IpAddr) -> bool {
     internal.find(|it| Family::of(it.ip) == Family::of(ip)).is_some_and(|first| first.ip == ip)
 }
 
-/// The addresses that the kernel treats as this node's own. The addresses of an ipvs proxy and of VRFs are left out.
+/// The addresses that the kernel treats as this node's own, without the addresses of an ipvs proxy and of VRFs.
 pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     let main: BTreeSet<IpAddr> =
         local_addresses(interfaces).into_iter().filter(|local| !local.vrf).map(|local| local.ip).collect();
@@ -71,14 +71,15 @@ pub(super) fn reachable(interfaces: &Interfaces) -> impl Iterator<Item = &Addres
         .filter(move |address| main.contains(&address.ip) && !address.ip.is_loopback() && !is_link_local(address.ip))
 }
 
-/// Whether an address is on a link on which servers behind a load balancer usually keep the shared address.
+/// Whether an address is on `lo` or on a dummy link. Servers behind a load balancer usually keep the load balancer's
+/// address there.
 pub(super) fn is_shared(interfaces: &Interfaces, address: &Address) -> bool {
     let link = interfaces.links.iter().find(|link| link.name == *address.link);
     *address.link == *"lo" || link.is_some_and(|link| link.kind.as_deref() == Some("dummy"))
 }
 
 /// Whether an address looks like the node's own address: it is the first address of its link and family, and its prefix
-/// has a network. Programs that move addresses between nodes add them later, usually with a prefix of full length.
+/// has a network. Programs that move an address between nodes add it later, usually with a full prefix (/32 or /128).
 pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool {
     let family = Family::of(address.ip);
     let mut of_link = interfaces.addresses.iter().filter(|it| it.link == address.link && Family::of(it.ip) == family);

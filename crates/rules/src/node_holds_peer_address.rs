@@ -49,8 +49,8 @@ impl Held<'_> {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
 
-    /// Whether the address may be a virtual address that a cloud provider found on the other Node. When a virtual
-    /// address moves, it stays in the old Node's status for some time.
+    /// Whether the address may be a virtual address that moved to this node. The status of the old Node may still
+    /// contain a virtual address for some time.
     fn may_have_moved(&self) -> bool {
         self.address.is_alone() && !is_main(self.node, self.address.ip)
     }
@@ -75,9 +75,9 @@ impl Held<'_> {
     }
 }
 
-/// Whether two Node objects are the same machine: they have an InternalIP in common, and all InternalIPs of the other
-/// Node are on this node. One common InternalIP is not enough, because virtual machines behind NAT may have the same
-/// one. An ExternalIP proves nothing, because many Nodes may share it.
+/// Whether two Node objects are the same machine: they have a common InternalIP, and this node has all InternalIPs of
+/// the other Node. One common InternalIP is not enough, because virtual machines behind NAT may have equal InternalIPs.
+/// ExternalIPs do not count, because many Nodes may share an ExternalIP.
 fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     let internal = |node: &Node| -> BTreeSet<IpAddr> {
         let addresses = node.addresses.iter().filter(|it| it.kind == NodeAddressKind::InternalIp);
@@ -88,7 +88,7 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
-/// The verdict without this node's Node object. If one Node has all addresses of this node, it is this node.
+/// The verdict without this node's Node object. A Node with all these addresses is this node.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
     let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();
@@ -129,8 +129,8 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
         .flat_map(|service| ExternalAddress::of(snapshot, service))
         .filter(|claim| held.iter().any(|it| it.address.ip == claim.ip))
         .collect();
-    // The controller added the address to this node, and clients reach the address here. A Service that was not read
-    // may have the address.
+    // A controller adds a load balancer's address to this node, because clients reach the address here. An unread
+    // Service may have the address.
     let unread = if_requested(snapshot.cluster.services.get()).is_err() || snapshot.cluster.unread_service().is_some();
     let is_balanced =
         |ip: IpAddr| unread || claims.iter().any(|claim| claim.ip == ip && claim.field == Field::LoadBalancer);
@@ -167,8 +167,8 @@ fn evidence(snapshot: &Snapshot, held: &[Held<'_>]) -> Evidence {
     let released = release_all(claims.iter().take(MOST_LISTED).collect());
     let remedy = released.into_iter().chain(deleted);
     let remedy = remedy.fold(Remedy::from(Step::advice(cause)), Remedy::then);
-    // If the address may move between nodes, it must not be deleted first: clients may need it here, even if a Service
-    // claims it.
+    // If the address may move between nodes, its deletion is not the first remedy: clients may need the address on this
+    // node.
     match held.iter().any(|it| it.address.is_alone()) {
         true => evidence.remedy(peer).remedy(remedy),
         false => evidence.remedy(remedy).remedy(peer),

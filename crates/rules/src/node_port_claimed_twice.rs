@@ -27,7 +27,7 @@ pub(super) static RULE: Rule =
     Rule::of(&ids::NODE_PORT_CLAIMED_TWICE, &["lost", "refused", "anew", "pods", "own"], &[Source::Services], check)
         .uses(&[Source::Pods]);
 
-/// The largest number of claims of one kind that are compared with one claim. A file may contain a number a hundred
+/// The largest number of claims of one kind that are compared with one claim. A file may claim one number a hundred
 /// thousand times.
 const MOST_COMPARED: usize = 64;
 
@@ -48,9 +48,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    // If Pods were not requested, there are no pods. If Pods could not be read, a workload may have pods already, and
-    // any pod may have a new Service's number. A Service that exists is compared, on each node, with the pods of this
-    // node.
+    // If Pods were not requested, there are no pods. If Pods could not be read, a new workload or a new Service may
+    // conflict with an unread pod. Each node compares an existing Service with its own pods.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {
@@ -62,8 +61,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut capped = Capped::of(snapshot, Source::Services);
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
-        // Not all pairs are compared. Each claim conflicts with all other claims, except claims of its own Service that
-        // are valid beside it.
+        // To count conflicts, not all pairs are compared. A claim conflicts with all other claims, except claims of its
+        // Service with the same port.
         let alike = LazyCell::new(|| {
             let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
             for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
@@ -79,7 +78,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for claim in &claims {
             let others = compared.iter();
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // If another proxy serves the Service, this node does not serve the nodePort.
+            // If another proxy serves the Service, no packet to the nodePort is redirected on this node.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));
@@ -117,8 +116,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// The claims of one number that are compared. Claims of one kind conflict in the same way. A kind is: the protocol,
-/// whether the Service exists, and whether this node serves it.
+/// The claims of one number that are compared, a limited number of each kind. Claims of one kind conflict in the same
+/// way. A kind is: the protocol, whether the Service exists, and whether this node serves the Service.
 fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim<'a>> {
     let mut of_kind: HashMap<_, usize> = HashMap::new();
     let is_compared = |it: &&Claim<'_>| {
@@ -130,8 +129,8 @@ fn some_of_each_kind<'a>(snapshot: &Snapshot, claims: &[Claim<'a>]) -> Vec<Claim
     claims.iter().filter(is_compared).copied().collect()
 }
 
-/// The ports of nodes that pods have or will want, by number and protocol: pods of workloads without pods, and pods on
-/// other nodes. `host-port-conflict/node-port` judges pods on this node. Only the first pod of each workload is listed.
+/// The ports that new pods want, and ports of pods on other nodes, by number and protocol.
+/// `host-port-conflict/node-port` judges the pods of this node. Only one pod of each workload is listed.
 fn wanted<'a>(snapshot: &'a Snapshot, pods: &'a [Arc<Pod>]) -> HashMap<(u16, Protocol), Vec<Other<'a>>> {
     let of_workloads = to_come(snapshot).flat_map(|workload| {
         let of = (&*workload.namespace, workload.kind.name(), &*workload.name);
@@ -161,14 +160,14 @@ struct Claim<'a> {
     port: Option<&'a ServicePort>,
 }
 
-/// The result of two claims to one number, the mildest first.
+/// The conflict between two claims to one number, the mildest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Clash {
     /// A pod that may belong to the Service has the port, or will want it.
     Own,
     /// A pod has the port or will want it.
     Pods,
-    /// Both Services work, but the API server would refuse to create them again.
+    /// Both Services work, but the API server would refuse to create them again, for example after a restore.
     Anew,
     /// One Service does not exist yet, and the API server will refuse this Service.
     Refused,
@@ -221,9 +220,9 @@ impl Claim<'_> {
         service_port(self.service, self.port.map_or("", |port| &port.name))
     }
 
-    /// The result for pods that have the number, or will want it. No rule reads the selector, which would show whether
-    /// the pods belong to the Service. Pods in the Service's namespace with its target port count as *own*. ServiceLB
-    /// of k3s and RKE2 makes pods that have the Service's ports as hostPorts.
+    /// The conflict with pods that have the number, or will want it. No rule reads the selectors of Services. So pods
+    /// in the Service's namespace with its target port count as *own*. A pod that ServiceLB of k3s and RKE2 makes for
+    /// the Service is no conflict.
     fn clash_with(&self, other: &Other<'_>) -> Option<Clash> {
         let Service { namespace, name, .. } = self.service;
         let sends_to = |to: u16| self.port.is_some_and(|port| port.target.is_none_or(|target| target == to));
@@ -243,13 +242,13 @@ impl Claim<'_> {
         Some(if is_own { Clash::Own } else { Clash::Pods })
     }
 
-    /// The result of another claim to the same number. `None` if both claims are the same, or if both are valid.
+    /// The conflict with another claim to the number. `None` if the claims are identical, or if both claims are valid
+    /// together.
     fn clash(&self, snapshot: &Snapshot, other: &Self) -> Option<Clash> {
         let same_protocol = self.protocol() == other.protocol();
         if std::ptr::eq(self.service, other.service) {
             let itself = match (self.port, other.port) {
-                // The API server accepts one number for two protocols of a Service, if both entries have the same
-                // `port`.
+                // A Service may have one number for two protocols, if both entries have one `port`.
                 (Some(own), Some(other)) => std::ptr::eq(own, other) || (!same_protocol && own.port == other.port),
                 (own, other) => own.is_none() && other.is_none(),
             };
@@ -299,7 +298,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want the number on loopback only. A NodePort does not get such connections.
+    /// Whether pods want the number on loopback only. A NodePort does not take connections to loopback.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,
@@ -307,7 +306,7 @@ impl Other<'_> {
         }
     }
 
-    /// The field of the claim in a manifest. `None` for a pod that exists, because no manifest has it.
+    /// The field of the claim in a manifest. `None` for an existing pod, which is in no manifest.
     fn field(&self, number: u16) -> Option<ClaimOf> {
         match self {
             Self::Claim(claim) => Some(ClaimOf::node_port(claim.service, claim.port)),
@@ -347,7 +346,7 @@ fn evidence(
         .each("also claimed by", others.iter().map(words))
         .and_more("also claimed by", all, others.len())
         .remedy(another_number(alternative, claim.service, claim.port));
-    // If there are several other claims, the problem does not end when one of them moves.
+    // With several other claims, the problem remains after one of them gets another number.
     match others {
         [(Other::Workload(workload, _), _)] => evidence.remedy(Step::advice(format!(
             "give {workload} another port of the node, outside the NodePort range, in its template"

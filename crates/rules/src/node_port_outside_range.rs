@@ -26,8 +26,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     if outside.is_empty() {
         return Ok(Vec::new());
     }
-    // If a Service exists with a port outside an assumed range, the assumption is wrong. A Service that does not exist
-    // yet proves nothing.
+    // The assumed range is wrong if an existing Service has a port outside the range. A Service that does not exist yet
+    // proves nothing.
     if outside.iter().any(|(service, ..)| service.uid.is_some()) {
         known_range(snapshot)?;
     }

@@ -112,7 +112,7 @@ mod tests {
         assert!(!found.contains("0.0.0.0:9100/tcp is"), "another rule says so: {found}");
     }
 
-    /// A daemon in the default range is another finding: `listener-on-node-port/latent`.
+    /// `listener-on-node-port/latent` reports a daemon in the default range.
     #[test]
     fn the_default_range_is_silent_whoever_listens_in_it() {
         expect_healthy(&RULE, &Snapshot::healthy(), &subject());

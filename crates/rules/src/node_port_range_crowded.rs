@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::cluster(), verdict)])
 }
 
-/// The number of ports that are in use in each band.
+/// The number of used ports in the static and in the dynamic band.
 struct Occupancy {
     bands: Bands,
     fixed: u32,
@@ -71,7 +71,7 @@ impl Occupancy {
     }
 }
 
-/// The evidence. If a Service was not read, more ports may be in use.
+/// The evidence. An unread Service may use more ports.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
@@ -125,7 +125,7 @@ fn evidence(
         .remedy(Step::advice("limit the nodePorts of namespaces: a ResourceQuota with `services.nodeports: \"0\"`"))
 }
 
-/// The ports of a band that the API server chose, according to managedFields.
+/// The ports of a band that the API server chose, not a user, according to managedFields.
 fn automatic_in(services: &[Arc<Service>], band: PortRange) -> Vec<u16> {
     let ports = services.iter().flat_map(|service| &service.ports).filter(|port| port.fixed == Some(false));
     let mut automatic: Vec<u16> =
@@ -147,7 +147,7 @@ mod tests {
         healthy::{gap, objects},
     };
 
-    /// Results of the API server's arithmetic: range, static band, dynamic band, number of ports.
+    /// The bands as the API server computes them: range, static band, dynamic band, size of the dynamic band.
     const TABLE: [(&str, Option<&str>, &str, u32); 4] = [
         ("30000-30015", None, "30000-30015", 16),
         ("30000-30127", Some("30000-30015"), "30016-30127", 112),

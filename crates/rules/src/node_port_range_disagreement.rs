@@ -24,19 +24,18 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         snapshot.cluster.range_claims.iter().filter(|claim| may_matter(snapshot, claim.by)).collect();
     let range = match known_range(snapshot) {
         Ok(range) => range,
-        // Without a setting to compare with, there is no disagreement.
         Err(_) if claims.is_empty() => return Ok(Vec::new()),
         Err(gap) => return Err(gap),
     };
     let by_default = default_of_cilium(snapshot);
     let claims = claims.into_iter().chain(&by_default).map(|claim| claimed(round, range, claim));
     let claims = judged(&Subject::cluster(), claims);
-    // Each node may reserve other ports.
+    // Reserved ports are a setting of each node.
     let reserved = judged(&Subject::this_node(snapshot), [reserved(round, range)]);
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
-/// Whether a component uses its setting of the range in this mode, or may use it.
+/// Whether the component uses its range in this mode. True if the mode is not known.
 fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     let matters = match by {
         Claimant::Cilium => Mode::Cilium,
@@ -45,8 +44,8 @@ fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     snapshot.proxy_mode().map_or(true, |mode| mode.value == matters)
 }
 
-/// The range of Cilium if it replaces kube-proxy and no setting names a range. Cilium does not use the API server's
-/// range.
+/// Cilium's default range, if Cilium replaces kube-proxy and no setting names a range. Cilium does not read the API
+/// server's range.
 fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     let serves = snapshot.is_in(Mode::Cilium);
     let config = snapshot.proxy_config().ok().filter(|config| serves && config.cilium.is_some())?;
@@ -58,7 +57,7 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     })
 }
 
-/// All findings about a subject; one healthy judgement if there are none.
+/// All findings about a subject, or one healthy judgement.
 fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
     let verdicts = found.into_iter().filter_map(|found| match found {
         Ok(problem) => problem.map(Verdict::Problem),
@@ -72,7 +71,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     verdicts.into_iter().map(judgement).collect()
 }
 
-/// The finding about ports that the API server allocates and another component does not treat as NodePorts.
+/// The finding about NodePorts that another component does not treat as NodePorts, because of its own setting.
 fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
     let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);
@@ -99,8 +98,8 @@ fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Resu
     Ok(Some(with_allocated(round, evidence, &lacking).remedy(remedy)))
 }
 
-/// The finding if the kernel's reserved ports cover an older range. Some NodePorts of the present range are not
-/// reserved, and the kernel could choose them.
+/// The finding if the reserved ports of the kernel cover only an older NodePort range. The kernel may then choose
+/// NodePorts of the present range.
 fn reserved(round: &Round<'_>, range: &NodePortRange) -> Result<Option<Evidence>, Gap> {
     let snapshot = round.now;
     let unread = Unread::Reported("the verdict about the claim itself");

@@ -4,7 +4,7 @@ use crate::findings::Affected;
 use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
 use portreeve_facts::{Family, Service, ServicePort};
 
-/// Who answers on a port that a Service and a pod claim.
+/// The claim that gets the connections to a port of a Service and a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
     /// Clients see no difference: the pod is an endpoint of the Service.
@@ -19,8 +19,8 @@ pub(super) enum Winner {
     Pod,
 }
 
-/// The claim that gets the connections on these addresses, if both claims could answer, and the vantage points that
-/// lose the other claim.
+/// The claim that gets the connections on these addresses, and the vantage points that lose the connections of the
+/// other claim.
 pub(super) fn winner(
     round: &Round<'_>,
     (assumption, case): (&Assumption, &mut Case),

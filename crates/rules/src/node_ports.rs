@@ -35,9 +35,9 @@ pub(super) fn bands(range: PortRange) -> Bands {
     }
 }
 
-/// The bands that this cluster has. Before Kubernetes 1.28 there is no static band (KEP-3668). By the version skew
-/// policy, an API server is at most three minor versions newer than its kubelets. So if a kubelet is 1.25, the API
-/// server may be 1.28.
+/// The bands in this cluster. Before Kubernetes 1.28, the API server has no static band (KEP-3668). An API server may
+/// be three minor versions newer than its kubelets (version skew policy). So with kubelet 1.25, the API server may have
+/// the static band.
 pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
     let nodes = snapshot.cluster.nodes.known_part(Unread::Assumed("1.28 or newer")).iter();
     let newest = nodes.filter_map(|node| kubernetes_version(node.kubelet_version.as_deref()?)).max();
@@ -50,10 +50,10 @@ pub(super) fn bands_here(snapshot: &Snapshot, range: PortRange) -> Bands {
 /// The note about a range that is only assumed.
 pub const ASSUMED_RANGE: &str = "no source names the NodePort range, so Portreeve assumes the default; compare it with kube-apiserver's --service-node-port-range";
 
-/// The range, if a source names it.
+/// The NodePort range, if a source names it.
 ///
 /// # Errors
-/// When the range was not read, or is only assumed to be the default.
+/// If the range was not read, or is only the assumed default.
 pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     let range = snapshot.cluster.node_port_range.get()?;
     if range.source == RangeSource::Assumed {
@@ -63,7 +63,7 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// A verdict about a part of a Service, if this node serves the part. Otherwise healthy or unknown.
+/// The verdict about a part of a Service. If this node does not serve the part, healthy. If this is not known, unknown.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -72,7 +72,7 @@ pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdic
     }
 }
 
-/// The numbers that Services have, if they are known.
+/// The numbers that Services have, as far as they are known.
 pub(super) struct KnownAllocations<'a> {
     allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
     unread: Option<&'a Gap>,
@@ -82,7 +82,7 @@ impl KnownAllocations<'_> {
     /// Whether a Service has this number.
     ///
     /// # Errors
-    /// If no Service that was read has the number, and a Service that was not read may have it.
+    /// If only an unread Service may have the number.
     pub(super) fn has(&self, port: u16) -> Result<bool, Gap> {
         match (self.allocated.is_some_and(|all| all.contains_key(&port)), self.unread) {
             (false, Some(gap)) => Err(gap.clone()),
@@ -91,7 +91,7 @@ impl KnownAllocations<'_> {
     }
 }
 
-/// The numbers that Services have. Empty without a cluster, because then no port is known to belong to a Service.
+/// The numbers that Services have. Without a cluster, no port is known to belong to a Service.
 ///
 /// # Errors
 /// If Services were requested and not read.
@@ -113,7 +113,7 @@ pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     )
 }
 
-/// `30000-32767 (kube-apiserver /flagz)`, for evidence.
+/// The range and its source, as text: `30000-32767 (kube-apiserver /flagz)`.
 pub(super) fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
@@ -123,7 +123,7 @@ pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
     if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
 }
 
-/// `2703,30000-32767`; cut if the text is long, `none` if there are no ports.
+/// The ports as text: `2703,30000-32767`. A long text is cut. `none` if there are no ports.
 pub(super) fn ports_in_words(ports: &PortSet) -> String {
     if ports.is_empty() {
         return "none".to_owned();
@@ -137,7 +137,7 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-/// The ports and how many there are: `30080-30081 (2 ports)`.
+/// The ports and their number: `30080-30081 (2 ports)`.
 pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! The facts about sockets that all rules together need. The kernel reader reads no other facts.
+//! The facts about sockets that all rules together need. Portreeve reads no more facts about sockets from the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::{
 };
 use portreeve_facts::{ClusterFacts, NodeQuery, Pod, PodQuery, PortSet, Unread};
 
-/// The facts that all rules together need from the node of this cluster. No rule needs the number of masqueraded flows.
+/// The facts about the node that all rules together need. The number of masqueraded flows is not needed.
 pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     let (mut owner_ports, mut client_ports, mut health_check_ports) =
         (PortSet::default(), PortSet::default(), PortSet::default());
@@ -36,8 +36,8 @@ pub fn node_query(cluster: &ClusterFacts, command_lines: bool) -> NodeQuery {
     }
 }
 
-/// Adds the sockets of the pod `namespace/name` on these ports of its own network. No other pod's sockets are read,
-/// because only a few pods can be read.
+/// Adds the sockets of the pod `namespace/name` on these ports of its own network. Sockets of other pods are not read,
+/// because a scan reads only a few pods.
 pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, ports: &PortSet) {
     query.pods.values_mut().for_each(|pod_query| pod_query.needed = PortSet::default());
     for pod in cluster.pods.known_part(Unread::Reported("owner --pod")).iter().filter(|it| it.is_named(pod)) {
@@ -48,7 +48,7 @@ pub fn limit_to_pod(query: &mut NodeQuery, cluster: &ClusterFacts, pod: &str, po
     }
 }
 
-/// The ports of a failing pod's own network that its servers need.
+/// The ports that a pod's servers need in the pod's own network.
 fn needed_in(pod: &Pod) -> PortSet {
     pod.own_ports.iter().filter(|_| pod.ends.is_none()).map(|port| port.port).collect()
 }

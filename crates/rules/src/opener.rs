@@ -1,5 +1,5 @@
-//! Decides who opened a connection. The kernel does not show this, but the state, the peer and the owner of the socket
-//! may.
+//! Decides who opened a connection. The kernel does not show the opener. The state, the peer and the owner of the
+//! socket may show it.
 
 use portreeve_dataplane::{Role, Round, is_bound, is_usual};
 use portreeve_facts::{
@@ -7,15 +7,15 @@ use portreeve_facts::{
 };
 
 /// The local ports of NFS clients, which connect from privileged ports (`RPC_DEF_MIN_RESVPORT` and
-/// `RPC_DEF_MAX_RESVPORT` in Linux). Lower ports count as ports of servers.
+/// `RPC_DEF_MAX_RESVPORT` in Linux). A peer's port below this range counts as the port of a server.
 pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
 /// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opener {
-    /// A process of this node, or the kernel. The connection blocks a server that wants its port.
+    /// A process of this node, or the kernel. The connection blocks a server that needs its port.
     Here,
-    /// The peer. A server that has ended accepted the connection, and a new server can have the port.
+    /// The peer. The server that accepted the connection has ended, and a new server can have the port.
     Peer,
     /// The opener is not known.
     Either,
@@ -25,19 +25,18 @@ pub(super) enum Opener {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Clues {
     /// Whether the peer is a server: a listener on this node, a Service, or the target of another connection. `None` if
-    /// this was not read.
+    /// an input was not read.
     pub(super) leads_to_server: Option<bool>,
     /// Whether the socket belongs to the container that needs the port.
     pub(super) is_of_server: bool,
-    /// Whether the socket belongs to a container that does not need the port, while the container that needs the port
-    /// fails.
+    /// Whether the socket belongs to another container than the failing container that needs the port.
     pub(super) is_of_another: bool,
-    /// Whether the kernel may choose the port for connections by itself. `None` if this was not read.
+    /// Whether the kernel may choose the port for connections by itself. `None` if the port range was not read.
     pub(super) is_chosen: Option<bool>,
 }
 
 impl Clues {
-    /// Who opened the connection, according to the first fact that decides.
+    /// Who opened the connection. The first fact that proves the opener decides.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
@@ -60,17 +59,16 @@ impl Clues {
     }
 }
 
-/// Whether the peer's port more likely belongs to a server than to a client. Behind NAT, a client may have any port
-/// above 1023.
+/// Whether the peer's port probably belongs to a server. Behind NAT, a client may have any port above 1023.
 fn is_mostly_a_servers(port: u16) -> bool {
     let is_servers = is_usual(port, Role::Daemon) || is_usual(port, Role::Server);
     is_servers && !PortRange::DEFAULT_EPHEMERAL.contains(port)
 }
 
-/// Whether a connection leads to the cluster IP and port of a Service. No client connects from a cluster IP.
+/// Whether a connection leads to the cluster IP and port of a Service. A cluster IP is never the address of a client.
 ///
 /// # Errors
-/// If a Service that was not read may have the address. If Services were not requested, there are none.
+/// If an unread Service may have the address. If Services were not requested, there are none.
 pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
     if socket.remote_port == 0 {
         return Ok(false);
@@ -87,8 +85,7 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     }
 }
 
-/// Whether a connection of the node leads to a listener of the same node, which accepted the other end. `None` if the
-/// node's addresses were not read.
+/// Whether a connection of the node leads to a listener of the same node. `None` if the node's addresses were not read.
 pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
     let listens = |listener: &&Socket| match listener.local.to_canonical() {

@@ -11,7 +11,7 @@ pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["agent"
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    // The command `check` listens on no port.
+    // Only agents have an own port: the command `check` listens on no port.
     let mut needs = round.needs().with(&[Source::OwnPort])?.iter();
     let own = needs.find_map(|need| if let Need::Agent(own) = need { Some((*own, need.at())) } else { None });
     let Some((own, at)) = own else { return Ok(Vec::new()) };
@@ -22,7 +22,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 fn evidence(round: &Round<'_>, address: SocketAddr, at: Addresses<'_>) -> Evidence {
     let snapshot = round.now;
-    // `None` if sockets could not be read, or if the socket on the port does not listen.
+    // The listeners on the port. Empty if they were not read, or if the other socket does not listen.
     let mut listeners = round.listeners().into_iter().flat_map(|all| all.at((Protocol::Tcp, address.port())));
     let holder = listeners.find(|socket| at.meets(socket) != Some(false));
     let who = holder.map_or_else(|| "another process".to_owned(), |socket| owner_name(snapshot, &socket.owner));

@@ -9,7 +9,7 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_facts::{ContainerPort, Gap, Mode, PortRange, PortSet, Protocol, Snapshot, Why, Workload};
 
-/// The rule needs only workloads, which are read from files. If no node was scanned, the rule uses the default range.
+/// The rule needs only workloads, which are read from files. Without a scan of a node, it uses the default range.
 pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["workload"], &[], check);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -57,9 +57,8 @@ fn chosen(snapshot: &Snapshot) -> Result<(PortSet, &'static str), Gap> {
     }
 }
 
-/// Whether Cilium may choose the hostPort as a source port when it masquerades in eBPF (cilium/cilium#34041). If the
-/// mode is known, it shows whether Cilium runs. Before the pod exists, it is not known whether its runtime listens on
-/// the hostPort.
+/// Whether Cilium may choose the hostPort as a source port when it masquerades in eBPF (cilium/cilium#34041). True if
+/// the mode is not known. No runtime listens on the hostPort before the pod exists.
 fn may_be_masqueraded(snapshot: &Snapshot, port: &ContainerPort) -> bool {
     let is_another = snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Cilium);
     !is_another && port.protocol != Protocol::Sctp && !port.host_ip.is_some_and(|ip| ip.is_loopback())

@@ -17,8 +17,7 @@ use portreeve_facts::Protocol;
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
 
-/// Default ports of daemons, with a severity. If a pod takes the port of some of these daemons, the node cannot be
-/// reached.
+/// Default ports of daemons, with a severity: a warning if the node cannot be reached without the daemon.
 static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|| {
     let severity = |number| if is_usual(number, Role::Vital) { Warning } else { Info };
     usual_ports(Role::Noted).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()

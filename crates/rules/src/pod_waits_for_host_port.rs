@@ -1,4 +1,4 @@
-//! A pod waits, because another pod has its hostPort; or a pod that a DaemonSet will make is going to wait.
+//! A pod waits because another pod has its hostPort, or a future pod of a DaemonSet will wait.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -24,17 +24,17 @@ use portreeve_facts::{
 pub(super) static RULE: Rule =
     Rule::of(&ids::POD_WAITS_FOR_PORT, &["pod"], &[Source::WaitingPods, Source::Pods], check);
 
-/// The time for a rollout, in seconds: a Deployment waits so long by default.
+/// The time for a rollout, in seconds: the default of a Deployment (`progressDeadlineSeconds`).
 const ROLLOUT: i64 = 600;
 /// The longest time, in seconds, until a controller replaces a failed pod. The DaemonSet controller waits longest
 /// (kubernetes cmd/kube-controller-manager/app/apps.go, 15 minutes).
 const LONGEST_RETRY: i64 = 1200;
-/// Controllers that replace a failed pod while they need a pod.
+/// Controllers that replace a failed pod while a pod is missing.
 const MAKE_ANOTHER: [&str; 4] = ["DaemonSet", "ReplicaSet", "ReplicationController", "StatefulSet"];
 /// A toleration of every taint, in the form of [`Workload::tolerates`]: no key, `Exists`, no value, no effect.
 const EVERY_TAINT: &str = " Exists  ";
-/// The largest number of ports to compare for one number. A pod may have thousands of ports with one number, each on
-/// its own address.
+/// The largest number of ports to compare for one number. A pod may have one number thousands of times, each time on
+/// another address.
 const MOST_COMPARED: usize = 1 << 18;
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -84,7 +84,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The judgements about DaemonSets without pods. Their pods will wait on each node on which another pod has the port.
+/// The judgements about DaemonSets without pods. A DaemonSet's pod will wait on each node on which another pod has the
+/// port.
 fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
     let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
     let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
@@ -121,8 +122,8 @@ fn evidence_to_come(workload: &Workload, number: u16, protocol: Protocol, holder
         .remedy(Step::advice(format!("give {workload} another port of the node than {number}/{protocol}")))
 }
 
-/// Sorts the pods by turns: the first pod of each namespace, then the second pod of each namespace, and so on. A user
-/// can make any number of waiting pods in one namespace.
+/// Sorts the pods by turns: the first pod of each namespace, then the second pod of each namespace. So a user with many
+/// waiting pods in one namespace cannot hide the pods of other namespaces.
 fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
     let mut of_namespace: HashMap<&'a str, usize> = HashMap::new();
     let turn = |it: Alike<'a>| {
@@ -138,17 +139,17 @@ fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
 /// A port of the node, and the pod that has it.
 type Held<'a> = (&'a Pod, &'a ContainerPort);
 
-/// Pods of one controller that wait for the same port, and differ only in their names.
+/// Pods of one controller that wait for one port, and differ only in their names.
 struct Alike<'a> {
     /// The oldest pod. Every scan names this pod, even if the controller makes new pods.
     oldest: &'a WaitingPod,
-    /// The time at which the latest pod began to wait.
+    /// The time at which the newest pod began to wait.
     latest: Option<Timestamp>,
     all: usize,
 }
 
 impl Alike<'_> {
-    /// Whether the kubelet refused the pods, and the controller has made no other pod since then.
+    /// Whether the kubelet refused the pods, and the controller stopped making new pods.
     fn is_given_up(&self, snapshot: &Snapshot) -> bool {
         let makes_another = self.oldest.controller.as_ref().is_some_and(|it| MAKE_ANOTHER.contains(&it.kind.as_str()));
         let is_long_ago = |at: Timestamp| snapshot.at.as_second() - at.as_second() > LONGEST_RETRY;
@@ -156,8 +157,8 @@ impl Alike<'_> {
     }
 }
 
-/// The waiting pods, the oldest first. Similar pods are one entry, because a controller replaces each refused pod, and
-/// there may be thousands.
+/// The waiting pods, the oldest first. Pods of one controller with the same port are one entry: the controller replaces
+/// each refused pod, so there may be thousands.
 fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
     let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
@@ -179,7 +180,7 @@ fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>
     single
 }
 
-/// Whether the kubelet refused a pod, and another pod of the same workload serves. Refused pods are not deleted
+/// Whether a refused pod needs no report, because another pod of its workload is ready. Refused pods are not deleted
 /// automatically.
 fn is_over(here: &[&Pod], waiting: &WaitingPod) -> bool {
     waiting.rejected && here.iter().any(|pod| pod.ready && is_sibling(pod, waiting))
@@ -198,12 +199,12 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
     ))
 }
 
-/// The pods of this node that have the port, and will not release it without help.
+/// The pods of this node that have the port and keep it. Pods that a rollout or a deletion removes are left out.
 fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     let mut holders: Vec<&Pod> = Vec::new();
     for (pod, _) in held.iter().filter(|(_, port)| ports_conflict(port, wanted)) {
-        // The ports of one pod follow each other.
+        // In `held`, the ports of one pod follow each other.
         let is_known = holders.last().is_some_and(|last| std::ptr::eq(*last, *pod));
         let gives_way = || is_sibling(pod, waiting) && (is_new || waiting.rejected);
         if !is_known && holders.len() < MOST_LISTED && !ends_in_time(snapshot, pod) && !gives_way() {
@@ -213,7 +214,7 @@ fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wan
     holders
 }
 
-/// The subject: the Service for which ServiceLB made the pod, or else the pod.
+/// The Service for which ServiceLB made the pod, or the pod itself.
 fn subject(snapshot: &Snapshot, waiting: &WaitingPod) -> Subject {
     let WaitingPod { namespace, name, uid, service_lb_of, .. } = waiting;
     let (kind, namespace, name, uid) = match service_lb_of {
@@ -241,7 +242,7 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     };
     let sentence = match meant_for {
         Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
-        // On each node another pod has the port. One report is enough.
+        // A pod without a Node finds its port used on all nodes. One report is enough.
         None => format!("{who}: hostPort {number} is taken on every node that it could use."),
     };
     let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());
@@ -266,8 +267,8 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
         evidence = evidence.in_cluster();
     }
     if holders.iter().all(|holder| is_sibling(holder, waiting)) {
-        // Other kinds of workloads have no maxSurge, or do not use it by default. If two ReplicaSets belong to one
-        // Deployment, they are its old and its new pods.
+        // Only Deployments use maxSurge by default. If two ReplicaSets belong to one Deployment, their pods are its old
+        // and new pods.
         let is_older = |holder: &&Pod| holder.controller != waiting.controller;
         if waiting.controller.as_ref().is_some_and(|it| it.kind == "ReplicaSet") && holders.iter().any(is_older) {
             return evidence

@@ -1,4 +1,4 @@
-//! How one pod replaces another pod of the same controller, and the pods that controllers will make.
+//! The pods that controllers will make, and the replacement of pods by their controllers.
 
 use std::{collections::HashSet, fmt, sync::Arc};
 
@@ -8,12 +8,12 @@ use portreeve_facts::{
     Snapshot, Unread, Why, Workload, WorkloadKind,
 };
 
-/// If a pod still runs this many seconds after its grace period, it counts as a pod that does not end.
+/// A pod counts as a pod that does not end if it still runs this number of seconds after its grace period.
 pub(super) const OVERDUE: i64 = 60;
-/// The longest grace period, in seconds, that rules wait for. Some pods have a week.
+/// The longest grace period that rules wait for, in seconds. Some pods have a grace period of a week.
 const LONGEST_END: i64 = 3600;
 
-/// The unknown result if a Pod object could not be used, because this pod may have hostPorts too.
+/// The unknown result because of an unread pod, which may have hostPorts.
 pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     let gap = snapshot.cluster.unread_pod()?;
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
@@ -25,15 +25,15 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
-/// Whether two pods belong to one workload, so that one replaces the other. Each argument is a pod's namespace and
+/// Whether two pods belong to one workload, and may replace each other. Each argument is a pod's namespace and
 /// controller.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
     one.0 == other.0 && mine == theirs
 }
 
-/// Whether two ports with one number are the same port of a node for the scheduler (kubernetes
-/// pkg/scheduler/framework/types.go `CheckConflict`).
+/// Whether two ports with one number conflict for the scheduler (kubernetes pkg/scheduler/framework/types.go
+/// `CheckConflict`).
 pub(super) fn ports_conflict(one: &ContainerPort, other: &ContainerPort) -> bool {
     let every = is_for_every_address;
     one.protocol == other.protocol && (every(one) || every(other) || one.host_ip == other.host_ip)
@@ -48,7 +48,7 @@ pub(super) fn is_for_every_address(port: &ContainerPort) -> bool {
 pub(super) struct WithPods<'a>(HashSet<(&'a str, (&'a str, &'a str))>);
 
 impl<'a> WithPods<'a> {
-    /// The workloads that have a pod with a node. If a workload is missing here, check [`pods_before`] too.
+    /// The workloads that have a pod on a node. Unread pods count as missing: check [`pods_before`] too.
     pub(super) fn placed(snapshot: &'a Snapshot) -> Self {
         let pods = snapshot.cluster.pods.known_part(Unread::Assumed("that no pod is there")).iter();
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
@@ -61,7 +61,7 @@ impl<'a> WithPods<'a> {
         Self(&Self::placed(snapshot).0 | &waiting.0)
     }
 
-    /// The workloads of these pods. Each item is a pod's namespace and controller.
+    /// The workloads of these pods. Each item has a pod's namespace and controller.
     fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
@@ -72,13 +72,13 @@ impl<'a> WithPods<'a> {
     }
 }
 
-/// The workloads without pods. Controllers will make their pods later.
+/// The workloads whose controllers have made no pod yet.
 pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     let with_pods = WithPods::placed(snapshot);
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
 }
 
-/// The pods that exist. If Pods were not requested, and workloads will make pods, there are none.
+/// The existing pods. If Pods were not requested, new workloads have none.
 ///
 /// # Errors
 /// If the pods were not read.
@@ -89,8 +89,8 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     }
 }
 
-/// The next pod of a workload, as it would be on this node, with the name of the workload. In the host's network, the
-/// pod has the node's addresses. If Pods were read, the pod is not running.
+/// The next pod of a workload on this node, with the name of the workload. In the host's network, the pod has the
+/// node's addresses. The pod does not run yet if Pods were read.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     let Workload { kind, namespace, name, host_network, ports, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
@@ -138,8 +138,7 @@ pub(super) enum PortOf<'a> {
 }
 
 impl PortOf<'_> {
-    /// The pod as subject. If the pod does not exist yet, it has no name, so the subject is the `other` claim to its
-    /// port.
+    /// The pod as subject. A pod that does not exist yet has no name, so the `other` claim to its port is the subject.
     pub(super) fn subject_or(self, other: Subject) -> Subject {
         if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
@@ -161,8 +160,8 @@ impl PortOf<'_> {
         }
     }
 
-    /// The severity for a port in the NodePort range. If the range is known and a pod on each node will have the port,
-    /// no Service can have the number.
+    /// The severity for a port in the NodePort range. If a workload has a pod on each node, no Service can use the
+    /// number. The severity is then a warning, unless the range is only assumed.
     pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
         match self {
             Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
@@ -174,7 +173,6 @@ impl PortOf<'_> {
 }
 
 impl fmt::Display for PortOf<'_> {
-    /// `pod default/edge`, `DaemonSet default/agent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pod(Pod { namespace, name, .. }) => write!(f, "pod {namespace}/{name}"),
@@ -183,8 +181,8 @@ impl fmt::Display for PortOf<'_> {
     }
 }
 
-/// The kind and the name of a controller's workload. The name of a ReplicaSet is the name of its Deployment, with a
-/// hash. `None` for static pods, which have no workload.
+/// The kind and the name of a controller's workload. A ReplicaSet's name is the name of its Deployment with a hash.
+/// `None` for static pods, which have no workload.
 pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     let (kind, name) = (controller.kind.as_str(), controller.name.as_str());
     match kind {
@@ -208,14 +206,13 @@ pub(super) fn is_static(controller: Option<&Controller>) -> bool {
     controller.is_some_and(Controller::is_node)
 }
 
-/// Whether the text has only the letters that Kubernetes uses for hashes (kubernetes apimachinery/pkg/util/rand
-/// `SafeEncodeString`).
+/// Whether the text has only letters of Kubernetes' hashes (kubernetes apimachinery/pkg/util/rand `SafeEncodeString`).
 fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Whether the text is a minute since 1970. Minutes have eight digits from 1989 to 2160. A number up to 21000000 (the
-/// year 2009) may be a date such as 20240115, and no CronJob is so old.
+/// Whether the text is a minute since 1970, with eight digits (1989 to 2160). A number below 21000000 (a minute in
+/// 2009) is a date such as 20240115, because no CronJob is so old.
 fn is_minute(text: &str) -> bool {
     text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }

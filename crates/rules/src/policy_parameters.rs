@@ -8,11 +8,11 @@ use std::{
 use super::{node_ports::bands_here, wording::listed};
 use portreeve_facts::{Gap, NodeAddressKind, PortRange, RangeSource, Snapshot, Source, Why};
 
-/// The largest number of addresses of one node, because a hostile node may invent addresses.
+/// The largest number of addresses of one node, because a hostile node may report any number of addresses.
 const MOST_ADDRESSES: usize = 16;
 
-/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. Half of them
-/// stay for the rest of the expression: the networks of `--keep-free` are in it too.
+/// The longest list of addresses, in bytes. kube-apiserver accepts 100,000 characters in one expression. The second
+/// half is for the rest of the expression, such as the networks of `--keep-free`.
 const LONGEST: usize = 50_000;
 
 /// The parameters from the scans of some nodes.
@@ -28,7 +28,7 @@ pub struct PolicyParameters {
 }
 
 impl PolicyParameters {
-    /// Adds the scan of a node. Of the Node objects, only this node's own object is used.
+    /// Adds the scan of a node. Only the node's own Node object is used.
     pub fn absorb(&mut self, snapshot: &Snapshot) {
         let name = snapshot.node_name();
         match snapshot.cluster.node_port_range.get() {
@@ -63,7 +63,7 @@ impl PolicyParameters {
         (self.ranges.len() > 1).then(|| listed(&self.ranges))
     }
 
-    /// The number of node addresses, if there are too many to list.
+    /// The number of node addresses, if too many for a list.
     pub fn too_many_addresses(&self) -> Option<usize> {
         (self.address_list().len() > LONGEST).then_some(self.addresses.len())
     }
@@ -72,7 +72,8 @@ impl PolicyParameters {
         self.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
     }
 
-    /// The parameters by their names. If a value is not certain, it is left out, and its policy judges nothing.
+    /// The parameters by their names. If a value is not certain, its parameter is missing, and its policy judges
+    /// nothing.
     pub fn data(&self) -> BTreeMap<String, String> {
         let mut data = BTreeMap::new();
         let mut range = |name: &str, ranges: &BTreeSet<PortRange>| {

@@ -1,7 +1,7 @@
 //! Advice about one port: its problems, how clients reach it, and how another Service gets its number.
 //!
-//! Each piece of advice begins with the case in which it applies, because Portreeve does not know the reason for the
-//! user's query.
+//! Each piece of advice begins with the case in which it applies. Portreeve does not know why the user queries the
+//! port.
 
 use std::{cmp::Reverse, collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -28,9 +28,8 @@ pub struct Advice {
     pub remedies: Vec<Remedy>,
 }
 
-/// The advice about a port with these owners, problems first. `free` is a number for another Service, if such a number
-/// is known. A Service that works should keep its number. The advice moves this Service only if the API server refused the
-/// number.
+/// The advice about a port with these owners, problems first. `free` is a known free number for another Service. A
+/// working Service keeps its number, except if the API server refused the number for another Service.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -64,7 +63,7 @@ fn problems(
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
     for opinion in run_rules(RULES, &round, limits) {
-        // If a rule cannot judge, it adds no advice. `check` reports the reason.
+        // If a rule cannot judge, there is no advice. `check` reports the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_requested = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {
@@ -102,8 +101,8 @@ fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     empty.take(MOST_LISTED).map(advice).collect()
 }
 
-/// The advice about a Service with pods on other nodes only. In ipvs mode, the proxy sends a remote client's connection
-/// to a pod on another node. The answer leaves from this other node with the pod's own address (comment in kubernetes
+/// The advice about a Service with pods only on other nodes. In ipvs mode, the proxy sends a remote client's connection
+/// to a pod on another node. The pod's node sends the answer with the pod's own address (comment in kubernetes
 /// pkg/proxy/ipvs/proxier.go, `syncEndpoint`).
 fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
@@ -133,8 +132,8 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     })
 }
 
-/// The advice with the addresses on which a nodePort answers without a socket, and the addresses on which it does not
-/// answer.
+/// The advice with the addresses on which a nodePort answers, and the addresses on which it does not. No process needs
+/// to listen.
 fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let Ownership { protocol, port, claimants, answers, .. } = owned;
     if claimants.iter().any(|it| matches!(it.claim, ClaimKind::Listener | ClaimKind::Proxy)) {
@@ -145,7 +144,7 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     let served: Vec<(IpAddr, &String)> =
         served.into_iter().filter_map(|it| Some((it.to, &node_port(it.by)?.name))).collect();
     let (to, service) = *served.first()?;
-    // A Service may have one family only.
+    // Only addresses of the same family count, because a Service may have one family.
     let nobody = answers.iter().filter(|it| it.by.is_none() && it.outcome == Ok(Outcome::Refused));
     let unserved: BTreeSet<IpAddr> = nobody.map(|it| it.to).filter(|ip| Family::of(*ip) == Family::of(to)).collect();
     let instead = match unserved.is_empty() {
@@ -161,8 +160,8 @@ fn how_to_reach(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> {
     Some(Advice { case, remedies })
 }
 
-/// The remedy that makes kube-proxy serve NodePorts on more addresses. The setting accepts only networks, and its value
-/// replaces the default (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
+/// The remedy that makes kube-proxy serve NodePorts on more addresses. The value of the setting is a list of networks,
+/// and replaces the default (kubernetes 1.36 pkg/proxy/apis/config/validation `validateKubeProxyNodePortAddress`).
 fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAddr>) -> Option<Remedy> {
     let beyond: Vec<IpAddr> = unserved.iter().copied().filter(|ip| !ip.is_loopback()).collect();
     let mode = snapshot.proxy_mode().ok().filter(|_| !beyond.is_empty())?;
@@ -194,7 +193,7 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
-    // A command has only a number that is certainly free.
+    // A command never contains a number that may be in use.
     let certain = free.filter(|it| it.unread.is_none()).map(|it| it.number);
     let (field, moved) = match service.ports.iter().position(|port| port.node_port == Some(number)) {
         Some(index) => ("nodePort", move_service(certain, service, &service.ports[index])),
@@ -215,8 +214,8 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Opt
     })
 }
 
-/// A line with a number for another Service. If the API server refused no number, a Service that works should keep its
-/// number.
+/// The advice with a free number for another Service. A working Service keeps its number if the API server has refused
+/// no number.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let such_as = such_as(Some(free?));
     let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -234,8 +233,8 @@ fn has_number(service: &Service, number: u16) -> bool {
     service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
 }
 
-/// The words after *another number*: a free number, or the command that prints some. If an input was not read, the words
-/// name the input.
+/// The words after *another number*: a free number, or the command that prints free numbers. If an input was not read,
+/// the words name the input.
 fn such_as(free: Option<&FreePort>) -> String {
     match free {
         None => ": `suggest` prints free ones".to_owned(),
@@ -260,9 +259,9 @@ fn possible_users(unread: &Gap) -> &'static str {
     }
 }
 
-/// The advice if the API server refused the number although no Service has it: a Service had the number until recently.
-/// Every three minutes, the API server checks for numbers without a Service. At the third check it releases the number
-/// (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
+/// The advice if the API server refused the number although no Service has it: the Service with the number was just
+/// deleted. Every three minutes, the API server checks for numbers without a Service. At the third check, it releases
+/// the number (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -313,7 +312,7 @@ mod tests {
         Snapshot::healthy().service("web", |it| change(it.node_port(30080)))
     }
 
-    /// The cases, up to their colons.
+    /// The cases of the advice, without their remedies.
     fn cases(all: &[Advice]) -> Vec<&str> {
         all.iter().filter_map(|it| it.case.split(':').next()).collect()
     }

@@ -1,4 +1,4 @@
-//! The NodePort range, port by port: the Service, the listener, and whether the kernel may choose the port.
+//! The use of each port of the NodePort range: the Service, the listener, and whether the kernel may choose the port.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
-/// Every port of the NodePort range that is not only free.
+/// The use of the NodePort range. A port that is not listed is free.
 #[derive(Clone, Debug)]
 pub struct PortUsage {
     /// The range.
     pub range: NodePortRange,
     /// The static band, from which the API server chooses last. `None` if the range is too small.
     pub static_band: Option<PortRange>,
-    /// Ports that a Service or a listener has. Every other port of the range is free.
+    /// Ports that a Service, a listener or another object uses.
     pub used: BTreeMap<u16, PortUse>,
     /// Ports of the range that the kernel may give to an outgoing connection.
     pub ephemeral: PortSet,
     /// Ports of the range in `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Unread input, because of which ports may be missing here.
+    /// Unread input, which may contain more users of ports.
     pub unread: Vec<Gap>,
 }
 
@@ -28,8 +28,9 @@ pub struct PortUsage {
 pub struct PortUse {
     /// The Service that has the number, and who chose the number.
     pub allocated: Option<(String, Choice)>,
-    /// Another user of the port besides the proxy: `nginx listens`, `pod shop/web has it as hostPort`, a leftover
-    /// redirection of a deleted pod, or another Service at an external address of this node.
+    /// The user of the port, if it is neither the proxy nor the Service with the number: `nginx listens`, `pod shop/web
+    /// has it as hostPort`. Or a redirection left over from a deleted pod, or a Service at an external address of this
+    /// node.
     pub taken: Option<String>,
 }
 
@@ -44,10 +45,10 @@ pub enum Choice {
     Unknown,
 }
 
-/// Lists the ports of the range that are in use. Unread input is listed too.
+/// Lists the used ports of the range, and the unread input.
 ///
 /// # Errors
-/// If the range itself is not known.
+/// If the range is not known.
 pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
     let round = Limits::default().round(snapshot, None);
     let range = snapshot.cluster.node_port_range.get()?.clone();
@@ -122,7 +123,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             Ok(addressed) => {
                 for port in external {
                     let is_local = |ip| addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok();
-                    // The Service's own nodePort is no other user.
+                    // A Service with this number as its own nodePort does not count here.
                     let is_own = |it: &ServicePort| it.node_port == Some(port.1);
                     let mut others = round.external_at(port).filter(|(at, it)| !is_own(it) && is_local(at.ip));
                     if let Some((at, _)) = others.next() {

@@ -36,8 +36,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut sockets = listeners.at((Protocol::Tcp, address.port())).to_vec();
     sockets.retain(|socket| at.meets(socket) != Some(false));
     let proxy = round.proxy();
-    // With `--proxy-mode` the user reports that kube-proxy runs. A program that has both ports of kube-proxy is then
-    // kube-proxy, although it does not answer.
+    // With `--proxy-mode`, the user states that kube-proxy runs. A program that has both ports of kube-proxy is then
+    // kube-proxy, even without an answer.
     let is_reported = snapshot.overrides.proxy_mode.is_some();
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
@@ -52,7 +52,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
-/// The reason why the owner of a socket is not known: a missing right, or a kernel that does not show the owner.
+/// The unread input that would show the owner of a socket.
 fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
     sockets.iter().find_map(|socket| match &socket.owner {
         Owner::Held(holder) => holder.process.gap().cloned(),
@@ -94,7 +94,7 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// A node on which kube-proxy answers, and has no socket for its health port.
+    /// A node whose kube-proxy answers, but does not listen on its health port.
     fn without_socket() -> Snapshot {
         let mut world = Snapshot::healthy();
         seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != 10256);

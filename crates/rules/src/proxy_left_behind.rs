@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
     let mut problems = Vec::new();
     let mut gaps: Vec<Gap> = Vec::new();
-    // In ipvs mode, all these virtual servers are in use.
+    // In ipvs mode, the proxy itself uses these virtual servers.
     gaps.extend(servers.unread.clone().filter(|_| !snapshot.is_in(Mode::Ipvs)));
     match &mode {
         Ok(mode) => {
@@ -77,10 +77,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
 }
 
-/// The name of iptables chains among the leftovers.
+/// The name under which the evidence lists iptables chains.
 const CHAINS: &str = "iptables chains";
 
-/// The objects of each mode in the kernel, as names and values.
+/// The kernel objects of each proxy mode, as names and values.
 type Traces = BTreeMap<Mode, Vec<(&'static str, String)>>;
 
 fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>) -> Traces {
@@ -119,27 +119,26 @@ fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> 
     IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
 }
 
-/// Whether IPVS has virtual servers that were not made for Services, or may have such servers.
+/// Whether IPVS has, or may have, virtual servers of other programs.
 fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices<'_>) -> bool {
     let all = match &snapshot.kernel.ip_vs {
         Reading::Seen(servers) => servers.len(),
         Reading::Gap(gap) => return gap.why != Why::NotSupported,
     };
-    // The first link is kube-proxy's. If there is another link, kube-router made it. Then kube-router's virtual servers
-    // are in use, even if kube-proxy left something behind.
+    // The first link belongs to kube-proxy, all other links to kube-router. kube-router uses its virtual servers, even
+    // if kube-proxy left some behind.
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 
 /// Virtual servers that were made for Services.
 struct OfServices<'a> {
-    /// Virtual servers that were certainly made for Services.
+    /// Virtual servers that certainly belong to Services.
     known: Vec<&'a VirtualServer>,
-    /// The reason why other virtual servers may belong to Services too.
+    /// The unread input, because of which more virtual servers may belong to Services.
     unread: Option<Gap>,
 }
 
-/// The virtual servers that were certainly made for Services. They are on an address of the proxy's device, or on a
-/// cluster IP.
+/// The virtual servers that certainly belong to Services: their address is a cluster IP, or is on the proxy's device.
 fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> OfServices<'a> {
     let servers = snapshot.kernel.ip_vs.known_part(Unread::Reported("check"));
     let bound = interfaces.addresses.iter().filter(|address| address.is_ipvs()).map(|address| address.ip);
@@ -153,7 +152,7 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     OfServices { known, unread }
 }
 
-/// The finding about objects of all modes except the current mode.
+/// The findings about kernel objects of each mode except the `present` mode.
 fn left_behind(
     interfaces: &Interfaces,
     traces: &Traces,
@@ -166,7 +165,7 @@ fn left_behind(
         evidence.values.extend(found.iter().cloned());
         let evidence = evidence.remedy(clean_up(Some(present), serves_others));
         match mode {
-            // The chains remain when the device and the virtual servers are removed.
+            // This remedy does not delete iptables chains, so it is only for leftovers without chains.
             Mode::Ipvs if found.iter().all(|(name, _)| *name != CHAINS) => {
                 evidence.remedy(remove_ipvs(&links_of_ipvs(interfaces).collect::<Vec<_>>()))
             }
@@ -176,7 +175,7 @@ fn left_behind(
     })
 }
 
-/// The finding if the mode is not known, and objects of several modes exist. Only one mode can be in use.
+/// The finding if the mode is not known, and kernel objects of several modes exist. Only one of the modes is in use.
 fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
     let summary = format!("The kernel has rules of {} mode: only one of these modes is in use.", modes.join(" and "));
@@ -195,8 +194,7 @@ fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a 
     let explained: HashSet<IpAddr> =
         snapshot.cluster.services.get()?.iter().flat_map(|service| addresses_of(snapshot, service)).collect();
     held.retain(|address| !explained.contains(&address.ip));
-    // A Service that was not read in full may have the address. If so, deleting the address would stop this Service on
-    // this node.
+    // An unread Service may need the address. Without the address, the Service would not work on this node.
     if let Some(gap) = snapshot.cluster.unread_service().filter(|_| !held.is_empty()) {
         return Err(gap.clone());
     }
@@ -217,14 +215,14 @@ fn stale_addresses(stale: &[&Address]) -> Evidence {
         .remedy(first().map(|address| delete_address(address)).collect::<Vec<_>>())
 }
 
-/// The finding if the proxy reports ipvs mode and there are Services, but the kernel has no virtual server.
+/// The finding if the proxy reports ipvs mode and Services exist, but the kernel has no virtual server.
 ///
 /// # Errors
-/// When the result depends on the mode or on Services, and this input was not read.
+/// If the result depends on the unread mode or on unread Services.
 fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     let none = snapshot.kernel.ip_vs.known(Unread::Reported("check")).is_some_and(Vec::is_empty);
     let says = match &snapshot.kernel.proxy.mode {
-        // If no proxy runs, there are no virtual servers.
+        // Without a proxy, no virtual server is expected.
         Reading::Gap(gap) if matches!(gap.why, Why::Unreachable | Why::NotRequested) => return Ok(None),
         Reading::Gap(_) if snapshot.proxy_mode().is_ok_and(|mode| mode.value != Mode::Ipvs) => return Ok(None),
         mode => mode.get(),
@@ -244,7 +242,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
     })
 }
 
-/// The reason why there may be more leftovers: the chains of legacy iptables cannot be listed here.
+/// The unknown result if more leftovers may exist: Portreeve cannot list the chains of legacy iptables.
 fn unlisted(netfilter: &Netfilter, traces: &Traces) -> Option<Gap> {
     let nat = netfilter.legacy_tables.iter().any(|table| table.rsplit(' ').next() == Some("nat"));
     (nat && !traces.contains_key(&Mode::Iptables)).then(|| {

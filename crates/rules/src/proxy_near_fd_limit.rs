@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(subject, verdict)])
 }
 
-/// Every NodePort for which a proxy may open a socket. No version of kube-proxy opens sockets for SCTP.
+/// All NodePorts for which kube-proxy may open a socket. No version of kube-proxy opens a socket for SCTP.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -56,8 +56,8 @@ fn judge(
     let holding = Holding::of(snapshot, proxy, ports);
     let mut demand = Demand::of(snapshot, services, &descriptors, &holding)?;
     if let Some(before) = round.before.and_then(|before| otherwise(before, ports)) {
-        // The proxy may open NodePorts after Portreeve read the sockets, and before it reads the number of open files.
-        // Such sockets must not count as other files.
+        // Portreeve reads the sockets first, then the number of open files. Sockets that the proxy opens between the
+        // two reads must not count as other files.
         demand.otherwise = demand.otherwise.min(before);
     }
     let at = |percent: u64| u128::from(demand.all()) * 100 >= u128::from(descriptors.limit) * u128::from(percent);
@@ -74,7 +74,7 @@ fn judge(
     Ok(holding.answer.clone()?.then(|| evidence(snapshot, services, &descriptors, &holding, &demand, severity)))
 }
 
-/// The number of the proxy's file descriptors in a scan that are not for NodePorts, if known.
+/// The number of the proxy's open files that are not sockets of NodePorts, if known.
 fn otherwise(snapshot: &Snapshot, ports: &HashSet<(Protocol, u16)>) -> Option<u64> {
     let proxy = Proxy::of(snapshot);
     let open = Descriptors::of(snapshot, &proxy).ok()?.open?;
@@ -119,8 +119,7 @@ struct Holding<'a> {
     answer: Result<bool, Gap>,
     /// The proxy's version, if it reports one.
     version: Option<&'a str>,
-    /// The number of the proxy's own sockets on NodePorts. If the owners are not known, sockets that may belong to the
-    /// proxy count too.
+    /// The number of the proxy's sockets on NodePorts. If the owner of a socket is not known, the socket counts too.
     sockets: u64,
 }
 
@@ -143,8 +142,8 @@ impl<'a> Holding<'a> {
             (_, Ok(_)) if own > 0 => Ok(true),
             (_, Err(gap)) => Err(gap),
             (Some(false), Ok(_)) => Ok(false),
-            // A proxy without free file descriptors closes all its sockets. So if a proxy has no sockets on NodePorts
-            // now, it may still open them.
+            // A proxy without free file descriptors closes all its sockets on NodePorts. So a proxy without such
+            // sockets now may still open them.
             (None, Ok(_)) => Err(Gap::new(
                 Source::ProxyMetrics,
                 Why::Ambiguous,
@@ -172,7 +171,7 @@ impl Demand {
         descriptors: &Descriptors,
         holding: &Holding<'_>,
     ) -> Result<Self, Gap> {
-        // A newer proxy opens no sockets for NodePorts. In nftables mode it may listen on TCP NodePorts of loopback
+        // A proxy of this version opens no sockets for NodePorts, except in nftables mode on loopback, for TCP
         // (KEP-6032).
         let localhost_only = holding.version.and_then(holds_ports) == Some(false);
         let (per_family, assumed) = match snapshot.proxy_config() {

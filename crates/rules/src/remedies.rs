@@ -1,5 +1,5 @@
-//! The remedies of all rules. Only this file writes commands, so that one test can run each command in a shell. Every
-//! text that a tenant can write is quoted.
+//! The remedies of all rules. Only this file writes commands, so one test can run each command in a shell. All text
+//! that a tenant can write is quoted.
 
 use std::cmp::Reverse;
 
@@ -11,9 +11,9 @@ use portreeve_facts::{
     Unread, text::shell_word,
 };
 
-/// The last port that Linux chooses unless configured otherwise. Antrea's NodePortLocal uses ports above it.
+/// The last port of Linux' default ephemeral port range. Antrea's NodePortLocal uses the ports above it.
 pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
-/// The range of Antrea's NodePortLocal, unless configured otherwise.
+/// The default range of Antrea's NodePortLocal.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
 
 /// Moves a Service port to a free nodePort. `free` is an argument because a search for free numbers reads all Services.
@@ -25,8 +25,8 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     match (free, port.node_port) {
         (Some(free), Some(number)) => {
             let path = |index: usize| format!("/spec/ports/{index}/nodePort");
-            // TCP and UDP may have the same number. If their port is the same too, they move together, because
-            // otherwise the API server refuses the patch.
+            // If TCP and UDP have one nodePort and one port, both get the new number: otherwise the API server refuses
+            // the patch.
             let is_same = |it: &ServicePort| (it.node_port, it.port) == (Some(number), port.port);
             let same = service.ports.iter().enumerate().filter(|(_, it)| is_same(it));
             let changes =
@@ -60,7 +60,6 @@ pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<
     }
 }
 
-/// Removes a claimed address from its Service.
 pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     release_to(
         claim,
@@ -68,8 +67,8 @@ pub(super) fn release(claim: &ExternalAddress<'_>) -> Step {
     )
 }
 
-/// Removes a claimed address from its Service. `instead` is the advice for a load balancer's address, which only its
-/// controller can remove.
+/// Removes a claimed address from its Service. Only its controller can remove a load balancer's address, so the remedy
+/// is then the advice `instead`.
 pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     let Service { namespace, name, .. } = claim.service;
     match claim.field {
@@ -87,8 +86,8 @@ pub(super) fn release_to(claim: &ExternalAddress<'_>, instead: &str) -> Step {
     }
 }
 
-/// Removes claimed addresses. In the list of one Service, the last address is removed first, because removing an
-/// address moves all later addresses.
+/// Removes claimed addresses, the last address of each Service first: a removal changes the index of all later
+/// addresses in the list.
 pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     claims.sort_by_key(|claim| match claim.field {
         Field::ExternalIps(index) => (0, Reverse(index)),
@@ -104,14 +103,14 @@ pub(super) fn keep_external_ips_out() -> Step {
     Step::advice("to refuse new external IPs, enable the admission plugin DenyServiceExternalIPs")
 }
 
-/// Makes the API server choose another healthCheckNodePort. Between the two commands, pods see a node's address as the
-/// client.
+/// Makes the API server choose another healthCheckNodePort. Between the two commands, pods see the address of a node as
+/// the client's address.
 pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
     Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
 }
 
 /// Sets the nodes that answer for a Service: all nodes, or only nodes with a pod of the Service. If all nodes answer,
-/// pods see a node's address as the client.
+/// pods see the address of a node as the client's address.
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
@@ -130,13 +129,12 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// Units that no remedy stops, by the start of their names. These units belong to the cluster, to access to the node,
-/// or to its names, time and disks.
+/// First letters of units that no remedy stops: units of the cluster, of remote access, or of the node's names, time
+/// and disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
-/// Moves the owner of a socket to another port. If the owner's name is not known, a command that finds the owner comes
-/// first.
+/// Moves the owner of a socket to another port. If the owner's name is not known, the first command finds the owner.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
     let name = owner_name(snapshot, &socket.owner);
@@ -179,7 +177,7 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
-/// Moves a socket's owner to another port, unless a user wants the owner on this port.
+/// Moves the owner of a socket to another port, unless the user wants the owner on this port.
 pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
@@ -197,7 +195,7 @@ fn systemctl(unit: Unit<'_>) -> String {
     format!("systemctl{of_user}")
 }
 
-/// Stops the socket unit for which systemd itself listens.
+/// Stops the socket unit whose socket systemd itself opened.
 fn disable_unnamed(unit: Unit<'_>, port: &str) -> Remedy {
     let systemctl = systemctl(unit);
     let list = Step::command(format!("{systemctl} list-sockets"))
@@ -216,20 +214,20 @@ fn end_gone(uid: &str, port: &str) -> Remedy {
     )))
 }
 
-/// The advice that a WireGuard link may have a UDP port. Only root on the node can see which link.
+/// The advice that a WireGuard link may have a UDP port. On the node, root can see the port of each link.
 fn wireguard(snapshot: &Snapshot) -> Option<String> {
     let mut links = snapshot.kernel.interfaces.known(Unread::Adds)?.links.iter();
     let link = links.find(|link| link.kind.as_deref() == Some("wireguard"))?;
     Some(format!("WireGuard, whose port `wg show {} listen-port` prints", shell_word(&link.name)))
 }
 
-/// Makes a DNS server listen only on the addresses on which it serves.
+/// Makes a DNS server listen only on the addresses that its clients use.
 pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
 
-/// Makes systemd-resolved release port 53. Then its stub answers no query. Programs of the node use /etc/resolv.conf,
-/// and pods use the file of the kubelet (systemd src/resolve/resolved-resolv-conf.c).
+/// Makes systemd-resolved release port 53. Its stub then answers no query: programs of the node use /etc/resolv.conf,
+/// and pods use the file that the kubelet names (systemd src/resolve/resolved-resolv-conf.c).
 pub(super) fn without_stub() -> Remedy {
     Remedy::from(Step::advice(
         "point /etc/resolv.conf, and `resolvConf` of the kubelet, at /run/systemd/resolve/resolv.conf: no server will answer at 127.0.0.53",
@@ -247,7 +245,7 @@ pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Cont
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
 }
 
-/// Lists the processes that listen on a port; needs root on the node.
+/// Lists the processes that listen on a port. The command needs root on the node.
 pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     let table = match protocol {
         Protocol::Tcp => 't',
@@ -257,7 +255,7 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
 }
 
-/// Sets the range from which the kernel chooses ports by itself, now and after a restart.
+/// Sets the range from which the kernel chooses ports for outgoing connections, now and after a restart.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
     let (value, file) = (format!("{first} {last}"), "zz-ephemeral-ports.conf");
@@ -270,8 +268,8 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     }
 }
 
-/// Sets the reserved ports in a pod's own network, and the ephemeral port range if `range` is given. Both are safe
-/// sysctls, so the kubelet needs no setting (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
+/// Sets the reserved ports in a pod's own network, and with `range` the ephemeral port range. Both sysctls are safe
+/// sysctls: the kubelet accepts them without a setting (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
     let widened =
         range.map(|PortRange { first, last }| format!("net.ipv4.ip_local_port_range to \"{first} {last}\", and "));
@@ -303,9 +301,8 @@ pub(super) fn delete_rule(chain: &str, handle: u64) -> Step {
 
 /// Removes the rules of all modes of kube-proxy.
 ///
-/// If Cilium replaces kube-proxy, Cilium loses nothing. A kube-proxy that runs loses all its rules. The command clears
-/// all of IPVS (kubernetes pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), including virtual servers of other programs
-/// (`of_others`).
+/// Cilium loses nothing. A running kube-proxy loses all its rules. The command clears all of IPVS (kubernetes
+/// pkg/proxy/ipvs/proxier.go, `cleanupLeftovers`), including virtual servers of other programs (`of_others`).
 pub(super) fn clean_up(present: Option<Mode>, of_others: bool) -> Remedy {
     const RUN: &str = "run kube-proxy --cleanup, and after an error run it again";
     let caution = of_others.then(|| {
@@ -345,8 +342,7 @@ pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// Frees nodePorts that a load balancer does not need. The setting alone does not free nodePorts that Services already
-/// have.
+/// Frees nodePorts that a load balancer does not need. After the setting, existing Services still keep their nodePorts.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
@@ -355,14 +351,14 @@ pub(super) fn give_node_ports_back() -> Remedy {
     ))
 }
 
-/// Sets a sysctl, now and after a restart. In /etc/sysctl.d, the file with the last name decides. Debian has a
-/// 99-sysctl.conf, to which Kubespray writes reserved ports. The documentation of kubeadm has a k8s.conf.
+/// Sets a sysctl, now and after a restart. In /etc/sysctl.d, the last file by name wins. Debian has a 99-sysctl.conf,
+/// to which Kubespray writes reserved ports. The documentation of kubeadm has a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }
 
-/// A patch of a Service that changes nothing unless `path` has the value `present`.
+/// A patch of a Service. If the value of `path` is no longer `present`, the patch changes nothing.
 fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
     let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
     format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))
@@ -373,7 +369,7 @@ fn of(Service { namespace, name, .. }: &Service) -> ServiceRef {
 }
 
 fn kubectl(verb: &str, service: &Service) -> String {
-    // A name that begins like an option must still be read as a name.
+    // kubectl must not read a name that begins with `-` as an option.
     let separator = if service.name.starts_with('-') { '/' } else { ' ' };
     format!("kubectl {} {verb} service{separator}{}", option_n(&service.namespace), shell_word(&service.name))
 }

@@ -4,13 +4,13 @@ use super::{Round, needed_ports::NeededPorts, node_ports::counted, remedies::set
 use crate::findings::{Effect, Remedy, Step};
 use portreeve_facts::{PortRange, PortSet, Reading, Unread};
 
-/// The smallest number of ports that outgoing connections must keep. If no port is left, each `connect` of the node
-/// fails, and the kubelet cannot connect to the API server. Measured on Linux 6.18: EADDRNOTAVAIL, and for UDP EAGAIN.
+/// The smallest number of ports that must remain for outgoing connections. Without ports, each `connect` of the node
+/// fails (measured on Linux 6.18: EADDRNOTAVAIL, and for UDP EAGAIN), and the kubelet cannot reach the API server.
 pub(super) const FEWEST_LEFT: u32 = 8192;
-/// The longest list for one write, in bytes: a memory page, minus one byte for the kernel (kernel/sysctl.c,
-/// `proc_do_large_bitmap`), minus one byte for the line end.
+/// The longest list for one write, in bytes: a memory page minus two bytes. One byte is for the kernel
+/// (kernel/sysctl.c, `proc_do_large_bitmap`), and one for the line end.
 pub(super) const LONGEST: usize = 4094;
-/// If there are more ports than this, they are the whole range, of which Services have only some.
+/// More ports than this are a whole range, of which Services have only some ports.
 const FEW: u32 = 64;
 
 /// Reserves `ports`, so that the kernel does not choose them, now and after a restart. A write replaces the whole list.
@@ -41,7 +41,7 @@ pub(super) fn reserve(round: &Round<'_>, ports: &PortSet) -> Remedy {
         let set = |effect| set_sysctl("net.ipv4.ip_local_reserved_ports", &list, "zz-node-ports.conf", effect);
         can_be_typed.then(|| set(Effect::Reserve(all)))
     };
-    // If outgoing connections could spare all these ports, the list is only too long.
+    // If enough ports remain for outgoing connections, only the length of the list is the problem.
     let other = match is_bearable(ephemeral, reserved, &all) {
         true => {
             "run portreeve guard on the node: a list of all these ports is too long for one write, and the guard writes it in parts"
@@ -168,7 +168,7 @@ mod tests {
             let remedy = reserve(&declaring(step), &asked);
             assert_eq!(commands(&remedy)[0], "sysctl -w net.ipv4.ip_local_reserved_ports=\"31000\"", "{remedy:?}");
         }
-        // Without this range, outgoing connections would have no port.
+        // The range is the whole ephemeral port range, so outgoing connections would have no port.
         let remedy = reserve(&declaring(1), &range("32768-60999"));
         assert!(commands(&remedy).is_empty(), "{remedy:?}");
     }

@@ -9,27 +9,27 @@ use crate::findings::{Judgements, RuleId, Severity, Verdict};
 use portreeve_dataplane::Round;
 use portreeve_facts::Source;
 
-/// One rule: a value, not a trait.
+/// One rule. Rules are values of this type, so no trait is necessary.
 #[derive(Debug)]
 pub struct Rule {
     /// The id of the rule's findings.
     pub id: &'static Id,
-    /// The variants of this id that the rule reports. Evidence without a variant has the first of them.
+    /// The variants of this id that the rule reports. The first variant is the default for evidence.
     pub variants: &'static [&'static str],
-    /// The facts without which the rule cannot judge at all.
+    /// The facts that the rule needs to judge at all.
     pub needs: &'static [Source],
-    /// The facts of [`super::SELDOM`] that the rule uses too.
+    /// The facts of [`super::SELDOM`] that the rule uses, but can judge without.
     pub uses: &'static [Source],
     /// The facts about sockets that the rule needs, and the ports of these sockets.
     pub socket_needs: &'static [SocketNeed],
-    /// How long a problem must last before an agent reports it.
+    /// The number of scans that a problem must last before an agent reports it.
     pub patience: Patience,
     /// The function that judges.
     pub check: fn(&Round<'_>, &Limits) -> Judgements,
 }
 
 impl Rule {
-    /// A rule without other inputs, whose problems must last for two scans.
+    /// A rule that needs only these facts, and whose problems must last for two scans.
     pub const fn of(
         id: &'static Id,
         variants: &'static [&'static str],
@@ -51,7 +51,7 @@ impl Rule {
         Self { patience: Patience::One, ..self }
     }
 
-    /// Whether the rule uses these facts, if they belong to [`super::SELDOM`].
+    /// Whether the rule uses these facts, if the facts are in [`super::SELDOM`].
     pub fn reads(&self, source: Source) -> bool {
         self.needs.contains(&source) || self.uses.contains(&source)
     }
@@ -83,11 +83,12 @@ impl Rule {
     }
 }
 
-/// How long a problem must last before an agent reports it. `check` ignores patience, because it makes only one scan.
+/// The number of scans that a problem must last before an agent reports it. `check` makes only one scan, and reports
+/// each problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// Two scans in a row. Short states during creation, rollouts and restarts are not reported.
+    /// Two scans in sequence, because creations, rollouts and restarts cause short problems.
     TwoScans,
-    /// One scan: the problem is permanent.
+    /// One scan, because the problem is permanent.
     One,
 }

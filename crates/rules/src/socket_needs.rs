@@ -1,4 +1,4 @@
-//! The facts about sockets that a rule needs, and the ports of these sockets. Each rule lists them in its `RULE`.
+//! The facts about sockets that a rule needs, with the ports of the sockets. Each rule lists these facts in its `RULE`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use portreeve_facts::{
     ClusterFacts, ContainerPort, PROXY_HEALTH, PROXY_METRICS, Pod, PortRange, PortSet, Service, Unread, Workload,
 };
 
-/// The facts about sockets that a rule needs, besides the list of listeners.
+/// Facts about sockets that a rule needs in addition to the list of listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketNeed {
     /// The processes that own the listeners on these ports.
@@ -18,7 +18,7 @@ pub enum SocketNeed {
     HealthCheckAnswers,
 }
 
-/// Ports that the facts of the cluster determine.
+/// Ports that Portreeve finds in the facts of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// The NodePorts of Services.
@@ -40,13 +40,13 @@ pub enum Ports {
     Proxy,
 }
 
-/// The NodePort range, or the default range if it is not known.
+/// The NodePort range, or if unknown the default range.
 pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
     cluster.node_port_range.known(Unread::Chooses).map_or(PortRange::DEFAULT_NODE_PORTS, |range| range.range)
 }
 
 impl Ports {
-    /// The numbers of these ports in a cluster.
+    /// The numbers of the ports in a cluster.
     pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
         match self {
             Self::NodePorts => {
@@ -96,7 +96,7 @@ fn wanted(cluster: &ClusterFacts, which: fn(&Workload) -> bool) -> impl Iterator
     workloads.flat_map(|workload| workload.node_ports().map(|(number, _)| number))
 }
 
-/// The ports of pods that run on this node.
+/// The declared ports of pods that run on this node.
 fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &ContainerPort> {
     pods(cluster, which).flat_map(|pod| &pod.ports)
 }
@@ -107,7 +107,7 @@ fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item =
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Whether a pod may be on this node. A pod from a file may be on any node. A pod also counts if its node is not known.
+/// Whether a pod may be on this node. A pod without a known node counts, for example a pod from a file.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

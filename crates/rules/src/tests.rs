@@ -1,4 +1,4 @@
-//! Properties that every rule must have.
+//! Tests that every rule must pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,8 +11,8 @@ use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, S
 use portreeve_dataplane::{Addresses, owner_name, place, v6only_unknown};
 use portreeve_facts::{Gap, Link, Pod, Protocol, Reading, Snapshot, Socket, Source, Why};
 
-/// The rule requests no ports: the kernel reader knows the ports of tunnels that are down. The WireGuard devices of
-/// network plugins are judged with their default ports.
+/// The rule requests no ports: the kernel shows the ports of tunnels that are down. The port of a network plugin's
+/// WireGuard device is assumed to be the plugin's default port.
 pub(super) static RULE: Rule =
     Rule::of(&ids::TUNNEL_PORT_CONFLICT, &["devices", "listener"], &[Source::Addresses], check);
 
@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_port.into_iter().map(judgement).collect())
 }
 
-/// The tunnels with one port.
+/// Several tunnels with one port.
 struct Contested<'a> {
     port: u16,
     down: Vec<&'a Link>,
@@ -106,7 +106,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// Evidence that a socket has the port. The socket belongs to no tunnel of this network namespace.
+    /// Evidence that a socket has the port, and belongs to no tunnel of this network namespace.
     fn listener(&self, snapshot: &Snapshot, pairs: &[(&Link, &Socket)]) -> Evidence {
         let down = names(pairs.iter().map(|(down, _)| *down));
         let mut sockets: Vec<&Socket> = Vec::new();
@@ -129,7 +129,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// The evidence that both variants share. `values` come after the tunnels that are down.
+    /// The evidence of either variant. `values` come after the tunnels that are down.
     fn evidence(
         &self,
         snapshot: &Snapshot,
@@ -155,13 +155,13 @@ impl Contested<'_> {
         format!("{} down and{assumed} cannot come up", plural(down, "is", "are"))
     }
 
-    /// The network plugins of the WireGuard devices. Each device is judged with its plugin's default port.
+    /// The network plugins of the WireGuard devices, which are judged with their plugins' default ports.
     fn plugins(&self) -> BTreeSet<&'static str> {
         self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
     }
 
-    /// The settings that change the ports of the tunnels that are down, and of `others`. Cilium's WireGuard device has
-    /// no such setting.
+    /// The settings that change the ports of the tunnels that are down, and with `others` of the other tunnels.
+    /// Cilium's WireGuard device has no setting for its port.
     fn settings(&self, others: bool) -> Vec<&'static str> {
         let others = others || self.down.iter().any(|link| link.wireguard().is_none());
         let overlays = [
@@ -175,8 +175,8 @@ impl Contested<'_> {
     }
 }
 
-/// The severity, and the pods that suggest it. The program that needs a tunnel is not known. A pod that makes tunnels
-/// belongs to a DaemonSet, is in the host's network, and is not ready while its tunnel is down.
+/// The severity, and the pods that suggest the severity. Which program needs a tunnel is not known. A pod that makes
+/// tunnels belongs to a DaemonSet, uses the host's network, and is not ready while its tunnel is down.
 fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     let pods = match &snapshot.cluster.pods {
         Reading::Seen(pods) => pods,
@@ -196,7 +196,6 @@ fn severity(snapshot: &Snapshot) -> (Severity, Option<String>) {
     }
 }
 
-/// Each name once, in order.
 fn names<'a>(links: impl Iterator<Item = &'a Link>) -> Vec<&'a str> {
     let mut names: Vec<&str> = links.map(|link| link.name.as_str()).collect();
     names.sort_unstable();
@@ -204,13 +203,13 @@ fn names<'a>(links: impl Iterator<Item = &'a Link>) -> Vec<&'a str> {
     names
 }
 
-/// `tunnel flannel.1 has`, `tunnels a, b have`.
+/// Words for one or several names: `tunnel flannel.1 has`, `tunnels a, b have`.
 fn plural(names: &[&str], one: &str, several: &str) -> String {
     let (noun, verb) = if names.len() == 1 { ("tunnel", one) } else { ("tunnels", several) };
     format!("{noun} {} {verb}", listed(names)).trim_end().to_owned()
 }
 
-/// `flannel.1: vxlan, id 1`.
+/// A tunnel as text: `flannel.1: vxlan, id 1`.
 fn in_words(link: &Link) -> String {
     let mut words = vec![link.kind.clone().unwrap_or_default()];
     if let Some(tunnel) = &link.tunnel {
@@ -246,12 +245,12 @@ fn difference(one: &Link, other: &Link) -> String {
     }
 }
 
-/// The advice to give a network another port.
+/// The advice to give the tunnels of a network another port.
 fn another_port(whose: &str, settings: &[&str]) -> Remedy {
     Step::advice(format!("give {whose} another UDP port, on all nodes alike: {}", settings.join(", "))).into()
 }
 
-/// The unread input, if an earlier version of Portreeve wrote the snapshot.
+/// The unknown result for a snapshot of an earlier version of Portreeve, which did not read this fact.
 fn not_read(link: &Link) -> Gap {
     let detail =
         format!("how tunnel {} opens its port was not read: the snapshot is from an earlier version", link.name);
@@ -267,7 +266,7 @@ mod tests {
         healthy::{daemon, gap, interfaces_of},
     };
 
-    /// A node whose `swarm0` is up with 4789, and whose `vxlan.calico`, an external VXLAN, is down.
+    /// A node with two tunnels on 4789: `swarm0` is up, and the external VXLAN `vxlan.calico` is down.
     fn two() -> Snapshot {
         let world = Snapshot::healthy().tunnel("swarm0", "vxlan", 4789, |link| of(link).id = Some(4096));
         world.tunnel("vxlan.calico", "vxlan", 4789, |link| {
@@ -277,7 +276,7 @@ mod tests {
         })
     }
 
-    /// A node with `flannel.1` only, which is down.
+    /// A node with one tunnel, `flannel.1`, which is down.
     fn down() -> Snapshot {
         Snapshot::healthy().tunnel("flannel.1", "vxlan", 8472, |link| link.up = false)
     }
@@ -411,7 +410,7 @@ mod tests {
         assert!(step.contains("WireGuard") && step.contains("another network namespace"), "{step}");
     }
 
-    /// The node with a WireGuard device of this name, which is down. Its configured port was not read.
+    /// The node with a WireGuard device of this name, which is down. Its configured port is not known.
     fn wireguard(world: Snapshot, name: &str) -> Snapshot {
         world.tunnel(name, "wireguard", 1, |link| {
             (link.up, link.udp_port) = (false, None);

@@ -6,9 +6,11 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
 use portreeve_facts::{Service, Snapshot, Socket};
 
-/// A list in evidence has this many items, and the number of the other items.
+/// The largest number of items in a list of evidence. The evidence also has the number of the items that are not
+/// listed.
 pub(super) const MOST_LISTED: usize = 16;
-/// A list of sockets in evidence has this many items, and the number of the other sockets.
+/// The largest number of sockets in a list of evidence. The evidence also has the number of the sockets that are not
+/// listed.
 pub(super) const MOST_SOCKETS: usize = 8;
 
 /// `a, b and 3 more`: the first sixteen things, sorted by name.
@@ -27,7 +29,7 @@ pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> St
 
 /// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
 pub(super) fn service_in_words(service: &Service) -> String {
-    // The text is made only when it is printed, because a Service may have thousands of ports.
+    // The list of ports becomes text only if it is printed: a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
@@ -51,7 +53,7 @@ pub(super) fn with_sockets(
     evidence.and_more(name, sockets.len(), MOST_SOCKETS)
 }
 
-/// The same words, with a capital first letter.
+/// The words with a capital first letter.
 pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()

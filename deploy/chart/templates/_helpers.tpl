@@ -78,7 +78,7 @@ imagePullSecrets:
 priorityClassName: {{ . }}
 {{- end }}
 hostNetwork: true
-# The node's own resolver: a cluster DNS behind a broken Service would take the pod along.
+# The node's own resolver, because the cluster's DNS does not work behind a broken Service.
 dnsPolicy: Default
 terminationGracePeriodSeconds: 5
 {{- with .Values.nodeSelector }}
@@ -97,7 +97,7 @@ tolerations:
 
 {{/* The name and the address of the node, for both. */}}
 {{- define "portreeve.env" -}}
-# With its default written out, helm can take over what kubectl applied.
+# The default `apiVersion` is written out, so that helm can adopt objects that kubectl applied.
 - name: NODE_NAME
   valueFrom:
     fieldRef:

@@ -67,7 +67,6 @@ impl<'a> Commented<'a> {
     }
 }
 
-/// The folder of the package.
 pub(super) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

@@ -45,7 +45,7 @@ In all of these faults the agent keeps the facts that it knew. `portreeve_unknow
 struct Fault {
     area: String,
     fault: String,
-    /// The agent's reaction, the time until it is right again, and the losses.
+    /// The agent's reaction, the time until its results are right again, and the losses.
     lines: [String; 3],
     /// The path of the test's file, relative to the package.
     path: String,

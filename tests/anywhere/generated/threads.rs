@@ -21,7 +21,7 @@ use super::comments::{Commented, is_up_to_date, sources};
 use crate::threads::{CLASSES, Reason, UNSERVED};
 
 const FOLDER: &str = "tests/anywhere/threads";
-/// The number of threads on the page.
+/// The number of public threads on the page.
 const THREADS: usize = 109;
 const LINES: [&str; 3] = ["Thread: ", "Symptom: ", "Says: "];
 
@@ -39,7 +39,7 @@ The threads are search results, and no statistical sample: people report failed 
 conflicts.
 ";
 
-/// A thread that Portreeve serves, as the thread's test declares it.
+/// A public thread to which Portreeve has an answer, as the thread's test declares it.
 #[derive(Debug, PartialEq, Eq)]
 struct Served {
     thread: String,
@@ -93,7 +93,7 @@ fn thread(path: &str, item: &Commented<'_>, entry: &[String]) -> Result<Served, 
     Ok(Served { thread, symptom, says, path: path.to_owned(), test: test.to_owned() })
 }
 
-/// Every thread that Portreeve serves.
+/// Every public thread to which Portreeve has an answer.
 #[track_caller]
 fn all() -> Vec<Served> {
     let (mut served, mut complaints) = (Vec::new(), Vec::new());
@@ -120,7 +120,7 @@ fn page(served: &[Served]) -> String {
     write(format!("| all | {all} | {served_of_all} |\n"));
     for (title, about, threads) in CLASSES {
         write(format!("\n## {title}\n\n{about}\n\n| threads | Portreeve names |\n|---|---|\n"));
-        // If threads have the same answer, they are in one row.
+        // Public threads with the same answer are in one row.
         let mut rows: Vec<(Vec<String>, String)> = Vec::new();
         for name in threads {
             let (link, answer) = (format!("[{name}]({})", address(name)), answer(served, name).replace('|', "\\|"));
@@ -136,12 +136,11 @@ fn page(served: &[Served]) -> String {
     page
 }
 
-/// The names of all threads.
 fn names() -> Vec<&'static str> {
     CLASSES.iter().flat_map(|(.., threads)| threads.iter().copied()).collect()
 }
 
-/// The program's answer to a thread, or the reason why the program has no answer.
+/// Portreeve's answer to a public thread, or the reason why Portreeve has no answer.
 #[track_caller]
 fn answer(served: &[Served], name: &str) -> String {
     if let Some(Served { says, .. }) = served.iter().find(|it| it.thread == name) {

@@ -14,7 +14,7 @@ the rules find this fault, and no other fault.
 
 A person wrote each example node from documents and source code, which the file of the node names. An example node is no
 recording of a machine.
-[CONTRIBUTING.md](../CONTRIBUTING.md#a-healthy-example-node) explains how to add one.
+[CONTRIBUTING.md](../CONTRIBUTING.md#a-healthy-example-node) explains how to add an example node.
 ";
 
 fn page(worlds: &[(String, World)]) -> String {

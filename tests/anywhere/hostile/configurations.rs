@@ -1,5 +1,5 @@
-//! Hostile configuration files of the agent. The cases run `agent --probe`, which reads this file if no argument names
-//! a socket.
+//! Hostile configuration files of the agent. `agent --probe` reads the configuration file if no argument names a
+//! socket.
 
 use super::{Case, DURATIONS, RANGES};
 

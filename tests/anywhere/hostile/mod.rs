@@ -14,7 +14,6 @@ use tempfile::TempDir;
 
 use crate::{bad_input::within_seconds, cli::binary};
 
-/// One hostile input.
 struct Case {
     /// The name of the attack.
     name: String,

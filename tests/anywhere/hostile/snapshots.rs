@@ -1,4 +1,4 @@
-//! Hostile snapshots: no scan wrote them.
+//! Hostile snapshots, which no scan wrote.
 
 use std::{fs, path::Path};
 

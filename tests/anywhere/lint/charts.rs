@@ -1,5 +1,5 @@
-//! Charts with their default values: a healthy chart has no finding above info. Each chart is written here as kinds and
-//! ports, from its known defaults. No chart was rendered.
+//! Charts with their default values: a healthy chart has no finding above info. Each chart is a list of kinds and
+//! ports, copied from its defaults by hand.
 
 use super::{found, service, workload};
 

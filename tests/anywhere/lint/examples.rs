@@ -85,8 +85,8 @@ fn a_job_of_argo_cd_finds_all_that_it_names_in_an_earlier_wave() {
     assert_eq!(pods["containers"][0]["args"][1], pods["containers"][0]["volumeMounts"][0]["mountPath"]);
 }
 
-/// The exit code and the output of a script. In the script, `portreeve` is this binary. The other program prints a
-/// manifest, and its call with the number `wrong` fails.
+/// Runs a script in which `portreeve` is this binary, and returns the exit code and the output. `program` prints a
+/// manifest, and its call number `wrong` fails.
 fn run(script: &str, program: &str, manifest: &str, wrong: usize) -> (i32, String, String) {
     let other = format!(
         "#!/bin/sh\ncd \"$(dirname \"$0\")\"\necho called >> calls\n\
@@ -113,7 +113,7 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
         let (code, stdout, stderr) = run(&script, program, &web, 0);
         assert!(code == 1 && stdout.contains("nodePort 40000/tcp"), "{script}{stdout}{stderr}");
         assert_eq!(run(&script, program, "", 0).0, 2, "nothing was rendered: {script}");
-        // The rendered part has no conflict, but the program that renders failed.
+        // The manifest has no conflict, but the program that rendered it failed.
         let sound = service("web", "nodePort: 30080");
         assert_eq!(run(&script, program, &sound, 0).0, 0, "{script}");
         for call in 1..=script.matches(&format!("{program} ")).count() {

@@ -1,11 +1,11 @@
-//! If the input of `lint` grows, its time grows at most in proportion.
+//! The time of `lint` grows at most in proportion to its input.
 
 use std::process::Command;
 
 use super::{folder, service};
 use crate::cli::ended;
 
-/// A file with this number of documents. Each Service has another nodePort, until the range has no further number.
+/// A file with this number of documents. Each Service has its own nodePort, until the range has no number left.
 fn documents(count: usize) -> String {
     (0..count).map(|index| service(&format!("s{index}"), &format!("nodePort: {}", 30000 + index % 2768))).collect()
 }

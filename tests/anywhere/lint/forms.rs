@@ -1,5 +1,5 @@
-//! Every form of the output of `lint`. A parser of the form reads the output. The output has the right place of the
-//! field. The exit codes mean the same as those of other commands.
+//! Checks every output format of `lint`. A parser reads the output, each field has the right place, and the exit codes
+//! mean the same as in other commands.
 
 use crate::named::name;
 use std::{collections::BTreeSet, fs, path::Path};

@@ -1,5 +1,5 @@
-//! `lint` as people and pipelines use it: each rule with and without a finding, the place of each field, every form of
-//! output, and every kind of input.
+//! `lint` as people and pipelines use it. The tests cover each rule, the place of each field, every form of output, and
+//! every kind of input.
 
 mod accepted;
 mod against;

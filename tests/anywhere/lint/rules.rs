@@ -72,7 +72,7 @@ fn a_number_that_one_service_writes_twice_is_told_once_at_each_field() {
     assert!(second.contains("of default/dns port b is also nodePort of default/dns port a:"), "{second}");
 }
 
-/// A chart renders a value that no user set: the key `nodePort` stays, without a number.
+/// If no user sets a value, a chart may render the key `nodePort` without a number.
 #[test]
 fn a_node_port_that_is_empty_or_zero_is_no_number() {
     let rendered = |number: &str| {

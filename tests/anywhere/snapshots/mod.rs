@@ -1,9 +1,9 @@
 //! This version judges snapshots of earlier versions as the earlier versions did.
 //!
-//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings of `check --snapshot FILE -o json` at the
-//! time when a person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or a
-//! gap's detail may change. `renamed.rs` has the old names of findings. Nobody records the files again: if a verdict
-//! changes, a person edits the file by hand, and writes the reason into the changelog.
+//! `v1/NAME.json` is a snapshot. `v1/NAME.findings.json` has the findings of `check --snapshot FILE -o json` when a
+//! person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or an unread input
+//! may change. `renamed.rs` has the old names of findings. Do not record the files again: if a verdict changes, edit
+//! the file by hand, and write the reason into the changelog.
 
 mod names;
 mod renamed;
@@ -95,7 +95,7 @@ fn differences(then: &Value, now: &Value) -> Vec<String> {
     differences
 }
 
-/// Fault (operator): an upgrade meets snapshots of earlier versions
+/// Fault (operator): after an upgrade, there are snapshots of earlier versions
 /// Does: reads them, and judges them as the earlier version did
 /// Right again: at once
 /// Lost: nothing

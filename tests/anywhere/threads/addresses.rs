@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Thread: kubernetes/kubernetes#104679
-/// Symptom: a Service gets the addresses of two workers as externalIPs, and both go NotReady (ipvs)
+/// Symptom: a Service gets the addresses of two workers as externalIPs, and both workers become NotReady (ipvs)
 /// Says: `external-ip-conflict/node-address` names the Service, the Nodes and the command that removes the address
 #[test]
 fn kubernetes_104679() -> Served {
@@ -24,8 +24,8 @@ fn kubernetes_104679() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#93175
-/// Symptom: a worker cannot reach the control plane: *no route to host*, while all others answer (ipvs)
-/// Says: `external-ip-conflict/node-address`, and that this node holds the address itself
+/// Symptom: one worker cannot reach the control plane (*no route to host*), but other workers can (ipvs)
+/// Says: `external-ip-conflict/node-address` reports that this node has the address of the other Node
 #[test]
 fn kubernetes_93175() -> Served {
     let manifests = [served("default/app", "ClusterIP", "8080/TCP", "externalIPs: [192.0.2.9]")];
@@ -57,9 +57,10 @@ fn announced(address: &str, annotation: &str) -> String {
 }
 
 /// Thread: kube-vip/kube-vip#996
-/// Symptom: after a loss of the network two nodes have the address of a load balancer, and connections to it come and go
-/// Says: `address-held-twice/announced-elsewhere` names the link, the Node that announces the address, and the command that
-/// deletes it
+/// Symptom: after a loss of the network, two nodes have the address of a load balancer, and connections to the address
+/// sometimes fail
+/// Says: `address-held-twice/announced-elsewhere` names the link, the Node that announces the address, and the command
+/// that deletes the address
 #[test]
 fn kube_vip_996() -> Served {
     const RULE: &str = "address-held-twice/announced-elsewhere";
@@ -79,7 +80,7 @@ fn kube_vip_996() -> Served {
 }
 
 /// Thread: metallb/metallb#1397
-/// Symptom: a node can no longer be reached by `ssh`: MetalLB's pool has its address, and another node answers ARP (iptables)
+/// Symptom: `ssh` cannot reach a node: the node's address is in MetalLB's pool, and another node answers ARP (iptables)
 /// Says: `external-ip-conflict/node-address` names the Service, the Node and the pool
 #[test]
 fn metallb_1397() -> Served {

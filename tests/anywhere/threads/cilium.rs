@@ -20,7 +20,7 @@ fn cilium(masquerades: bool, more: &[&str]) -> World {
 
 /// Thread: cilium/cilium#16826
 /// Symptom: a connection leaves with a source port that is a NodePort, and its answers go to the Service
-/// Says: `masquerade-source-ports`, by the configuration alone, with the setting that ends it
+/// Says: `masquerade-source-ports`, from the configuration alone, with the setting that ends the problem
 #[test]
 fn cilium_16826() -> Served {
     let reported = cilium(false, &[]).reports("masquerade-source-ports", "warning", "Cluster cluster", "Cilium");
@@ -30,7 +30,7 @@ fn cilium_16826() -> Served {
 }
 
 /// Thread: cilium/cilium#34041
-/// Symptom: answers to connections of a pod go to another pod, whose hostPort is their source port
+/// Symptom: answers to a pod's connections go to another pod, because their source port is the other pod's hostPort
 /// Says: `masquerade-source-ports` names the pod and the hostPort, and the ports that Cilium chooses from
 #[test]
 fn cilium_34041() -> Served {
@@ -48,8 +48,8 @@ fn cilium_34041() -> Served {
 }
 
 /// Thread: cilium/cilium#23539
-/// Symptom: few connections of pods to servers outside time out, at random
-/// Says: `masquerade-source-ports`: iptables may have given them a NodePort
+/// Symptom: some connections of pods to servers outside the cluster time out at random
+/// Says: `masquerade-source-ports`: iptables may have given these connections a NodePort
 #[test]
 fn cilium_23539() -> Served {
     cilium(false, &["enable-ipv6: 'false'"])
@@ -70,8 +70,8 @@ fn cilium_23604() -> Served {
 }
 
 /// Thread: cilium/cilium#33723
-/// Symptom: the more NodePorts there are, the more connections of pods hang
-/// Says: `masquerade-source-ports`; no finding as long as no Service has a NodePort
+/// Symptom: with more NodePorts, more connections of pods hang
+/// Says: `masquerade-source-ports`; no finding while no Service has a NodePort
 #[test]
 fn cilium_33723() -> Served {
     let reported = cilium(false, &[])
@@ -83,8 +83,10 @@ fn cilium_33723() -> Served {
 }
 
 /// Thread: cilium/cilium#45492
-/// Symptom: answers to masqueraded connections of UDP are lost, now and then: their source port is the port of the node's tunnel
-/// Says: `masquerade-source-ports/tunnel` names the tunnel, if rules exclude its port from conntrack and netfilter masquerades
+/// Symptom: some answers to masqueraded UDP connections are lost, because their source port is the port of the node's
+/// tunnel
+/// Says: `masquerade-source-ports/tunnel` names the tunnel, if netfilter masquerades and rules exclude the tunnel's
+/// port from conntrack
 #[test]
 fn cilium_45492() -> Served {
     let rule = "masquerade-source-ports/tunnel";

@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// This number of LoadBalancer Services. Each Service has this number of ports, with the next free NodePorts.
+/// This number of LoadBalancer Services with this number of ports each. Each port gets the next free NodePort.
 fn load_balancers(services: u16, ports: u16) -> World {
     let manifests = (0..services).map(|number| {
         let first = 30000 + number * ports;
@@ -17,8 +17,8 @@ fn load_balancers(services: u16, ports: u16) -> World {
 }
 
 /// Thread: openkruise/kruise-game#142
-/// Symptom: every port of a LoadBalancer takes a NodePort too, and none is left
-/// Says: `node-port-range-crowded` counts the NodePorts, and names the setting that gives LoadBalancers none
+/// Symptom: every port of a LoadBalancer takes a NodePort too, until no NodePort is left
+/// Says: `node-port-range-crowded` counts the NodePorts, and names the setting for LoadBalancers without NodePorts
 #[test]
 fn kruise_game_142() -> Served {
     let reported = load_balancers(173, 16)
@@ -29,7 +29,7 @@ fn kruise_game_142() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#69845
-/// Symptom: two NodePorts for every connection of a notebook: the pool does not grow with the cluster
+/// Symptom: each connection of a notebook takes two NodePorts, and the range does not grow with the cluster
 /// Says: `node-port-range-crowded`, before the last NodePort is taken
 #[test]
 fn kubernetes_69845() -> Served {
@@ -39,7 +39,7 @@ fn kubernetes_69845() -> Served {
 }
 
 /// Thread: metallb/metallb#328
-/// Symptom: each load balancer gets a NodePort, even if it needs none: the number of NodePorts limits the load balancers
+/// Symptom: each load balancer gets a NodePort that it may not need, so the range limits the load balancers
 /// Says: `node-port-range-crowded` counts the free ports of both bands, and names the setting that extends the range
 #[test]
 fn metallb_328() -> Served {

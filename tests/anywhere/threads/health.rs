@@ -12,8 +12,8 @@ fn calico_first() -> World {
 }
 
 /// Thread: projectcalico/calico#10748
-/// Symptom: calico-node and kube-proxy both answer load balancers on 10256; the second program retries forever
-/// Says: `health-check-unserved/proxy` names the process that has the port; no finding if that is kube-proxy
+/// Symptom: calico-node and kube-proxy both answer load balancers on port 10256, and the second program retries forever
+/// Says: `health-check-unserved/proxy` names the process that has the port; no finding if kube-proxy has the port
 #[test]
 fn calico_10748() -> Served {
     let reported = calico_first()

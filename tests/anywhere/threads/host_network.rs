@@ -12,8 +12,9 @@ fn blocked(name: &str, ports: &[u16]) -> World {
 }
 
 /// Thread: awslabs/amazon-eks-ami#2631
-/// Symptom: containerd got the port of an add-on by chance on the host's network: it crash-loops, and the node goes NotReady
-/// Says: `host-network-port-taken/listener` names containerd and the pod, and reserves the port first
+/// Symptom: containerd by chance has the port of an add-on on the host's network. The add-on crash-loops, and the node
+/// becomes NotReady
+/// Says: `host-network-port-taken/listener` names containerd and the pod, with the command that reserves the port
 #[test]
 fn amazon_eks_ami_2631() -> Served {
     blocked("kube-system/efs-csi-node", &[9809])
@@ -24,7 +25,7 @@ fn amazon_eks_ami_2631() -> Served {
 }
 
 /// Thread: prometheus/node_exporter#1115
-/// Symptom: on a new node, an exporter crash-loops although its port was free before: there are two of them
+/// Symptom: an exporter crash-loops on a new node, because a second exporter has its port
 /// Says: `host-network-port-taken/listener` names the pod that has the port
 #[test]
 fn node_exporter_1115() -> Served {
@@ -35,8 +36,8 @@ fn node_exporter_1115() -> Served {
 }
 
 /// Thread: prometheus-community/helm-charts#2248
-/// Symptom: an operator on the host's network wants 10250, the kubelet's port
-/// Says: `host-network-port-taken/listener` names the kubelet and the pod, also if only a probe names the port
+/// Symptom: an operator on the host's network needs 10250, the kubelet's port
+/// Says: `host-network-port-taken/listener` names the kubelet and the pod, even if only a probe names the port
 #[test]
 fn helm_charts_2248() -> Served {
     let operator = "monitoring/prometheus-operator";
@@ -51,8 +52,8 @@ fn helm_charts_2248() -> Served {
 }
 
 /// Thread: silogen/cluster-forge#739
-/// Symptom: the operating system brings an exporter of its own, and the DaemonSet's crash-loops from the first day
-/// Says: `host-network-port-taken/listener` names the process; no finding once it is gone
+/// Symptom: the operating system already runs an exporter, so the exporter of a DaemonSet crash-loops
+/// Says: `host-network-port-taken/listener` names the process; no finding after the process ended
 #[test]
 fn cluster_forge_739() -> Served {
     let world = blocked("otel/node-exporter", &[9100]);
@@ -65,7 +66,7 @@ fn cluster_forge_739() -> Served {
 }
 
 /// Thread: metallb/metallb#581
-/// Symptom: the speaker cannot have 7946 of the node's address: the engine's own cluster has it
+/// Symptom: MetalLB's speaker cannot listen on port 7946, because Docker's own cluster has the port
 /// Says: `host-network-port-taken/listener` names dockerd and the pod
 #[test]
 fn metallb_581() -> Served {
@@ -87,8 +88,8 @@ fn ingress_nginx_7856() -> Served {
 }
 
 /// Thread: kubernetes/ingress-nginx#8461
-/// Symptom: two ingress controllers on the host's network of one node; the second crash-loops
-/// Says: `host-network-port-taken/listener` names the first one
+/// Symptom: two ingress controllers are on the host's network of one node, and the second controller crash-loops
+/// Says: `host-network-port-taken/listener` names the first controller
 #[test]
 fn ingress_nginx_8461() -> Served {
     World::of(&[host_pod("first/nginx", &[]), crashing(&host_pod("second/controller", &[8443]))])
@@ -98,8 +99,9 @@ fn ingress_nginx_8461() -> Served {
 }
 
 /// Thread: replicatedhq/troubleshoot#849
-/// Symptom: a storage plug-in wants 9090, and systemd has it: it waits for the first client of a web console
-/// Says: `host-network-port-taken/listener` names the socket unit, and the command that ends it; no finding once it is gone
+/// Symptom: a storage plug-in needs port 9090, but systemd listens on the port for a web console
+/// Says: `host-network-port-taken/listener` names the socket unit, and the command that ends the unit; no finding after
+/// the unit ended
 #[test]
 fn troubleshoot_849() -> Served {
     let world = blocked("storage/plugin", &[9090]);
@@ -118,9 +120,9 @@ fn troubleshoot_849() -> Served {
 }
 
 /// Thread: bottlerocket-os/bottlerocket#3711
-/// Symptom: a cache of DNS on the host's network crash-loops; the node's own resolver has port 53 only of 127.0.0.53
-/// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; no finding if the cache has its
-/// own address
+/// Symptom: a DNS cache on the host's network crash-loops, although the node's own resolver listens only on 127.0.0.53
+/// Says: `host-network-port-taken/listener` names the resolver, and how both can have the port; no finding if the cache
+/// has its own address
 #[test]
 fn bottlerocket_3711() -> Served {
     let taken = |world: World| {
@@ -139,10 +141,10 @@ fn bottlerocket_3711() -> Served {
 }
 
 /// Thread: aws/aws-network-policy-agent#435
-/// Symptom: a container wants a port of 127.0.0.1 that no field of its pod names; another server has it, and the pod is not
-/// ready
-/// Says: `host-network-port-taken/listener` names the process that has the address from the container's last message; no finding
-/// without a message
+/// Symptom: a pod is not ready, because another server has the port of 127.0.0.1 that a container needs. No field of
+/// the pod names the port
+/// Says: `host-network-port-taken/listener` finds the address in the container's last message, and names the process;
+/// no finding without a message
 #[test]
 fn aws_network_policy_agent_435() -> Served {
     let rule = "host-network-port-taken/listener";
@@ -161,7 +163,7 @@ fn aws_network_policy_agent_435() -> Served {
 }
 
 /// Thread: cilium/cilium#19817
-/// Symptom: an agent crash-loops: the port that only its probe names is the health port of another network's agent
+/// Symptom: an agent crash-loops, because another network's agent has its port. Only a probe names the port
 /// Says: `host-network-port-taken/listener` names both pods
 #[test]
 fn cilium_19817() -> Served {

@@ -53,8 +53,9 @@ fn configurable_http_proxy_557() -> Served {
 }
 
 /// Thread: devopsbeast.com/blog/tcp-time-wait-conntrack-exhaustion
-/// Symptom: short connections of a pod are in TIME_WAIT, and new ones fail; here, the pod has a range of its own of 4,000 ports
-/// Says: `ephemeral-ports-near-exhaustion/pod`: the used ports of the pod's own range, less its reserved ports
+/// Symptom: short connections of a pod are in TIME_WAIT, and new connections fail. In the test, the pod has its own
+/// range of 4,000 ports
+/// Says: `ephemeral-ports-near-exhaustion/pod` counts the used ports of the pod's range, without its reserved ports
 #[test]
 fn tcp_time_wait_conntrack_exhaustion() -> Served {
     let rule = "ephemeral-ports-near-exhaustion/pod";
@@ -71,10 +72,10 @@ fn tcp_time_wait_conntrack_exhaustion() -> Served {
 }
 
 /// Thread: skypilot-org/skypilot#10426
-/// Symptom: a server crash-loops with *address already in use*, though nothing in its pod listens: a sidecar's connection has
-/// its port
-/// Says: `connection-on-port/blocks-in-pod`: the process that has the connection, and the setting that reserves the port in the
-/// pod
+/// Symptom: a server crash-loops with *address already in use*, although no process in its pod listens on the port. A
+/// sidecar's connection has the port
+/// Says: `connection-on-port/blocks-in-pod` names the process that has the connection, and the setting that reserves
+/// the port in the pod
 #[test]
 fn skypilot_10426() -> Served {
     let rule = "connection-on-port/blocks-in-pod";

@@ -53,7 +53,7 @@ fn a_number_that_is_written_twice_is_found_at_both_places() {
     }
 }
 
-/// Manifests of threads in other classes: `lint` finds each problem before the manifest is applied.
+/// Manifests of other public threads: `lint` finds each problem before a user applies the manifest.
 #[test]
 fn what_was_refused_is_found_where_it_is_written() {
     let of = |name: &str, ports: &str| service(name, "", ports);
@@ -133,8 +133,8 @@ fn finds_no(manifest: &str, rule: &str) {
 }
 
 /// Thread: kubernetes-sigs/network-policy-api#341
-/// Symptom: now and then a server on the host's network cannot start: its manifest gives it ports that the kernel chooses too
-/// Says: `ephemeral-range-overlap/workload` of the manifest: the port, and the setting that reserves it
+/// Symptom: a server on the host's network sometimes cannot start, because the kernel may give its ports to connections
+/// Says: `ephemeral-range-overlap/workload` names the port in the manifest, and the setting that reserves the port
 #[test]
 fn network_policy_api_341() -> Served {
     let rule = "ephemeral-range-overlap/workload";
@@ -160,8 +160,8 @@ fn dash0_operator_1359() -> Served {
 }
 
 /// Thread: KBVE/kbve#10005
-/// Symptom: each update of a game server with a hostPort on its only node waits forever
-/// Says: `pod-waits-for-port/replicas` of the manifest: the old pod keeps the port; with the strategy that ends it first
+/// Symptom: each update of a game server waits forever, because the old pod keeps the hostPort on the only node
+/// Says: `pod-waits-for-port/replicas` of the manifest, with the strategy that ends the old pod first
 #[test]
 fn kbve_10005() -> Served {
     let rule = "pod-waits-for-port/replicas";
@@ -179,8 +179,8 @@ fn kbve_10005() -> Served {
 }
 
 /// Thread: kubernetes-sigs/karpenter#2083
-/// Symptom: a pod is Pending forever, and node after node is added for it: a DaemonSet has its hostPort on every node
-/// Says: `pod-waits-for-port/workloads` of the manifests names both
+/// Symptom: a pod stays Pending although new nodes are added, because a DaemonSet has the pod's hostPort on every node
+/// Says: `pod-waits-for-port/workloads` of the manifests names both workloads
 #[test]
 fn karpenter_2083() -> Served {
     let rule = "pod-waits-for-port/workloads";
@@ -194,8 +194,8 @@ fn karpenter_2083() -> Served {
 }
 
 /// Thread: cozystack/cozystack#3361
-/// Symptom: an add-on on the host's network declares 10250, and never runs beside the kubelet
-/// Says: `host-network-port-taken/daemon` of the manifest: kubelet has that port wherever it runs
+/// Symptom: an add-on on the host's network never runs, because it declares the kubelet's port 10250
+/// Says: `host-network-port-taken/daemon` of the manifest: the kubelet has the port on every node
 #[test]
 fn cozystack_3361() -> Served {
     let rule = "host-network-port-taken/daemon";

@@ -9,9 +9,9 @@ use super::{
 };
 
 /// Thread: kubernetes/kubernetes#76892
-/// Symptom: a Service gets nodePort 6443, and from then on a pod answers for the API server
-/// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, and `node-port-range-mismatch/daemons` names the
-/// range
+/// Symptom: a Service gets nodePort 6443, and then a pod answers instead of the API server
+/// Says: `listener-on-node-port/loses` names kube-apiserver and the Service, and `node-port-range-mismatch/daemons`
+/// names the range
 #[test]
 fn kubernetes_76892() -> Served {
     let manifests = [api_server("6000-32767"), served("default/web", "NodePort", "80:6443/TCP", "")];
@@ -26,7 +26,7 @@ fn kubernetes_76892() -> Served {
 }
 
 /// Thread: www.sobyte.net/post/2022-06/node-port
-/// Symptom: a server on the host's network is bound and healthy, and its clients reach another Service's pods
+/// Symptom: a server on the host's network listens and is healthy, but its clients reach the pods of a Service
 /// Says: `listener-on-node-port/loses` names the pod, the Service and a free port
 #[test]
 fn sobyte_node_port() -> Served {
@@ -40,8 +40,8 @@ fn sobyte_node_port() -> Served {
 }
 
 /// Thread: openshift/baremetal-runtimecfg#175
-/// Symptom: a load balancer of the platform itself listens inside of 30000-32767, until a Service gets its port
-/// Says: `listener-on-node-port/latent` while the port is free, `listener-on-node-port/loses` from the day a Service has it
+/// Symptom: the platform's own load balancer listens on a port in 30000-32767, until a Service gets the port
+/// Says: `listener-on-node-port/latent` while no Service has the port, then `listener-on-node-port/loses`
 #[test]
 fn baremetal_runtimecfg_175() -> Served {
     let haproxy = || in_pod("uid-haproxy", "haproxy");
@@ -58,8 +58,8 @@ fn baremetal_runtimecfg_175() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#115568
-/// Symptom: the NodePort answers, and `netstat` shows no such port
-/// Says: `portreeve owner 32000` names the Service: no process has to listen. It names the address to use
+/// Symptom: a NodePort answers, although `netstat` does not show the port
+/// Says: `portreeve owner 32000` names the Service and the address to use: no process has to listen
 #[test]
 fn kubernetes_115568() -> Served {
     World::of(&[served("default/helloworld", "NodePort", "8080:32000/TCP", "")])
@@ -71,8 +71,8 @@ fn kubernetes_115568() -> Served {
 }
 
 /// Thread: k3s-io/k3s#8989
-/// Symptom: nothing listens on the nodePort of the manifest, so people think that it is broken
-/// Says: `portreeve owner 30080` names the Service, the address to use, and the command that lists its pods
+/// Symptom: no process listens on a nodePort, so people think that the Service is broken
+/// Says: `portreeve owner 30080` names the Service, the address to use, and the command that lists the Service's pods
 #[test]
 fn k3s_8989() -> Served {
     let ask = |service: String| World::of(&[service]).owner("30080");
@@ -89,7 +89,7 @@ fn k3s_8989() -> Served {
 
 /// Thread: kubesphere/kubekey#1468
 /// Symptom: since an upgrade, `netstat` no longer shows the NodePorts
-/// Says: `portreeve owner 31005` names the Service: no process has to listen. It names the address to use
+/// Says: `portreeve owner 31005` names the Service and the address to use: no process has to listen
 #[test]
 fn kubekey_1468() -> Served {
     World::of(&[served("default/app", "NodePort", "80:31005/TCP", "")])

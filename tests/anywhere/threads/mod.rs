@@ -23,7 +23,7 @@ mod world;
 
 pub(crate) use unserved::UNSERVED;
 
-/// Threads to which Portreeve has no answer, with one reason.
+/// Public threads without an answer of Portreeve, all for one reason.
 pub(crate) struct Unserved {
     /// The names of the threads, as in [`CLASSES`].
     pub(crate) threads: &'static [&'static str],
@@ -41,7 +41,7 @@ pub(crate) enum Reason {
     OutOfReach(&'static str),
 }
 
-/// A kind of conflict: its title, a line of explanation, and its threads.
+/// A kind of conflict: its title, a line of explanation, and its public threads.
 type Class = (&'static str, &'static str, &'static [&'static str]);
 
 /// Every thread, in the order of the page. The name of a thread on GitHub is `owner/name#number`. The name of another

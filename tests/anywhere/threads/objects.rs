@@ -1,4 +1,4 @@
-//! Kubernetes objects as text in YAML. Each function needs only the words that matter for a thread.
+//! Makes Kubernetes objects as YAML. Each function takes only the fields that matter for a public thread.
 
 /// A Service in the words of `kubectl get services`: its name (`default/web`), its type, and its ports
 /// (`80:30080/TCP,443:30443/TCP`). `more` has further lines of its spec, for example `externalIPs: [192.0.2.9]`.

@@ -50,7 +50,7 @@ fn kubernetes_102314() -> Served {
 
 /// Thread: kubermatic/kubermatic#11963
 /// Symptom: the API server allocates from 12000-14767, but Cilium serves only 30000-32767
-/// Says: `node-port-range-mismatch/component` names Cilium's range, the API server's, and the setting
+/// Says: `node-port-range-mismatch/component` names Cilium's range, the API server's range, and the setting to change
 #[test]
 fn kubermatic_11963() -> Served {
     let cilium = |range: &str| {
@@ -67,9 +67,10 @@ fn kubermatic_11963() -> Served {
 }
 
 /// Thread: cilium/cilium#37691
-/// Symptom: a NodePort does not answer at the virtual address of keepalived: Cilium serves one address of a device
-/// Says: `portreeve owner 30080`: at the node's address a pod answers, at the other address no process; with the setting to
-/// change
+/// Symptom: a NodePort does not answer at the virtual address of keepalived, because Cilium serves one address of a
+/// device
+/// Says: `portreeve owner 30080`: a pod answers at the node's address, but no process at the virtual address; with the
+/// setting to change
 #[test]
 fn cilium_37691() -> Served {
     let cilium = |addresses: &str| {
@@ -94,8 +95,8 @@ fn registry(mode: Mode) -> World {
 
 /// Thread: k0sproject/k0s#5760
 /// Symptom: the NodePort answers at the node's address, and not at 127.0.0.1 (nftables)
-/// Says: `portreeve owner 31999`: from loopback it is refused, since nftables mode serves no NodePort there; with the address to
-/// use instead
+/// Says: `portreeve owner 31999`: loopback refuses connections, because nftables mode serves no NodePort on loopback;
+/// with the address to use
 #[test]
 fn k0s_5760() -> Served {
     registry(Mode::Nftables)
@@ -107,9 +108,9 @@ fn k0s_5760() -> Served {
 }
 
 /// Thread: zarf-dev/zarf#3684
-/// Symptom: nodes pull images from a registry at a localhost NodePort; in nftables mode they cannot
-/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables mode; the node's address
-/// leads to a pod in both
+/// Symptom: nodes cannot pull images from a registry at a NodePort of localhost (nftables)
+/// Says: `portreeve owner 31999`: 127.0.0.1 leads to a pod in iptables mode, and to no pod in nftables mode; in both
+/// modes, the node's address leads to a pod
 #[test]
 fn zarf_3684() -> Served {
     registry(Mode::Iptables).owner("31999").says("its loopback to 127.0.0.1: a pod of ");

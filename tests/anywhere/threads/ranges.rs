@@ -8,14 +8,13 @@ use super::{
     world::{World, daemon, in_pod},
 };
 
-/// The command that reserves all NodePorts, and the ports of the kubelet and kube-proxy if the ephemeral range includes
-/// these ports.
+/// The command that reserves all NodePorts, and the ports of the kubelet and kube-proxy in the ephemeral range.
 const RESERVE: &str = "sysctl -w net.ipv4.ip_local_reserved_ports=\"10249-10250,10256,30000-32767\"";
 
 /// Thread: kubernetes/kubernetes#111682
-/// Symptom: connections between control planes time out, now and then: the source port is a NodePort
-/// Says: `connection-on-port/answers-taken` names the process and the Service, and `ephemeral-range-overlap/node-ports` the
-/// range
+/// Symptom: connections between control planes sometimes time out, because their source port is a NodePort
+/// Says: `connection-on-port/answers-taken` names the process and the Service, and `ephemeral-range-overlap/node-ports`
+/// names the range
 #[test]
 fn kubernetes_111682() -> Served {
     let world = World::of(&[served("fstest-gray/tomcat", "NodePort", "8080:31234/TCP", "")])
@@ -32,8 +31,8 @@ fn kubernetes_111682() -> Served {
 }
 
 /// Thread: kubernetes/kops#6342
-/// Symptom: an installer sets `10240 65535`, which covers the NodePort range: a NodePort may be in use by a connection
-/// Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
+/// Symptom: an installer sets the ephemeral range `10240 65535`, which includes all NodePorts
+/// Says: `ephemeral-range-overlap/node-ports`, with the command that reserves the NodePorts
 #[test]
 fn kops_6342() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("10240 65535", "");
@@ -46,9 +45,9 @@ fn kops_6342() -> Served {
 }
 
 /// Thread: awslabs/amazon-eks-ami#1307
-/// Symptom: a widened range meets NodePorts, and health checks fail; the kubelet's port must be reserved too, and other ports
-/// are reserved already
-/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps what is reserved
+/// Symptom: a wider ephemeral range includes NodePorts and the kubelet's port, and health checks fail. The node already
+/// reserves other ports
+/// Says: `ephemeral-range-overlap/node-ports`, with a command that keeps the reserved ports
 #[test]
 fn amazon_eks_ami_1307() -> Served {
     let world = World::of(&[service("default/web", "NodePort", "80:30080/TCP", "")]).ephemeral("1024 65000", "2703");
@@ -60,8 +59,8 @@ fn amazon_eks_ami_1307() -> Served {
 }
 
 /// Thread: rancher-archives/rke#893
-/// Symptom: a container beside the ingress controller sets `1024 65535` on every node, whatever the host has
-/// Says: `ephemeral-range-overlap/node-ports`, and the command that reserves the range
+/// Symptom: a container of the ingress controller sets the ephemeral range `1024 65535` on every node
+/// Says: `ephemeral-range-overlap/node-ports`, with the command that reserves the NodePorts
 #[test]
 fn rke_893() -> Served {
     let manifests =
@@ -77,7 +76,7 @@ fn rke_893() -> Served {
 }
 
 /// Thread: learn.microsoft.com/en-us/azure/aks/custom-node-configuration
-/// Symptom: the example of a vendor, `32000 60000`, meets 768 NodePorts
+/// Symptom: the ephemeral range `32000 60000` in a vendor's example includes 768 NodePorts
 /// Says: `ephemeral-range-overlap/node-ports`, with the ports in both ranges
 #[test]
 fn aks_custom_node_configuration() -> Served {
@@ -90,9 +89,9 @@ fn aks_custom_node_configuration() -> Served {
 }
 
 /// Thread: onedr0p/home-ops#11712
-/// Symptom: the ephemeral range begins at 1024, only NodePorts are reserved: a connection has the port of a storage daemon,
-/// which stays down for six hours
-/// Says: `ephemeral-range-overlap/servers` lists the known ports of servers, and a range that covers none of them
+/// Symptom: the ephemeral range begins at 1024, and only NodePorts are reserved. A connection gets the port of a
+/// storage daemon, which is down for six hours
+/// Says: `ephemeral-range-overlap/servers` lists the known ports of servers, and a range without these ports
 #[test]
 fn home_ops_11712() -> Served {
     let storage = host_pod("storage/replicator", &[7000]);
@@ -108,9 +107,10 @@ fn home_ops_11712() -> Served {
 }
 
 /// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
-/// Symptom: a cloud controller on the host's network crash-loops: the API server has a connection from its port to a webhook
-/// Says: `connection-on-port/blocks` names the API server's pod, reserves the port and keeps what is reserved; `owner 50258`
-/// lists the connection. The result is unknown, with both answers, if nothing shows who opened the connection
+/// Symptom: a cloud controller on the host's network crash-loops, because a connection of the API server to a webhook
+/// has its port
+/// Says: `connection-on-port/blocks` names the API server's pod, and adds the port to the reserved ports; `owner 50258`
+/// lists the connection. The result is unknown if nothing shows who opened the connection
 #[test]
 fn terraform_hcloud_kubernetes_473() -> Served {
     let rule = "connection-on-port/blocks";
@@ -128,7 +128,7 @@ fn terraform_hcloud_kubernetes_473() -> Served {
         .reports(rule, "warning", "Pod kube-system/ccm", "kube-system/apiserver")
         .shows("socket", "tcp ESTAB 192.0.2.1:50258 -> 192.0.2.9:8443")
         .types("sysctl -w net.ipv4.ip_local_reserved_ports=\"50000-50001,50258\"");
-    // A webhook may listen on any port, also in the ephemeral range: the finding is the same.
+    // The finding does not change if the webhook listens on a port in the ephemeral range.
     world(&controller).connects("192.0.2.1:50258", "192.0.2.9:40123", in_pod("uid-apiserver", "apiserver")).reports(
         rule,
         "warning",
@@ -144,10 +144,10 @@ fn terraform_hcloud_kubernetes_473() -> Served {
 }
 
 /// Thread: cilium/cilium#36754
-/// Symptom: an exporter on the host's network crash-loops: a connection of the network's agent has its port, since the range
-/// begins at 1024
-/// Says: `connection-on-port/blocks` names the pod that has the connection, and what to reserve; no finding for connections that
-/// the exporter accepted
+/// Symptom: an exporter on the host's network crash-loops, because a connection of Cilium's agent has its port. The
+/// ephemeral range begins at 1024
+/// Says: `connection-on-port/blocks` names the pod that has the connection, and the port to reserve; no finding for
+/// connections that the exporter accepted
 #[test]
 fn cilium_36754() -> Served {
     let rule = "connection-on-port/blocks";
@@ -163,7 +163,7 @@ fn cilium_36754() -> Served {
 }
 
 /// Thread: github.com/mumoshu/kube-node-init
-/// Symptom: a DaemonSet prepares each node, and one of its values gives outgoing connections every port from 1024 on
+/// Symptom: a DaemonSet that prepares nodes lets outgoing connections use every port from 1024
 /// Says: `ephemeral-range-overlap/node-ports`, with the present reserved ports and the ports of the node's daemons
 #[test]
 fn kube_node_init() -> Served {

@@ -23,8 +23,9 @@ fn ingress(to: &[&str]) -> World {
 }
 
 /// Thread: rancher-archives/rke#3440
-/// Symptom: since an upgrade the ingress controller's hostPorts 80 and 443 lead to its old pod
-/// Says: `stale-redirection/host-port` names the rule, the pod that gets no connections, and the command that deletes the rule
+/// Symptom: after an upgrade, hostPorts 80 and 443 lead to the old pod of the ingress controller
+/// Says: `stale-redirection/host-port` names the rule, the pod that gets no connections, and the command that deletes
+/// the rule
 #[test]
 fn rke_3440() -> Served {
     let reported = ingress(&["10.244.0.3:80", "10.244.0.9:80"])
@@ -37,7 +38,7 @@ fn rke_3440() -> Served {
 
 /// Thread: projectcalico/calico#3412
 /// Symptom: rules of a hostPort stay when its pod is deleted, and the next pod gets no connections
-/// Says: `stale-redirection/host-port`, a warning before there is a next pod
+/// Says: `stale-redirection/host-port`, only a warning while no next pod exists
 #[test]
 fn calico_3412() -> Served {
     let rules = redirections(8080, &["10.244.0.3:80"]);
@@ -48,8 +49,10 @@ fn calico_3412() -> Served {
 }
 
 /// Thread: Netcracker/KubeMarine#724
-/// Symptom: after an upgrade of the container runtime, clients of a hostPort time out; the port seems to belong to the new pod
-/// Says: `portreeve owner 80` says that no process answers, names the redirection that was left, and the command that deletes it
+/// Symptom: after an upgrade of the container runtime, clients of a hostPort time out, although the new pod seems to
+/// have the port
+/// Says: `portreeve owner 80` reports that no process answers, and names the old redirection and the command that
+/// deletes it
 #[test]
 fn kube_marine_724() -> Served {
     let healthy = ingress(&["10.244.0.9:80"]);

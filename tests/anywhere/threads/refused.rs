@@ -19,8 +19,8 @@ fn chart(service: &str, port: &str, node_port: &str) -> World {
 }
 
 /// Thread: 1Password/connect-helm-charts#22
-/// Symptom: a chart has the fixed number 31080: its second installation, in another namespace, is refused
-/// Says: `portreeve owner 31080 --refused` names the first; `node-port-range-mismatch/band` reported the risk of the number
+/// Symptom: a chart has the fixed nodePort 31080, so the API server refuses a second installation
+/// Says: `portreeve owner 31080 --refused` names the first Service; `node-port-range-mismatch/band` reports the risk
 /// before
 #[test]
 fn connect_helm_charts_22() -> Served {
@@ -35,8 +35,9 @@ fn connect_helm_charts_22() -> Served {
 }
 
 /// Thread: istio/istio#6050
-/// Symptom: an update brings a gateway with the fixed number 31380, which another Service got before
-/// Says: `portreeve owner 31380 --refused` names that Service, a free number, and the command that moves the Service
+/// Symptom: an update adds a gateway with the fixed nodePort 31380, which another Service already has
+/// Says: `portreeve owner 31380 --refused` names the other Service, a free number, and the command that moves the other
+/// Service
 #[test]
 fn istio_6050() -> Served {
     World::of(&[served("shop/backend", "NodePort", "80:31380/TCP", "")])
@@ -60,8 +61,8 @@ fn kubecube_285() -> Served {
 }
 
 /// Thread: rancher/rancher#18989
-/// Symptom: a number that a person chose is allocated, and the message does not name the Service
-/// Says: `portreeve owner 30500 --refused` names the Service that has it, and a free number
+/// Symptom: a nodePort that a person chose is allocated, and the message does not name the Service
+/// Says: `portreeve owner 30500 --refused` names the Service that has the nodePort, and a free number
 #[test]
 fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
@@ -71,8 +72,8 @@ fn rancher_18989() -> Served {
 }
 
 /// Thread: karmada-io/karmada#1942
-/// Symptom: a Service is propagated to a member cluster and refused: its own copy there has the number
-/// Says: `portreeve owner 30685 --refused` names that copy: update it instead of creating it
+/// Symptom: a member cluster refuses a propagated Service, because its old copy of the Service has the nodePort
+/// Says: `portreeve owner 30685 --refused` names the copy: update it instead of creating it
 #[test]
 fn karmada_1942() -> Served {
     World::of(&[served("default/serve", "NodePort", "80:30685/TCP", "")])
@@ -88,9 +89,9 @@ fn checked(service: &str, port: u16) -> World {
 }
 
 /// Thread: velero-io/velero#6376
-/// Symptom: a restore is refused for its healthCheckNodePort, which no list of NodePorts shows
-/// Says: `portreeve owner 30591 --refused` names the Service that has the number for its health check, and the commands that
-/// free it
+/// Symptom: the API server refuses a restored Service for its healthCheckNodePort, which no list of NodePorts shows
+/// Says: `portreeve owner 30591 --refused` names the Service that has the number for its health check, and the commands
+/// that free the number
 #[test]
 fn velero_6376() -> Served {
     checked("upgrade/test-node-port", 30591)
@@ -100,8 +101,9 @@ fn velero_6376() -> Served {
 }
 
 /// Thread: velero-io/velero#3419
-/// Symptom: the namespace was deleted, and yet the health check port of its load balancer is allocated
-/// Says: `portreeve owner 32100 --refused` names the Service that got the number meanwhile, and the commands that free it
+/// Symptom: the namespace was deleted, but the health check port of its load balancer is allocated
+/// Says: `portreeve owner 32100 --refused` names the Service that got the number meanwhile, and the commands that free
+/// the number
 #[test]
 fn velero_3419() -> Served {
     checked("other/load-balancer", 32100)
@@ -111,8 +113,8 @@ fn velero_3419() -> Served {
 }
 
 /// Thread: velero-io/velero#1950
-/// Symptom: a restored ingress gateway is refused: 30001 is allocated
-/// Says: `portreeve owner 30001 --refused` names the Service that has it, and a free number
+/// Symptom: the API server refuses a restored ingress gateway, because 30001 is allocated
+/// Says: `portreeve owner 30001 --refused` names the Service that has the number, and a free number
 #[test]
 fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
@@ -122,8 +124,8 @@ fn velero_1950() -> Served {
 }
 
 /// Thread: velero-io/velero#2308
-/// Symptom: a restore over a Service that still exists fails for the number that this Service has
-/// Says: `portreeve owner 32555 --refused` names the Service: it is the same one, so update it instead of creating it
+/// Symptom: the restore of a Service fails, because the Service still exists and has the number
+/// Says: `portreeve owner 32555 --refused` names the Service: update it instead of creating it
 #[test]
 fn velero_2308() -> Served {
     World::of(&[served("nginx/nginx", "NodePort", "80:32555/TCP", "")])
@@ -133,8 +135,8 @@ fn velero_2308() -> Served {
 }
 
 /// Thread: ansible/awx-operator#814
-/// Symptom: an operator requests 30080, then 30081; both are allocated, and only the operator's log shows it, if there is a log
-/// Says: `portreeve owner 30080 --refused` names the Service that has it, and a free number
+/// Symptom: an operator requests 30080, then 30081. Both are allocated, and only the operator's log may show the error
+/// Says: `portreeve owner 30080 --refused` names the Service that has the number, and a free number
 #[test]
 fn awx_operator_814() -> Served {
     let world = World::of(&[served("shop/web", "NodePort", "80:30080/TCP,81:30081/TCP", "")]);
@@ -143,8 +145,8 @@ fn awx_operator_814() -> Served {
 }
 
 /// Thread: 5stackgg/5stack-panel#154
-/// Symptom: a fixed number is refused: another Service got it before by chance
-/// Says: `portreeve owner 30344 --refused` names that Service, and a free number
+/// Symptom: the API server refuses a fixed nodePort, because another Service got it before by chance
+/// Says: `portreeve owner 30344 --refused` names the other Service, and a free number
 #[test]
 fn panel_154() -> Served {
     World::of(&[served("media/stream", "NodePort", "1935:30344/TCP", "")])
@@ -154,8 +156,9 @@ fn panel_154() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#132068
-/// Symptom: a Service has a port at its cluster IP, and another Service has the same number as NodePort: is that a conflict?
-/// Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at another address: no conflict
+/// Symptom: a Service has a port at its cluster IP, and another Service has the number as NodePort. Is this a conflict?
+/// Says: `portreeve owner 31200` names the Service with the NodePort, and the other Service at another address: no
+/// conflict
 #[test]
 fn kubernetes_132068() -> Served {
     let inner = served("shop/inner", "ClusterIP", "31200/TCP", "").replace("10.96.0.10", "10.96.0.11");
@@ -168,10 +171,9 @@ fn kubernetes_132068() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#125167
-/// Symptom: in ipvs mode a NodePort with externalTrafficPolicy Local, times out on a node without a pod, instead of being
-/// refused
-/// Says: `portreeve owner 31444` explains why remote clients time out, and names a node that answers and the policy for all
-/// nodes
+/// Symptom: in ipvs mode, a NodePort with externalTrafficPolicy Local times out on a node without a pod
+/// Says: `portreeve owner 31444` explains why remote clients time out, and names a node that answers and the policy for
+/// all nodes
 #[test]
 fn kubernetes_125167() -> Served {
     let slice = endpoints("shop/elsewhere", 1, &["10.244.1.5@n2"]);

@@ -1,12 +1,11 @@
-//! Portreeve serves a thread if the output names the conflict or claim, its owner, and a remedy. The thread's test
-//! shows this.
+//! Portreeve has an answer to a public thread if the output names the conflict or claim, its owner, and a remedy. The
+//! thread's test shows this.
 
 use std::process::{ExitCode, Termination};
 
 use serde_json::Value;
 
-/// The result of a thread's test. Only a remedy of a [`Named`] owner makes this value. So a thread without an owner
-/// never counts as served.
+/// Proof that a test found a conflict, its owner and a remedy. Only a remedy of a [`Named`] owner makes this value.
 pub(super) struct Served(Named);
 
 impl Termination for Served {
@@ -103,9 +102,9 @@ impl Answer {
         self
     }
 
-    /// Checks that the output shows the claim and its owner, for example `node-port` and `Service default/web port
-    /// http`. If no claim on this node matches, the advice must name the owner of the number, for example
-    /// `healthCheckNodePort` and `Service default/web`.
+    /// Checks that the output shows the claim and its owner, such as `node-port` and `Service default/web port http`.
+    /// If no claim on this node matches, the advice must name the owner, such as `healthCheckNodePort` and `Service
+    /// default/web`.
     #[track_caller]
     pub(super) fn names(self, claim: &str, owner: &str) -> Named {
         self.named(claim, owner).unwrap_or_else(|why| panic!("{why}"))

@@ -7,8 +7,9 @@ use super::{
 };
 
 /// Thread: open-engineering-nl/coturn-chart#75
-/// Symptom: one chart writes the same nodePort into its Services for TCP and for UDP, and the second is refused
-/// Says: `node-port-claimed-twice` of the manifests: both Services, and the number
+/// Symptom: a chart gives its Services for TCP and for UDP the same nodePort, and the API server refuses the second
+/// Service
+/// Says: `node-port-claimed-twice` names both Services and the number
 #[test]
 fn coturn_chart_75() -> Served {
     let turn = |name: &str, ports: &str| written(&service(&format!("default/turn-{name}"), "NodePort", ports, ""));
@@ -21,8 +22,8 @@ fn coturn_chart_75() -> Served {
 }
 
 /// Thread: bitnami/charts#2564
-/// Symptom: one value of a chart becomes the nodePort of two Services, of the master and of the replica
-/// Says: `node-port-claimed-twice` of the manifests: the API server will refuse one
+/// Symptom: one value of a chart becomes the nodePort of two Services, for the master and for the replica
+/// Says: `node-port-claimed-twice`: the API server will refuse one of the Services
 #[test]
 fn charts_2564() -> Served {
     let mysql = |name: &str| written(&service(&format!("default/mysql-{name}"), "NodePort", "3306:32001/TCP", ""));
@@ -62,7 +63,8 @@ fn kubernetes_135439() -> Served {
 }
 
 /// Thread: kube-vip/kube-vip#1288
-/// Symptom: as soon as a program for virtual addresses starts, the network card of a node has the addresses of other Nodes
+/// Symptom: a program for virtual addresses starts, and then the network card of a node has the addresses of other
+/// Nodes
 /// Says: `address-held-twice/link` names the Node, the link, and the command that deletes the address
 #[test]
 fn kube_vip_1288() -> Served {
@@ -77,8 +79,8 @@ fn kube_vip_1288() -> Served {
 }
 
 /// Thread: kube-vip/kube-vip#1006
-/// Symptom: two LoadBalancer Services have one address and one port: each node may send clients to another of the two
-/// Says: `external-ip-conflict/claimed-twice` of both Services
+/// Symptom: two LoadBalancer Services have one address and one port, so clients may reach the wrong Service
+/// Says: `external-ip-conflict/claimed-twice` names both Services
 #[test]
 fn kube_vip_1006() -> Served {
     let balancer = |name: &str, ports: &str| {
@@ -93,8 +95,8 @@ fn kube_vip_1006() -> Served {
 }
 
 /// Thread: argoproj/argo-helm#3587
-/// Symptom: a chart has nodePorts for default values: its second release in a cluster is refused
-/// Says: `node-port-claimed-twice` of both releases: the number, and the other Service that has it
+/// Symptom: a chart has default nodePorts, so the API server refuses a second release in the cluster
+/// Says: `node-port-claimed-twice` of both releases names the number, and the Service that has it
 #[test]
 fn argo_helm_3587() -> Served {
     let release = |name: &str, port: u16| {

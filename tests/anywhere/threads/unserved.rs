@@ -1,4 +1,4 @@
-//! Threads to which no test shows an answer. Each has its reason.
+//! Public threads without an answer in a test. Each thread has a reason.
 
 use super::{Reason, Unserved};
 

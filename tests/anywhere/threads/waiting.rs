@@ -18,8 +18,9 @@ fn two_services(first: &str, second: &str) -> World {
 }
 
 /// Thread: k3s-io/k3s#1969
-/// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another Service has its port on every node
-/// Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has it
+/// Symptom: the pods of ServiceLB stay Pending, and a Service has no address: another Service has the port on every
+/// node
+/// Says: `pod-waits-for-port/pod` names the Service without an address, the port, and the Service that has the port
 #[test]
 fn k3s_1969() -> Served {
     two_services("kube-system/traefik", "default/web")
@@ -28,8 +29,8 @@ fn k3s_1969() -> Served {
 }
 
 /// Thread: k3s-io/k3s#2270
-/// Symptom: of several Services that become LoadBalancers, two never get an address, and no message explains why
-/// Says: `pod-waits-for-port/pod` of each of them
+/// Symptom: two of several LoadBalancer Services never get an address, and no message explains why
+/// Says: `pod-waits-for-port/pod` for each of the two Services
 #[test]
 fn k3s_2270() -> Served {
     two_services("default/first", "default/second")
@@ -49,8 +50,8 @@ fn traefik_helm_chart_732() -> Served {
 }
 
 /// Thread: loculus-project/loculus#4203
-/// Symptom: a LoadBalancer Service stays without an address, since a pod has its port as hostPort
-/// Says: `pod-waits-for-port/pod` names that pod
+/// Symptom: a LoadBalancer Service stays without an address, because a pod has its port as hostPort
+/// Says: `pod-waits-for-port/pod` names the pod
 #[test]
 fn loculus_4203() -> Served {
     let waits = pending(&pod_with_host_ports("kube-system/svclb-web", &[8080]));
@@ -64,7 +65,7 @@ fn loculus_4203() -> Served {
 }
 
 /// Thread: liqotech/liqo#2370
-/// Symptom: a gateway on the host's network and the load balancer of its own Service want one port: one stays Pending
+/// Symptom: a gateway on the host's network stays Pending, because the load balancer of its own Service has the port
 /// Says: `pod-waits-for-port/pod` names the Service whose load balancer has the port
 #[test]
 fn liqo_2370() -> Served {
@@ -87,7 +88,7 @@ fn two_pods(port: u16) -> World {
 
 /// Thread: kubernetes/kubernetes#134057
 /// Symptom: the scheduler reports that a node has no free ports, but names neither the port nor the pod that has it
-/// Says: `pod-waits-for-port/pod` names both
+/// Says: `pod-waits-for-port/pod` names the port and the pod
 #[test]
 fn kubernetes_134057() -> Served {
     two_pods(8085)
@@ -96,8 +97,8 @@ fn kubernetes_134057() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#112522
-/// Symptom: a pod is not scheduled for its hostPort, while no process listens on this port
-/// Says: `pod-waits-for-port/pod`: a hostPort has no socket, and the pod that has it is named
+/// Symptom: a pod waits for its hostPort, although no process listens on the port
+/// Says: `pod-waits-for-port/pod` names the pod that has the hostPort: a hostPort needs no socket
 #[test]
 fn kubernetes_112522() -> Served {
     let world = two_pods(9000).listening(|socket| socket.local_port != 9000);
@@ -107,7 +108,7 @@ fn kubernetes_112522() -> Served {
 }
 
 /// Thread: scylladb/scylla-operator#3089
-/// Symptom: a database on the host's network brings an exporter with port 9100, as a DaemonSet does
+/// Symptom: the exporter of a database on the host's network and the exporter of a DaemonSet both need port 9100
 /// Says: `pod-waits-for-port/pod` names the pod of the DaemonSet
 #[test]
 fn scylla_operator_3089() -> Served {

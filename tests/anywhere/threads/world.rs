@@ -1,4 +1,4 @@
-//! The node and the cluster of a thread, and the program's output about them.
+//! Makes the node and the cluster of a public thread, and runs the program on them.
 
 use crate::named::{is_of, name};
 use std::{net::SocketAddr, sync::Arc};
@@ -157,8 +157,8 @@ impl World {
         self
     }
 
-    /// Checks that `portreeve check --snapshot` reports this rule with this severity about this subject, and that the
-    /// finding names the owner.
+    /// Checks that `portreeve check --snapshot` reports this rule, severity and subject, and that the finding names the
+    /// owner.
     #[track_caller]
     pub(super) fn reports(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();

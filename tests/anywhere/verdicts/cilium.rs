@@ -26,7 +26,7 @@ pub(super) fn recordings() -> Vec<(String, Recording)> {
     names.into_iter().map(|it| (it.clone(), whole(&format!("cilium/{it}")))).collect()
 }
 
-/// The letters of the recorded answers for Services of one shape, from one place to some addresses.
+/// The recorded answers, as letters, for one place of the client, some addresses and one shape of Service.
 fn letters(recording: &Recording, from: &str, to: &[&str], shape: &str) -> BTreeSet<char> {
     let rows = recording.listeners.iter().filter(|row| row.shape == shape);
     let cells = rows.flat_map(|row| recording.every_cell(row));
@@ -75,8 +75,7 @@ pub(super) fn node(recording: &Recording) -> Snapshot {
 fn every_verdict_is_what_packets_showed() {
     let mut judged = 0;
     let mut unsure = String::new();
-    // The recordings `no-replacement` are left out. In these recordings, Cilium does not serve Services, and no other
-    // proxy ran. A real node has another proxy.
+    // The recordings `no-replacement` are left out, because no proxy served Services. A real node has a proxy.
     for (name, recording) in recordings().into_iter().filter(|(name, _)| !name.starts_with("no-replacement")) {
         let node = node(&recording);
         let wrong = disagreements(&recording, &node);

@@ -100,8 +100,7 @@ fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
     recording.listeners.iter().filter(|row| !is_open(recording, row))
 }
 
-/// The recorded answers that differ from Portreeve's answers, in words. Portreeve's answers are those of `owner` and of
-/// the rules.
+/// Describes the recorded answers that differ from the answers of `owner` or of the rules.
 #[track_caller]
 pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
     let board = judge(snapshot, &Limits::default());
@@ -125,10 +124,9 @@ pub fn compared(recording: &Recording) -> usize {
     rows(recording).map(|row| recording.cells(row).count()).sum()
 }
 
-/// Whether packets show a fact that Portreeve does not know yet. Cilium does not serve an external IP at a port of the
-/// NodePort range if the external IP also serves NodePorts (cilium#44730). Cilium serves no external IP of a disabled
-/// family. If other nodes answer remote clients directly (DSR), packets from these clients were not recorded, but the
-/// rules report these clients.
+/// Whether packets show a fact that Portreeve does not know yet. If an external IP also serves NodePorts, Cilium does
+/// not serve the external IP at ports of the NodePort range (cilium#44730). Cilium serves no external IP of a disabled
+/// family. With DSR, packets from remote clients were not recorded, but the rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
@@ -146,10 +144,10 @@ const APART: &str = "cilium/world-apart";
 const BEYOND: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(10, 244, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xfd00, 0x244, 0, 0, 0, 0, 0, 1))];
 
-/// Whether Portreeve's answer may be unknown. An older Cilium serves other addresses to pods without its socket load
-/// balancing, and its settings do not show the version. For Services with Cilium's annotations, Portreeve does not know
-/// the nodes, the endpoints of other clusters, and which of two Services is older. For load balancers' addresses on a
-/// device that Cilium does not use, Portreeve knows no result at any port.
+/// Whether Portreeve's answer may be unknown. Without socket load balancing, an older Cilium serves other addresses to
+/// pods, and the settings do not show its version. For Services with Cilium's annotations, Portreeve does not know the
+/// nodes, the endpoints of other clusters, or the older Service. Portreeve knows no answer at load balancers' addresses
+/// on a device that Cilium does not use.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {
@@ -174,8 +172,7 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
         Ok(Outcome::Unreachable) => 'N',
         Err(_) => '?',
     };
-    // If the answer depends on an assumption about this node's addresses, the report shows the assumption. Such an
-    // answer counts as unknown.
+    // An answer that depends on an assumption about the node's addresses counts as unknown.
     let reported = |it: &Answered| if it.assumed == Stratum::Served { '?' } else { letter(&it.outcome, it.to) };
     owned.answers.iter().map(|it| ((it.from, it.to), reported(it))).collect()
 }

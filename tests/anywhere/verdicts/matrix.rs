@@ -22,7 +22,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("elsewhere", "Local, elsewhere only"),
 ];
 
-/// The shapes of Services for which Cilium has special settings, and addresses on other devices, with their names for a
+/// The shapes of Services with special settings of Cilium or addresses on other devices. Each shape has its name for a
 /// reader.
 const APART: [(&str, &str); 9] = [
     ("type-cluster-ip", "`type: ClusterIP`"),
@@ -50,7 +50,7 @@ const DATA_PLANES: [(&str, &str); 4] = [
     ("cilium", "Cilium as the replacement of kube-proxy"),
 ];
 
-/// The shapes, and the clients and addresses, of the table for all data planes.
+/// The shapes, clients and addresses in the table for all data planes.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 const PATHS: [(&str, &str); 6] = [
     ("remote", "primary"),
@@ -271,7 +271,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The position of a client in the order of all vantage points. The other network namespace comes after them.
+/// The position of a client in the order of vantage points. The other network namespace comes last.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);

@@ -55,7 +55,7 @@ fn every_verdict_is_what_packets_showed() {
     }
 }
 
-/// README.md says with this figure how many cases were measured.
+/// README.md states how many answers were compared.
 #[test]
 fn the_readme_has_the_number_of_compared_answers() {
     let readme = include_str!("../../../README.md").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -76,7 +76,7 @@ fn a_verdict_of_another_configuration_is_told_apart() {
     assert!(!disagreements(&nftables.1, &iptables.2).is_empty());
 }
 
-/// The listeners of `node` with their own ports, and for each the answers of the same listener in `shown`.
+/// The listeners and ports of `node`, with the answers that `shown` has for the same listeners.
 fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     assert_eq!(node.questions, shown.questions);
     let rows = node.listeners.iter().filter_map(|row| {
@@ -87,8 +87,7 @@ fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     Recording { listeners, questions, ..Recording::default() }
 }
 
-/// The verdicts for a node that was recorded in one mode, if the node gets another mode. They must agree with the
-/// answers that were recorded in the other mode.
+/// The verdicts for a node in a supposed mode must agree with the answers that were recorded in this mode.
 #[test]
 fn what_is_supposed_of_another_mode_is_what_packets_show_once_it_is_there() {
     let recordings = recordings();

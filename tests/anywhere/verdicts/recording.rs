@@ -27,8 +27,7 @@ pub struct Recording {
     /// The version of the data plane, if it differs from the other recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub version: String,
-    /// The name of another recording. Then this recording has only the listeners whose answers differ from the other
-    /// recording.
+    /// The name of another recording. Then this recording has only the listeners with different answers.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub like: String,
     /// The questions about each port, in the order of the answers: the place of the client, and the address.
@@ -49,8 +48,8 @@ pub struct Row {
     /// The port of the listener.
     pub port: u16,
     /// A letter for each question. The listener answered (`L`), a pod answered (`P`), the connection was refused (`R`),
-    /// timed out (`T`) or got *no route to host* (`N`). A point is a question without a recorded answer: even before
-    /// the proxy ran, the listener did not answer this question.
+    /// timed out (`T`) or got *no route to host* (`N`). A point means no recorded answer, because the listener did not
+    /// answer even before the proxy ran.
     pub answers: String,
 }
 

@@ -1,5 +1,5 @@
-//! Services of which Cilium serves only a part: because of annotations, with addresses of load balancers, with
-//! addresses on devices that Cilium does not serve, and with endpoints without a node.
+//! Services that Cilium serves only in part. The reasons are annotations, load balancer addresses, addresses on devices
+//! that Cilium does not serve, and endpoints without a node.
 
 use portreeve_facts::Protocol;
 use serde_json::{Value, json};

@@ -27,7 +27,7 @@ pub enum From {
     Namespace,
 }
 
-/// The place of the client and the address that it queries. It fits any port.
+/// The place of the client, and the address that the client queries at each port.
 pub type Place = (From, IpAddr);
 
 /// The clients that are in other namespaces than the calling thread.

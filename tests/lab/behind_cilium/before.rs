@@ -1,5 +1,4 @@
-//! Recordings with the older version of Cilium, for the settings for which its source code differs from the newest
-//! version.
+//! Recordings with an older version of Cilium, only for settings that the newest version handles differently.
 
 use portreeve_dataplane::{Outcome, owner};
 use portreeve_facts::Protocol;

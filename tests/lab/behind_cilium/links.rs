@@ -7,8 +7,8 @@ use crate::parts::{Namespace, ip};
 pub const ON_LINKS: [&str; 6] =
     ["203.0.113.1", "2001:db8:a::1", "203.0.113.65", "2001:db8:b::1", "203.0.113.129", "2001:db8:c::1"];
 
-/// Gives the node three links: a link that is not a veth, a veth with a default route that is not used, and a bridge.
-/// The links to the pods are veths without a default route.
+/// Gives the node three links: a link that is not a veth, a veth with an unused default route, and a bridge. The links
+/// to the pods are veths without a default route.
 #[track_caller]
 pub fn add(client: &Namespace) {
     ip(&[

@@ -92,8 +92,8 @@ impl Behind {
         self.wired.client.run(|| Held::on(&to("::"), Protocol::Tcp, Wired::PORT, Answer::Pod))
     }
 
-    /// Creates Services with these names and nodePorts. All have the address as endpoint. Waits until Cilium serves
-    /// them.
+    /// Creates Services from a name, a protocol, a nodePort, a target port and endpoint addresses. Waits until Cilium
+    /// serves the Services.
     #[track_caller]
     pub fn serve(&mut self, services: &[(&str, Protocol, u16, u16, [&str; 2])]) {
         for (name, protocol, node_port, target, addresses) in services {

@@ -45,7 +45,7 @@ use crate::{
 /// Addresses of the loopback interface that other hosts can reach.
 const ON_LO: [&str; 2] = ["198.51.100.7", "2001:db8:7::7"];
 
-/// The addresses of the listeners. In each family: the wildcard, the primary address, a second address of this device,
+/// The addresses of the listeners. In each family: the wildcard, the primary address, a second address of its device,
 /// an address of `lo`, an address of an excluded device, and loopback. Then IPv4 addresses of IPv6 sockets, a socket of
 /// one family only, and a socket of one device.
 static BOUND: [Bind; 17] = [
@@ -74,10 +74,10 @@ const BESIDE: &str = "no-replacement";
 /// The name of the base configuration. Recordings of other configurations have only the differences from it.
 const DEFAULT: &str = "default";
 
-/// The name of the configuration in which Cilium chooses from more links. Its recording has all answers.
+/// The name of the configuration in which Cilium chooses its devices from more links. Its recording has all answers.
 const DETECTED: &str = "detected";
 
-/// The names of the configurations in which Cilium chooses from the same links.
+/// The names of the configurations in which Cilium chooses its devices from these links.
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
 /// Settings that differ from the chart's and the lab's settings. An empty value removes a setting.
@@ -95,12 +95,12 @@ impl<'a> Told<'a> {
         Self { name, release: Release::Newest, settings }
     }
 
-    /// A configuration of the older minor version. Its recordings have only the differences from the newest version.
+    /// A configuration with an older minor version of Cilium. Its recordings have only the differences from the newest
+    /// version.
     fn before(name: &'a str, settings: &'a Further) -> Self {
         Self { name, release: Release::Before, settings }
     }
 
-    /// The name of this configuration's recording.
     fn recorded(&self) -> String {
         match self.release {
             Release::Newest => format!("cilium/{}", self.name),
@@ -108,7 +108,7 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Whether the node has the further links.
+    /// Whether the node has the additional links.
     fn has_links(&self) -> bool {
         self.name == DETECTED || CHOSEN.contains(&self.name)
     }
@@ -139,7 +139,7 @@ fn ask_all(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// As [`ask_all`], if only the most common listeners and Services are recorded.
+/// As [`ask_all`], for recordings with only the most common listeners and Services.
 #[track_caller]
 fn ask_common(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -155,7 +155,7 @@ fn ask_apart(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// As [`ask_all`], if all listeners and Services are recorded.
+/// As [`ask_all`], but queries only the most common listeners and Services.
 #[track_caller]
 fn ask_some(told: &Told<'_>) {
     let (recording, seen) = record(told, &common());
@@ -167,7 +167,7 @@ fn ask_some(told: &Told<'_>) {
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
-        // Cilium serves the connections that its pods open to cluster IPs and external IPs.
+        // Without kube-proxy replacement, Cilium still serves connections of its pods to external IPs. Skip these rows.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
         assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");
@@ -193,7 +193,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let cluster = ControlPlane::start();
     Cilium::prepare(&cluster, release, &PRIMARY);
     cluster.api().create(&objects::node("n2", &["192.0.2.9"]));
-    // Without this setting, the client must answer as a far node with Cilium does.
+    // With this setting, a far node with Cilium would answer remote clients. This client cannot.
     let by_itself = settings.contains(&("bpf-lb-mode", "dsr"));
     // From here on, Cilium sees all packets, except the client's own packets.
     Inside::join(inside.path());

@@ -32,7 +32,7 @@ pub struct Shape {
     /// The value of externalTrafficPolicy.
     pub policy: &'static str,
     pub endpoints: &'static [Endpoint],
-    /// Makes the other differences of the Service, for a given port.
+    /// Makes the Service's other differences from [`PLAIN`], for a given port.
     pub change: fn(&mut Value, u16),
 }
 
@@ -46,8 +46,8 @@ pub struct Endpoint {
     pub conditions: [bool; 3],
 }
 
-/// The label of Services that another proxy serves, and of their EndpointSlices. If Cilium is configured with the name,
-/// Cilium serves them.
+/// The label that gives a Service and its EndpointSlices to a proxy with this name. Cilium serves the Service if its
+/// own configuration has the name.
 pub const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const FAMILIES: [&str; 2] = ["IPv4", "IPv6"];
 pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true, true, false] };
@@ -189,8 +189,8 @@ fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Va
     slice
 }
 
-/// Waits until Cilium serves all earlier Services. For this, it creates one more Service, and waits until Cilium serves
-/// it in as many families as the node's own pod has.
+/// Waits until Cilium serves all earlier Services: creates one more Service, and waits until Cilium serves it in as
+/// many families as the node's own pod has.
 #[track_caller]
 pub fn settle(cluster: &ControlPlane, cilium: &mut Cilium, pod: &Namespace, families: usize) {
     let mut last = objects::service("settled", &[objects::port(80, None)]);

@@ -1,5 +1,6 @@
-//! The bind hook in an older kernel than this machine's kernel, in a guard, and in the guard of the chart. `make
-//! nightly SHARD=hook` compiles all of them. It also passes the path of the tests of the crate `bind-hook`.
+//! The bind hook is a kernel program that refuses binds to NodePorts. The tests run the hook in an older kernel, in
+//! `portreeve guard`, and in the guard of the chart. `make nightly SHARD=hook` runs the tests, and passes the path of
+//! the test program of the crate `bind-hook`.
 
 #[cfg(feature = "bind-hook")]
 mod of_chart;
@@ -8,7 +9,7 @@ mod of_guard;
 
 use crate::parts::guest::pass_in_a_guest;
 
-/// The environment variable with the program that contains the tests of the crate `bind-hook`.
+/// The environment variable with the path of the test program of the crate `bind-hook`.
 const TESTS: &str = "BIND_HOOK_TESTS";
 
 #[test]

@@ -1,4 +1,4 @@
-//! `portreeve guard --bind` with a real API server: Events about binds in a control group that the test makes.
+//! `portreeve guard --bind` with a real API server: its Events about binds of processes in a control group of the test.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
 
 const PLACE: &str = "127.0.0.1:29518";
-/// A Perl program that binds the claimed port for 50 ms. Its exit code is the number of the error.
+/// A Perl program that binds the claimed port for 50 ms. Its exit code is the errno of the bind.
 const SQUATTER: &str = r#"
     use Socket;
     $0 = "squatter";
@@ -26,7 +26,7 @@ const EADDRINUSE: i32 = 98;
 /// Starts a program as a runtime starts a container: it sees only the control groups below its own group.
 const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
 
-/// Runs the squatter in a group, and returns the error of its bind. 0 means that the bind succeeded.
+/// Runs the Perl program in a control group, and returns the errno of its bind. 0 means that the bind succeeded.
 fn squat(group: &Path) -> i32 {
     let [shell, entering @ ..] = Group::entering(group);
     let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
@@ -44,7 +44,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// Starts the guard. `command` gets the program and its arguments.
+    /// Starts the guard by a command. The guard's program and arguments follow `command`.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
@@ -57,7 +57,7 @@ impl Guard {
         Self { child: command.spawn().expect("portreeve runs"), directory }
     }
 
-    /// The value of a series. `None` if the guard does not answer yet.
+    /// The value of a series in the guard's metrics. `None` if the guard does not answer yet.
     fn value(series: &str) -> Option<f64> {
         http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
@@ -98,7 +98,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
-/// The Node `n1`. Its kubelet has a version whose kube-proxy opens no NodePorts.
+/// The Node `n1`. The kube-proxy of its kubelet's version opens no sockets for NodePorts.
 fn node() -> Value {
     node_of("v1.36.3")
 }
@@ -153,7 +153,7 @@ fn a_squatter_that_lives_50_ms_is_an_event_on_its_pod_or_on_the_node_with_its_na
     let kubeconfig = cluster.kubeconfig("admin");
     let arguments = ["--bind=report", "--cgroup", &own, "--kubeconfig", kubeconfig.to_str().expect("UTF-8")];
     let guard = Guard::start(&arguments);
-    // If the hook reports a bind, the claims are in the kernel.
+    // The hook reports a bind only when the claims are in the kernel.
     until("a claim", || {
         assert_eq!(squat(&group.below("first")), 0, "a bind that is reported succeeds");
         Guard::value("portreeve_guard_binds_total{answer=\"allowed\"}").filter(|count| *count >= 1.0)
@@ -210,7 +210,7 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
     service["spec"]["clusterIP"] = json!("10.96.0.10");
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
-    // A file without Pods does not show that the node has no pods.
+    // If the file had no Pod, the pods of the node would be unknown.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), service, pod]});
     let file = directory.join("cluster.json");
@@ -243,7 +243,7 @@ fn a_kube_proxy_that_holds_node_ports_is_never_refused_also_after_a_restart() {
 
     drop(proxy);
     assert!(!is_held(30080));
-    // When the guard reserves the NodePort, it has read the node again. The node now has no proxy.
+    // The guard reserves the NodePort only after it has read the node again. The node now has no proxy.
     sysctl("net.ipv4.ip_local_port_range", "30000 60999");
     until("another reading", || {
         Guard::value("portreeve_guard_reserved_ports{reason=\"node_port\"}").filter(|count| *count >= 1.0)
@@ -287,7 +287,8 @@ fn a_view_that_the_api_server_does_not_confirm_refuses_nothing() {
     let arguments = ["--bind=refuse", "--stale=10", "--cgroup", &own, "--kubeconfig"];
     let guard = Guard::start(&[&arguments[..], &[kubeconfig.to_str().expect("UTF-8")]].concat());
     until("a refusal", || (squat(&group.path) == EADDRINUSE).then_some(()));
-    // No object changes, and the API server confirms a watch only once a minute.
+    // No object changes, and the API server confirms a watch only once a minute. So the claims become older than
+    // `--stale`.
     until("a bind that passes", || (squat(&group.path) == 0).then_some(()));
     until("its count", || {
         Guard::value("portreeve_guard_binds_total{answer=\"too_old\"}").filter(|count| *count >= 1.0)
@@ -332,7 +333,7 @@ fn a_hook_whose_group_is_missing_is_attached_once_it_is_there() {
     let guard = Guard::start(&["--bind=refuse", "--stale=3600", &cgroup, "--services", file.to_str().expect("UTF-8")]);
     let line = "no bind hook; the guard reserves ports without it";
     until("the cause", || guard.log().contains(line).then_some(()));
-    // The next attempt to attach the hook fails, too.
+    // Gives the guard time for a second attempt to attach the hook. The attempt fails too.
     sleep(Duration::from_secs(2));
     assert!(!guard.is_attached());
     symlink(&group.path, &place).expect("a link");
@@ -374,7 +375,7 @@ fn an_event_that_the_api_server_refuses_is_counted_and_the_next_one_is_written_o
     grant("write", json!([{"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}]));
     let mut groups = 0..;
     until("the Event of another group", || {
-        // The API server refuses Events until it has read the new role.
+        // The API server refuses Events until the new role is in force.
         let another = groups.next().map(|number| group.below(&format!("g{number}"))).expect("endless");
         assert_eq!(squat(&another), 0);
         events(&cluster, "default", "ReportBind").into_iter().next()

@@ -36,13 +36,13 @@ fn one_of_two_is_reached(mode: &str) {
     let claim = |name: &str| ("external-ip".to_owned(), format!("Service default/{name} port p8100"));
     assert_eq!(claimants(&cluster, 8100), BTreeSet::from(BOTH.map(claim)));
 
-    // The remedy removes the address that a user wrote. The Event of the other Service has the same remedy.
+    // The remedy of both findings is the same: remove the external IP that a user wrote.
     follow(&cluster, &told);
     proxy.settle(&cluster);
     assert_eq!(asked(8100), BTreeSet::from([Answer::Pod]));
     assert!(BOTH.iter().all(|name| about(&cluster, RULE, name).is_empty()));
 
-    // With another port, the Service can have this address.
+    // If its port differs, the second Service can have the same external IP.
     let mut ports = second["spec"]["ports"].clone();
     ports[0]["port"] = json!(8101);
     let changed = json!({"spec": {"externalIPs": [ADDRESS], "ports": ports}}).to_string();

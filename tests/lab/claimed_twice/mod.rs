@@ -1,5 +1,5 @@
-//! Two claims to the same port or address: who wins with the real kube-proxy, API server and scheduler, and which
-//! objects get an Event.
+//! Two claims to one port or address, with the real kube-proxy, API server and scheduler. The tests show which claim
+//! gets the connections, and which objects get an Event.
 
 mod address;
 mod host_port;
@@ -15,7 +15,7 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// All who answer, if each vantage point connects several times.
+/// The pods that answer when each client connects several times.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");
@@ -54,7 +54,7 @@ fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16
     told
 }
 
-/// The claims to a TCP port in the output of `owner`: the kind and the claimant of each.
+/// The claims to a TCP port in the output of `owner`: the kind of each claim, and the object's name.
 #[track_caller]
 fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     let owned = owner(port, &cluster.kubeconfig("observer"));

@@ -1,4 +1,4 @@
-//! Two Services with the same number: the rule's findings about manifests, and the answers of the real API server.
+//! Two Services with the same nodePort: the rule's findings about manifests, and the answers of the real API server.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::{
 };
 
 const RULE: &str = "node-port-claimed-twice";
-/// The API server's message if the number is already allocated.
+/// The API server's message if a nodePort is already allocated.
 const ALLOCATED: &str = "provided port is already allocated";
 
-/// A NodePort Service with these ports. Each has its own port, its nodePort and its protocol.
+/// A Service with these ports. Each tuple is a port, its nodePort and its protocol.
 fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     let entry = |(port, node_port, protocol): &(u16, u16, &str)| {
         let name = format!("{}-{port}", protocol.to_lowercase());
@@ -53,8 +53,8 @@ fn what_the_api_server_will_refuse_is_told_of_the_same_manifests_before() {
         assert!(told.iter().all(|it| it["variant"] == "refused" && it["severity"] == "warning"), "{what}: {told:#?}");
     }
 
-    // One Service has two ports with the same nodePort. The API server refuses this when the Service is created. It
-    // accepts this as a change. It refuses it again at the next creation.
+    // The API server refuses to create a Service that has one nodePort for two ports. It accepts a change that gives an
+    // existing Service such ports.
     let asked = |what: &str| about(&cluster, RULE, what);
     assert_eq!(asked("e"), [Value::Null; 0]);
     let changed = r#"[{"op": "replace", "path": "/spec/ports/1/port", "value": 54}]"#;

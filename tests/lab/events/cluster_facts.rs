@@ -8,7 +8,7 @@ use super::{Stage, Writer, written};
 
 const RULE: &str = "external-ip-conflict/node-address";
 
-/// The finding that the agents of `n1` and `n2` both have, and their writers. The agent of `n1` reported it first.
+/// A finding of the agents of `n1` and `n2`, and the Event writers of both agents. The agent of `n1` reported it first.
 #[track_caller]
 fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
     let mut finding = stage.finding(RULE, &stage.service, Severity::Critical, "Its external IP is a node's.");
@@ -26,7 +26,7 @@ fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
 }
 
 /// Fault (operator): two agents report one fact of the cluster
-/// Does: one Event each hour, from the first of them
+/// Does: writes one Event each hour, from the first agent
 /// Right again: all the time
 /// Lost: nothing
 #[test]
@@ -49,7 +49,7 @@ fn two_agents_on_the_same_fact_of_the_cluster_leave_one_event_an_hour_and_one_en
 }
 
 /// Fault (operator): the agent that reported a fact of the cluster is gone
-/// Does: another agent reports the fact, and later its end
+/// Does: another agent reports the fact, and later the end of the fact
 /// Right again: with the next hour
 /// Lost: nothing
 #[test]

@@ -21,7 +21,8 @@ fn finding(number: usize, severity: Severity) -> Finding {
 fn a_thousand_findings_at_once_are_told_within_budget_and_the_worst_first() {
     let stage = Stage::new(&[]);
     let writer = stage.writer("n1");
-    // The worst findings come last. Their number is not a multiple of the budget.
+    // The 23 critical findings come last. 23 is not a multiple of ten, the number of requests that an agent may send at
+    // once.
     let severity = |number: usize| if number < 977 { Severity::Warning } else { Severity::Critical };
     writer.raise(&(0..1000).map(|number| finding(number, severity(number))).collect::<Vec<_>>());
     writer.until(written(10));

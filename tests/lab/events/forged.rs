@@ -36,7 +36,7 @@ fn an_event_that_cannot_be_read_silences_nobody_about_anything_else() {
         agent.until(found);
         let told: Vec<Value> = stage.events("Warning").iter().map(|event| event["reason"].clone()).collect();
         assert_eq!(told, ["ConnectionOnPort"]);
-        // The agent cannot read whether it wrote the Event, so it writes no end.
+        // The agent cannot read the forged Event. So it does not report the end of the problem.
         agent.clear([&wanted, &other]);
         agent.until(Counters { written: 2, failed, ..found });
         agent.is_idle();

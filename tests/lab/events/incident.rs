@@ -1,4 +1,4 @@
-//! One problem on several nodes that share a slot.
+//! One problem on two nodes of one slot. Only one node of a slot reports a problem.
 
 use portreeve_agent::events::Counters;
 use portreeve_rules::findings::Severity;
@@ -12,7 +12,7 @@ const RULE: &str = "listener-on-node-port/loses";
 const NODES: [&str; 2] = ["n0", "n4"];
 
 /// Fault (operator): the node that reports an incident is repaired, and its Event expires
-/// Does: another affected node of its slot writes an Event
+/// Does: another affected node of the same slot writes an Event
 /// Right again: with the next hour of the incident
 /// Lost: nothing
 #[test]

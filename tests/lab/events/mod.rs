@@ -29,7 +29,7 @@ use crate::parts::{ControlPlane, PRIMARY, Role, all_events, enter_alone, objects
 
 /// The time limit for a request that is due. Even a busy machine needs much less.
 const SOON: Duration = Duration::from_secs(60);
-/// For this time, a test watches a writer that has no due requests.
+/// The time for which a test checks that a writer sends no request.
 const A_MOMENT: Duration = Duration::from_millis(30);
 
 /// A cluster with the Node `n1` and the Service `web`, and a clock that begins at noon.
@@ -59,9 +59,8 @@ impl Stage {
         *self.clock.lock().expect("the clock")
     }
 
-    /// Sets the clock to `seconds` after noon, and returns the time in the form that Events use. The object of an
-    /// incident has a new uid in each run. So the hours of the incident begin at times that the test does not know. In
-    /// each clock hour after noon, one hour of the incident begins.
+    /// Sets the clock to `seconds` after noon, and returns this time as Events write it. An incident's hours begin at a
+    /// minute that depends on the object's random uid. In each clock hour after noon, one hour of the incident begins.
     #[track_caller]
     fn set(&self, seconds: i64) -> String {
         let noon: Timestamp = "2026-11-21T12:00:00Z".parse().expect("a time");
@@ -142,7 +141,7 @@ impl Writer<'_> {
         self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
     }
 
-    /// Waits until the writer has sent its due requests. Then the results must be `expected`.
+    /// Waits until the counters of sent requests are `expected`.
     #[track_caller]
     fn until(&self, expected: Counters) {
         self.offer(&[]);
@@ -167,7 +166,7 @@ impl Writer<'_> {
     }
 }
 
-/// The counters after so many Events were written, new or repeated, and no other results.
+/// The counters after this number of Events was written, and nothing else happened.
 fn written(written: u64) -> Counters {
     Counters { written, ..Counters::default() }
 }

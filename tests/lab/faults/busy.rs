@@ -1,4 +1,4 @@
-//! The API server works, but its API Priority and Fairness has no free seat for the agent's requests.
+//! The API server works, but its API Priority and Fairness gives the agent no seat (a place for a running request).
 
 use std::{
     sync::{
@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, ControlPlane, Relay, until};
 
-/// The priority level of the agent and of the crowd.
+/// The priority level for the agent and for the users who send many requests.
 const LEVEL: &str = "few-seats";
-/// The flags that give the server so few seats that one share is one seat.
+/// Flags that limit the server's seats, so that a priority level with one share has one seat.
 const SEATS: [&str; 2] = ["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"];
 /// The number of users who send large requests again and again.
 const CROWD: usize = 6;
@@ -117,7 +117,7 @@ fn prepare(cluster: &ControlPlane) {
     until("role in force", || crowd.text("/api/v1/configmaps?limit=1"));
 }
 
-/// The number of requests that the server refused because no seat was free. The server counts them.
+/// The number of requests that the server refused because no seat was free, from the server's metrics.
 #[track_caller]
 fn without_a_seat(cluster: &ControlPlane) -> f64 {
     let metrics = cluster.api().text("/metrics").expect("metrics");
@@ -127,9 +127,10 @@ fn without_a_seat(cluster: &ControlPlane) -> f64 {
     counts.sum()
 }
 
-/// Fault (API server): its priority and fairness has no seat for the agent, because other clients of its level have all seats (429)
+/// Fault (API server): its API Priority and Fairness has no seat for the agent, because other clients of the same level
+/// have all seats (429)
 /// Does: keeps its facts; new listeners are found
-/// Right again: its facts are current, and Events are written, once there is a seat; no restart
+/// Right again: once there is a seat, its facts are current and Events are written; no restart
 /// Lost: nothing
 #[test]
 fn without_a_seat_at_the_server_listeners_are_found_and_told_once_there_is_one() {

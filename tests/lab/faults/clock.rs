@@ -7,7 +7,7 @@ use crate::parts::{Agent, Directory, Relay, until};
 
 /// Fault (clock): the clock is so far ahead that the API server's certificate has expired
 /// Does: refuses the server, keeps its facts; new listeners are found
-/// Right again: its facts are current, and Events are written, once the clock is right
+/// Right again: once the clock is right, its facts are current and Events are written
 /// Lost: nothing
 #[test]
 fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing_else() {
@@ -20,7 +20,7 @@ fn a_clock_by_which_no_certificate_is_valid_costs_the_view_its_youth_and_nothing
         fs::rename(next, directory.path().join("clock")).expect("a swap");
     };
     set("+0");
-    // Only the time of day is wrong. Other clocks run normally.
+    // The library changes only the time of day. Clocks that measure time spans run normally.
     let library = "LD_PRELOAD=/usr/$LIB/faketime/libfaketimeMT.so.1";
     let file = format!("FAKETIME_TIMESTAMP_FILE={}", directory.path().join("clock").display());
     let words =

@@ -7,18 +7,19 @@ use serde_json::{Value, json};
 use super::{FOUND, MODE, Node, RULE, serve, squat, until_found, until_told};
 use crate::parts::{Agent, PRIMARY, events, objects, until};
 
-/// The uid of the Node that each Event about a Service names.
+/// The uids of the Nodes that the Events about a Service name.
 #[track_caller]
 fn related(node: &Node, service: &str) -> Vec<Value> {
     let told = events(&node.cluster).into_iter().filter(|it| it["regarding"]["name"] == service);
     told.map(|it| it["related"]["uid"].clone()).collect()
 }
 
-/// Nodes are read every ten minutes, and at the start: so an agent is started whenever something has changed.
+/// An agent reads Nodes at its start and every ten minutes. So the test starts an agent after each change.
 ///
 /// Fault (operator): the Node object is deleted, and an agent starts before it is made again with another uid
-/// Does: finds the findings of the earlier agent, and its Event
-/// Right again: an agent that starts then writes Events about the new uid; one that runs does so with its next reading
+/// Does: has the same findings as the earlier agent, and finds the Event of that agent
+/// Right again: an agent that starts then writes Events about the new uid; an agent that runs does so after it reads
+/// Nodes again
 /// Lost: nothing
 #[test]
 fn an_agent_that_starts_without_its_node_object_finds_the_same_and_tells_of_a_new_one() {
@@ -56,10 +57,10 @@ fn an_agent_that_starts_without_its_node_object_finds_the_same_and_tells_of_a_ne
     assert!(agent.is_well());
 }
 
-/// Fault (operator): the namespace of a Service is deleted with everything in it
-/// Does: clears the findings about it
+/// Fault (operator): the namespace of a Service is deleted with all its objects
+/// Does: clears the findings about the Service
 /// Right again: with the scan that the change starts
-/// Lost: its Events, which go with the namespace
+/// Lost: the Events about the Service, which are deleted with the namespace
 #[test]
 fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     let node = Node::enter();
@@ -71,8 +72,7 @@ fn a_namespace_that_is_deleted_takes_nothing_else_along() {
     node.cluster.api().create(&service);
     let _theirs = squat(30081);
     until_found(&agent, &[30080, 30081]);
-    // A controller would delete the objects in the namespace. This cluster has no such controller, so the test deletes
-    // them.
+    // This cluster has no controller that deletes the objects of a namespace, so the test deletes the Service.
     node.cluster.api().delete(&namespace);
     until("refusal", || node.cluster.api().try_create(&service).err());
     node.cluster.api().delete(&service);

@@ -3,12 +3,12 @@
 use super::{FOUND, Node, RESOLVED, RULE, errors, serve, squat, until_found, until_told, until_told_also};
 use crate::parts::{PRIMARY, Role, objects, until};
 
-/// Fault (API server): its etcd is frozen (SIGSTOP)
+/// Fault (API server): etcd is frozen (SIGSTOP)
 /// Does: still scans, with its last facts; new listeners are found
 /// Right again: Events are written when etcd continues
 /// Lost: nothing
 ///
-/// Fault (API server): its etcd is killed, and started again
+/// Fault (API server): etcd is killed, and started again
 /// Does: still scans, with its last facts; the end of a listener is seen
 /// Right again: Events are written once etcd is back
 /// Lost: nothing
@@ -36,8 +36,8 @@ fn detection_goes_on_while_etcd_is_frozen_and_dead() {
 }
 
 /// Fault (API server): the server comes back with an older state, from a backup of etcd
-/// Does: accepts it, after it answers: removed Services have no findings
-/// Right again: with the scan that its first list starts
+/// Does: accepts the older state: Services that it lacks have no findings
+/// Right again: with the scan that the first list of Services starts
 /// Lost: Events that the server has lost
 #[test]
 fn a_server_that_comes_back_with_an_older_state_is_believed() {
@@ -46,7 +46,7 @@ fn a_server_that_comes_back_with_an_older_state_is_believed() {
     let saved = node.cluster.store().save();
     until("API server", || node.cluster.api().text("/api/v1/services"));
     serve(&node.cluster, "later", 30081);
-    // The server has now many more versions than the older state.
+    // Now the server's resource version is much higher than in the saved state.
     for number in 0..50 {
         node.cluster.api().create(&objects::service(&format!("more-{number}"), &[objects::port(80, None)]));
     }

@@ -17,14 +17,14 @@ use crate::parts::{
 
 /// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
-/// The number of times that an agent may list the Services after a restart of the server or of the agent. The server
-/// may refuse the first request. If the server does not know a version, the agent reads the whole state again.
+/// How often an agent may list the Services after a restart of the server or of the agent. The server may refuse the
+/// first list, or may not know the agent's resource version.
 const LISTS: usize = 4;
-/// The number of nodes that report one incident in an hour.
+/// The number of nodes that report one incident in an hour: one in each slot.
 const SLOTS: usize = 5;
-/// The greatest number of nodes that report during a test: in each slot, a new hour may begin.
+/// The greatest number of nodes that report during a test. A new hour may begin in each slot.
 const TOLD: usize = 2 * SLOTS;
-/// The time limit for so many programs to start or to receive a change on a small machine.
+/// The time limit until so many agents have started or seen a change on a small machine.
 const ALL_OF_THEM: Duration = Duration::from_secs(180);
 
 /// The agents of one API server, all on one machine. Each agent has its own node. All agents see the same listeners.
@@ -37,7 +37,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A cluster with so many nodes and a Service. A squatter listens on the Service's nodePort. No agent runs yet.
+    /// A cluster with this number of nodes and a Service whose nodePort has a listener. No agent runs yet.
     #[track_caller]
     fn of(nodes: usize) -> Self {
         enter_alone();
@@ -52,7 +52,7 @@ impl Fleet {
         Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
     }
 
-    /// Starts the agents of these nodes at the same time. Each agent has the place of its number in the list.
+    /// Starts the agents of these nodes at the same time. An agent's index in the list is its node's number.
     #[track_caller]
     fn start(&mut self, numbers: Range<usize>, interval: &str) {
         let started = numbers.clone().map(|number| {
@@ -114,8 +114,8 @@ impl Fleet {
         of_services.filter(|it| it.verb == "list" || it.uri.contains("sendInitialEvents=true")).count()
     }
 
-    /// For each text about a Service: the nodes that reported it. If a server is too busy for a watch of endpoints, a
-    /// node reports another text for some time. This is another incident.
+    /// For each text of an Event about a Service: the nodes that wrote it. While a server is too busy for a watch of
+    /// endpoints, nodes write another text.
     #[track_caller]
     fn told(&self, service: &str) -> BTreeMap<String, Vec<String>> {
         let mut told = BTreeMap::<String, Vec<String>>::new();
@@ -130,7 +130,7 @@ impl Fleet {
         told
     }
 
-    /// A busy server may make nodes report other texts. Five nodes report each text, which is still few of all nodes.
+    /// Asserts that few nodes reported. A busy server may cause several texts, each from five nodes.
     #[track_caller]
     fn assert_few_told(&self, service: &str) {
         let told: usize = self.told(service).values().map(Vec::len).sum();

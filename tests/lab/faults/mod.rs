@@ -17,15 +17,15 @@ use serde_json::Value;
 use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, objects, until};
 
 const RULE: &str = "listener-on-node-port/loses";
-/// The metric's series for the rule of these tests.
+/// The series of the agent's metrics with the findings of this rule.
 const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
-/// The arguments of the agent. They name the mode, because no proxy runs that could report it.
+/// The arguments that set the proxy mode, because no proxy runs here.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
-/// The reasons of the Events.
+/// The reason of an Event about the problem, and of an Event about its end.
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
-/// A node without other hosts. A pod on another node serves its Service. A process listens on the Service's nodePort.
+/// A node without other hosts. Its Service has a pod on another node, and a process listens on the Service's nodePort.
 struct Node {
     cluster: ControlPlane,
     _squatter: TcpListener,
@@ -76,8 +76,8 @@ fn until_found(agent: &Agent, ports: &[u64]) {
     until(&format!("findings on {ports:?}"), || (agent.found(RULE) == ports).then_some(()));
 }
 
-/// Waits until the Events are exactly these pairs of a Service's name and a reason. If a finding was reported before
-/// the endpoints were known, it is reported once more afterwards. The two Events count as one.
+/// Waits until the Events are exactly these pairs of a Service's name and a reason. Equal pairs count once: an agent
+/// may report a finding again when it knows the endpoints.
 #[track_caller]
 fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
@@ -97,7 +97,6 @@ fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
     });
 }
 
-/// The age of the agent's facts about Services, in seconds.
 fn age(metrics: &str) -> f64 {
     age_of(metrics, "services")
 }

@@ -10,12 +10,12 @@ use crate::{
     parts::{Agent, ControlPlane, Proxy, Relay, Wired, cluster, objects, serve, until},
 };
 
-/// The kinds of objects that the agent always watches. It reads Nodes and settings only sometimes.
+/// The resources that the agent watches all the time. It reads Nodes and settings only at intervals.
 const WATCHED: [&str; 2] = ["services", "pods"];
-/// From this age in seconds, facts show an outage: twice the default time limit of a request.
+/// The age in seconds from which facts show an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
 
-/// A cluster of `n1` with these NodePort Services and a role for `observer`. The backend serves all Services.
+/// A cluster with these NodePort Services and a running kube-proxy. One pod serves all Services.
 #[track_caller]
 fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     let cluster = cluster();
@@ -26,7 +26,7 @@ fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     (cluster, proxy)
 }
 
-/// The number of Events of which the agent knows that they exist.
+/// The number of Events that the agent wrote or found.
 fn settled(agent: &Agent) -> f64 {
     let exposition = agent.metrics();
     let of = |result| Agent::value(&exposition, &format!("portreeve_events_total{{result=\"{result}\"}}"));
@@ -51,14 +51,14 @@ fn until_old(agent: &Agent, age_wanted: f64) {
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver is killed (SIGKILL)
-/// Does: keeps its facts, whose age grows in `portreeve_watch_age_seconds`; raises and clears findings; stays alive
-/// and ready
-/// Right again: every change of the outage is an Event once the server is back
+/// Does: keeps its facts, whose age grows in `portreeve_watch_age_seconds`; raises and clears findings; stays alive and
+/// ready
+/// Right again: once the server is back, every change of the outage is an Event
 /// Lost: nothing
 ///
 /// Fault (API server): kube-apiserver accepts connections and never answers
 /// Does: counts `timed-out`, keeps its facts, still scans
-/// Right again: its facts are current again once the server answers
+/// Right again: once the server answers, its facts are current
 /// Lost: nothing
 #[test]
 fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
@@ -74,7 +74,8 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
     until_found(&agent, &[30080, 30081, 30082]);
     until_old(&agent, 5.0);
     cluster.thaw();
-    // If the server changes after the client's time-out, the agent learns this only from its next request.
+    // The server may write an Event after the agent's time-out. The agent then finds the Event only with its next
+    // request.
     until("answer about the third Event", || (settled(&agent) >= 3.0).then_some(()));
     let mut wanted = vec![("comes", FOUND), ("goes", FOUND), ("stays", FOUND)];
     until_told(&cluster, &wanted);
@@ -105,13 +106,13 @@ fn detection_goes_on_while_the_server_is_frozen_dead_and_hung() {
 }
 
 /// Fault (API server): the connection to the server is cut while Services come and go
-/// Does: keeps its facts, and changes nothing that it cannot read
-/// Right again: within three scans of its first complete facts, after a change of the cluster
+/// Does: keeps its facts, and the findings about all objects that it cannot read
+/// Right again: within three scans after it has read all objects again
 /// Lost: nothing
 ///
 /// Fault (API server): etcd is compacted and the server restarted while an agent is away (410)
 /// Does: counts 410, reads all objects again
-/// Right again: within three scans of its first complete facts
+/// Right again: within three scans after it has read all objects again
 /// Lost: nothing
 #[test]
 fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_forgotten() {
@@ -146,7 +147,7 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
         seen.and(right)
     });
     let late = right.expect("a scan") - seen.expect("a scan");
-    // Two scans come half an interval apart. One more scan comes between them because the cluster changed.
+    // The agent needs two scans. The change of the cluster starts one more scan between them.
     assert!(late <= 3.0, "right {late} scans after everything was read again");
     assert_eq!(agent.found(RULE), [30080, 30082, 30083]);
     assert!(errors(&agent, "410") >= 1.0, "{}", agent.metrics());
@@ -158,8 +159,8 @@ fn what_changed_out_of_sight_is_right_within_two_scans_although_the_server_has_f
     drop(agent);
 }
 
-/// Fault (API server): the authority of its certificate is rotated
-/// Does: refuses the server until the new authority is in its file, and keeps its facts
+/// Fault (API server): a new authority signs the server's certificate
+/// Does: refuses the server until the authority's file has the new certificate, and keeps its facts
 /// Right again: after the file is written; no restart
 /// Lost: nothing
 ///
@@ -192,7 +193,7 @@ fn a_pod_takes_up_a_new_authority_and_a_new_token_and_needs_no_service_to_reach_
     let _web = squat(30080);
     until_told(&cluster, &[("web", FOUND)]);
 
-    // A new connection checks the server's certificate again, so the agent accepts no other server.
+    // Only a new connection checks the server's certificate, so the test cuts the open connections.
     relay.cut();
     cluster.restart_rotated();
     let refused = errors(&agent, "unreachable");

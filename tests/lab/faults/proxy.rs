@@ -11,17 +11,17 @@ use crate::{
 
 /// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
-/// A program that sends nonsense to all clients that connect to its address.
+/// A Perl program that sends a wrong answer to every client.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 
-/// Fault (proxy): the proxy dies, and another process has its port and sends nonsense
-/// Does: treats no other process as the proxy; holds findings that depend on its mode, as unknown
+/// Fault (proxy): the proxy dies, and another process on its port sends nonsense
+/// Does: does not treat this process as the proxy; holds findings that depend on the mode as unknown
 /// Right again: within two scans of the proxy’s return
 /// Lost: nothing
 ///
-/// Fault (proxy): a second proxy runs beside it, in another mode
-/// Does: judges by the proxy that answers, and reports the rules of the other
+/// Fault (proxy): a second proxy runs beside the first proxy, in another mode
+/// Does: judges by the proxy that answers, and reports the rules of the other proxy
 /// Right again: within four scans after the end of the second proxy and its rules
 /// Lost: nothing
 #[test]
@@ -29,8 +29,8 @@ fn neither_nonsense_on_its_port_nor_a_second_one_is_taken_for_the_proxy() {
     let Hanging { wired: _wired, cluster, proxy, squatter: _squatter, agent } = Hanging::with(Agent::start);
 
     drop(proxy);
-    // Another process than the listener on the NodePort sends the nonsense: a process that has both a NodePort and the
-    // proxy's port could be a proxy.
+    // This must not be the process on the NodePort: Portreeve may treat a process on a NodePort and on the proxy's port
+    // as a proxy.
     let directory = Directory::new();
     let words = ["-MIO::Socket::INET", "-e", NONSENSE, PLACE].map(str::to_owned);
     let mut stranger = Process::start("/usr/bin/perl", &words, directory.path());

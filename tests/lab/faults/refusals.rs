@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, Relay, events, until};
 
-/// The bindings that give `observer` its roles in the whole cluster, in a form in which they can be created again.
+/// The cluster-wide role bindings of `observer`, without the fields that would prevent creating them again.
 #[track_caller]
 fn bindings(node: &Node) -> Vec<Value> {
     let path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
@@ -23,9 +23,9 @@ fn bindings(node: &Node) -> Vec<Value> {
     list["items"].as_array().expect("items").iter().filter(of_observer).map(bare).collect()
 }
 
-/// Fault (API server): its rights are withdrawn, and given back
+/// Fault (API server): the agent's rights are withdrawn, and given back
 /// Does: keeps its facts; the end of a listener is seen
-/// Right again: its facts are current once it may read again; no restart
+/// Right again: once it may read again, its facts are current; no restart
 /// Lost: Events that were refused
 #[test]
 fn rights_that_are_withdrawn_and_given_back_change_no_finding_and_need_no_restart() {

@@ -1,4 +1,5 @@
-//! The connection to the API server is slow, or is cut in the middle of a line, or a firewall forgets it.
+//! The connection to the API server is slow, is cut in the middle of a line, or is dropped by a firewall without an
+//! error.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use serde_json::json;
 use super::{FOUND, Node, age, serve, squat, until_found, until_told};
 use crate::parts::{Relay, objects, until, until_within};
 
-/// From this age in seconds, facts show an outage.
+/// The age in seconds from which facts show an outage.
 const LONG: f64 = 20.0;
-/// A watch may be silent for a shorter time than this.
+/// The time after which the agent ends a watch that sends nothing.
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// Fault (API server): the connection to the server passes 25 KiB a second
@@ -22,9 +23,9 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Right again: with the next watch
 /// Lost: nothing
 ///
-/// Fault (API server): a firewall forgets its connections: no packet arrives, and no end gets an error
-/// Does: its facts become old; it still finds new listeners; it ends the silent watches
-/// Right again: after it ends its watches and begins new watches
+/// Fault (API server): a firewall drops all packets of the agent's connections, and neither end gets an error
+/// Does: keeps facts that become old; finds new listeners; ends the silent watches
+/// Right again: with the new watches
 /// Lost: nothing
 #[test]
 fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {

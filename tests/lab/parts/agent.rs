@@ -1,4 +1,4 @@
-//! The binary `portreeve agent` as a test starts it, and the agent's objects in the cluster.
+//! Starts the binary `portreeve agent` for a test, and reads the agent's answers and Events.
 
 use super::named::is_of;
 use std::{
@@ -37,8 +37,8 @@ const AS_NOBODY: [&str; 8] = [
     "--",
 ];
 
-/// Prepares a pod, as the kubelet does: the files of the pod's service account, and the API server's address. The first
-/// argument is the directory, the other arguments are the program.
+/// A shell script that runs a program as in a pod: with the files of the service account, and the API server's address.
+/// `$0` is the directory of these files.
 const POD: &str = "
     mount -t tmpfs pod /run
     mkdir -p /run/secrets/kubernetes.io
@@ -55,8 +55,8 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an agent of node `n1` with the rights of `observer` and with further arguments, and waits for its first
-    /// scan. The agent has all rights on the node, as with the netfilter profile.
+    /// Starts an agent of node `n1`, and waits for its first scan. In the cluster, the agent has the rights of
+    /// `observer`. On the node, it has all rights, as with the chart's netfilter profile.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         Self::of(cluster, "n1", PLACE, arguments)
@@ -89,8 +89,8 @@ impl Agent {
     pub fn start_as_nobody(cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let directory = Directory::new();
         let binary = directory.path().join("portreeve");
-        // The program `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test
-        // could keep the file open. Then the copy could not be started.
+        // `cp` makes the copy. If this process opened the copy for writing, a child of a parallel test could keep the
+        // copy open. The kernel would then not run the copy.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_portreeve")).arg(&binary).status();
         assert!(copied.expect("the program cp").success());
         open_to_all(directory.path(), 0o777);
@@ -101,8 +101,8 @@ impl Agent {
         Self::run(directory, &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// Starts an agent in a pod of node `n1` with these files of the pod's service account, and waits for its first
-    /// scan. The Service of the API server has no working endpoint.
+    /// Starts an agent in a pod of node `n1` with these files of the service account, and waits for its first scan. The
+    /// API server's Service has no working endpoint.
     #[track_caller]
     pub fn in_pod(service_account: &Path, arguments: &[&str]) -> Self {
         let files = service_account.display().to_string();
@@ -111,7 +111,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
-    /// As [`Self::start`], but another program starts the agent. That program gets the agent's command line.
+    /// As [`Self::start`], but the command `words` starts the agent. The agent's program and arguments follow `words`.
     #[track_caller]
     pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
@@ -200,7 +200,7 @@ impl Agent {
     /// The agent's findings and unknown results now, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
-        // The agent answers only a few requests at the same time, and the test may send other requests.
+        // Waits, because the agent answers only a few requests at the same time.
         let findings = until("findings", || socket_get(&self.socket, "/findings"));
         serde_json::from_str(&findings).expect("JSON")
     }
@@ -242,9 +242,8 @@ pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> O
     panic!("no {what} within {usual:?}");
 }
 
-/// The Events of agents, the oldest first. If a new hour of an incident begins while the test runs, the server has two
-/// Events that differ only in names and times. The list has only the first of two such Events. More than two fail the
-/// test.
+/// The Events of agents, the oldest first. If a new hour of an incident begins during the test, the agent writes a
+/// second Event that differs only in its name and times. The list omits the second Event. A third Event fails the test.
 #[track_caller]
 pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     let mut told: Vec<(Value, usize)> = Vec::new();
@@ -259,7 +258,7 @@ pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     told.into_iter().map(|(event, _)| event).collect()
 }
 
-/// All Events of the cluster.
+/// All Events that agents wrote, the oldest first.
 #[track_caller]
 pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     let text = cluster.api().text("/apis/events.k8s.io/v1/events").expect("events can be listed");

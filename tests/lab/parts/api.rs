@@ -27,8 +27,7 @@ impl Api {
         Self::by(runtime, config)
     }
 
-    /// A client that returns each refusal to the test. Without this, the library would repeat a refused request for
-    /// minutes.
+    /// A client that returns each refusal at once. By default, the library repeats a refused request for minutes.
     #[track_caller]
     pub fn unrepeated(kubeconfig: &Path) -> Self {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
@@ -39,7 +38,7 @@ impl Api {
         Self::by(runtime, config).expect("a client")
     }
 
-    /// A client for any server that answers with plain JSON. It has no credentials.
+    /// A client without credentials, for any server that answers with plain JSON.
     #[track_caller]
     pub fn at(url: &str) -> Self {
         Self::by(runtime(), Config::new(url.parse().expect("a URL"))).expect("no files to wait for")
@@ -63,7 +62,7 @@ impl Api {
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// The whole body of the answer. The answer may be a refusal.
+    /// The body of the answer to a `GET`, even if the server refuses the request.
     ///
     /// # Panics
     /// If the server does not answer.

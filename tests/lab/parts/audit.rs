@@ -9,7 +9,7 @@ use super::directory::Directory;
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
-/// The directory of an audit log. It must exist longer than the server that writes the log.
+/// The directory of an audit log. A test must drop the API server before this value.
 pub struct Audit(Directory);
 
 /// A request that the API server answered.
@@ -39,12 +39,12 @@ impl Audit {
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// The requests of a user so far. Each request is in the list once, although the log has two entries for a watch:
-    /// at its start and at its end.
+    /// The answered requests of a user. The log has two entries for a watch, at its start and at its end, but the list
+    /// has each request once.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");
-        // The server may have written only a part of the last line.
+        // The last line may be incomplete.
         let lines = log.split_inclusive('\n').filter(|line| line.ends_with('\n'));
         let told = lines.map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
         let word = |value: &Value| value.as_str().expect("a word").to_owned();

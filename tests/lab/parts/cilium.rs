@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 
 use super::{control_plane::ControlPlane, directory::Directory, namespace::Namespace, process::Process, programs};
 
-/// The settings of the lab that differ from the chart's defaults: no proxies, small maps, and the lab's own routes.
+/// The lab's settings of Cilium that differ from the chart's defaults, for example no proxies, small tables, and no
+/// tunnels.
 const OURS: [(&str, Option<&str>); 29] = [
     ("enable-ipv6", Some("true")),
     ("kube-proxy-replacement", Some("true")),
@@ -67,13 +68,13 @@ impl Release {
         }
     }
 
-    /// The folder with the release's programs, their source (`bpf`), the objects that they install (`crds`), and the
-    /// chart.
+    /// The folder with the sources of this version: the programs for the kernel (`bpf`), the custom resources (`crds`)
+    /// and the chart.
     fn sources(self) -> PathBuf {
         programs::find(&self.program("cilium-agent")).with_file_name("sources")
     }
 
-    /// The version, as the chart has it.
+    /// The version number in the chart.
     #[track_caller]
     pub fn version(self) -> String {
         let chart =
@@ -83,7 +84,7 @@ impl Release {
     }
 }
 
-/// A control group for threads of this process. Cilium sees the sockets of the group.
+/// A control group for threads of this process. Cilium handles the sockets of these threads.
 pub struct Inside(PathBuf);
 
 impl Inside {
@@ -120,12 +121,12 @@ impl Inside {
 impl Drop for Inside {
     fn drop(&mut self) {
         Self::join(&Self::outside());
-        // A thread leaves the group a moment after the test has waited for its end.
+        // A thread may leave its group a moment after its end.
         super::until("end of a control group", || fs::remove_dir(&self.0).ok());
     }
 }
 
-/// Cilium's agent of node `n1`. The calling thread's namespace must be this node.
+/// Cilium's agent of node `n1`. The calling thread must be in this node's network namespace.
 pub struct Cilium {
     /// The settings of the agent, as in the ConfigMap `cilium-config`.
     pub settings: Map<String, Value>,
@@ -153,7 +154,8 @@ impl Cilium {
         cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cilium-secrets"}}));
     }
 
-    /// Starts the agent in a control group with further settings, and waits until the agent has attached its programs.
+    /// Starts the agent with more settings, and waits until its programs are attached. The programs see the sockets of
+    /// the control group.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, release: Release, inside: &Inside, settings: &[(&str, &str)]) -> Self {
         let directory = Directory::new();

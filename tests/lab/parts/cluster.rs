@@ -1,4 +1,4 @@
-//! The cluster with which most tests begin. It has one Node, the agent's role, and Services that this node serves.
+//! The cluster with which most tests begin: one Node, the agent's role, and Services with endpoints on this Node.
 
 use serde_json::Value;
 

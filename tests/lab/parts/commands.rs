@@ -52,7 +52,7 @@ impl<'a> Person<'a> {
         Self { folder: folder.to_owned(), ..self }
     }
 
-    /// The output of a command line. The line begins with a program, and has no quotes.
+    /// The output of a command line, which runs without a shell: the line has no quotes. An error fails the test.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
@@ -75,12 +75,12 @@ impl<'a> Person<'a> {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder);
-        // Plugins of kubectl are in the folder that krew's page names. kubectl itself is for the shell.
+        // The folders of krew's plugins, and of kubectl.
         let plugins = self.home.path().join(".krew/bin");
         let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();
         command.env("PATH", env::join_paths([plugins, kubectl].into_iter().chain(places)).expect("a PATH"));
-        // A new home directory has no caches. Old caches would be about another cluster at the same address.
+        // A new home directory, because kubectl would keep facts about an older cluster at the same address.
         command.env("HOME", self.home.path()).env("KUBECONFIG", self.cluster.kubeconfig("admin"));
         command
     }

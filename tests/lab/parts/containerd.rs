@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The configuration of containerd. The default folders belong to the machine. Tests may lack the privilege to lower an
-/// oom score, so containerd does not set one.
+/// The configuration of containerd. Without `restrict_oom_score_adj`, containerd would need the privilege to lower an
+/// oom score.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\
@@ -39,8 +39,7 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// A network with a bridge between the pods and the node, and with hostPorts. The lab's node has none of these
-/// addresses.
+/// A pod network with a bridge and with hostPorts. Its addresses differ from all addresses of the lab's nodes.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

@@ -21,15 +21,15 @@ use super::{
 
 /// The file of the key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
-/// The reason why a test in a guest cannot do this.
+/// The message of the panic if a test in a guest needs etcd or the API server's process.
 const LENT: &str = "programs of its own: a guest borrows what the machine runs";
-/// The names of users. The name is also the user's token. The first user has all rights. The other users have only the
-/// rights that a test grants.
+/// The users. Each name is also the user's token. `admin` has all rights, and a test grants rights to the other users.
 const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback, in the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// The programs of the control plane. `None` in a guest, because the guest borrows the API server from the machine.
+    /// The programs of the control plane. `None` in a guest (a virtual machine), which uses an API server of the
+    /// machine.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,
@@ -46,8 +46,8 @@ impl ControlPlane {
     /// The default address of an API server.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
-    /// Starts an API server with only the necessary defaults, with both IP families and RBAC, and waits until it
-    /// accepts writes. A guest borrows the API server, and cannot stop its programs.
+    /// Starts an API server with both IP families and RBAC, and waits until it is ready. In a guest, the API server
+    /// runs outside, and the test cannot stop it.
     #[track_caller]
     pub fn start() -> Self {
         match lent::borrow() {
@@ -140,8 +140,8 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// Starts the API server again. The serving certificate is from a new authority, and another key signs the tokens
-    /// of service accounts. So the clients' certificates and tokens are not valid any more.
+    /// Starts the API server again with a certificate from a new authority, and with another key for the tokens of
+    /// service accounts. Clients then need the new authority and new tokens.
     #[track_caller]
     pub fn restart_rotated(&mut self) {
         self.kill();
@@ -150,7 +150,7 @@ impl ControlPlane {
         self.restart();
     }
 
-    /// Kills the API server, and starts one that accepts connections but never answers. [`Self::thaw`] continues it.
+    /// Kills the API server, and starts an API server that accepts connections but never answers until [`Self::thaw`].
     #[track_caller]
     pub fn restart_hung(&mut self) {
         self.kill();
@@ -160,8 +160,7 @@ impl ControlPlane {
         *self.server() = Some(server);
     }
 
-    /// Removes the history from etcd. If a new API server does not remember the history either, a watch from an earlier
-    /// version gets the status 410.
+    /// Compacts etcd: after a restart of the API server, a watch from an earlier version gets the status 410.
     #[track_caller]
     pub fn compact(&self) {
         let etcd = self.etcd();
@@ -189,14 +188,14 @@ impl ControlPlane {
         Api::at(&format!("http://{}", etcd::PLACE))
     }
 
-    /// The etcd of this control plane, for faults.
+    /// The etcd process, so that a test can make it fail.
     #[track_caller]
     pub fn store(&mut self) -> &mut Etcd {
         &mut self.programs.as_mut().expect(LENT).etcd
     }
 
-    /// Writes the files of a pod's service account in `default` into a directory: a new token, the certificates of the
-    /// authority and the namespace.
+    /// Writes the files of a pod's service account in `default` into a directory: a new token, the authority's
+    /// certificates and the namespace.
     #[track_caller]
     pub fn write_service_account(&self, account: &str, directory: &Path) {
         self.write_authority(directory);
@@ -242,7 +241,7 @@ fn base64(text: &str) -> String {
     String::from_utf8(encoder.wait_with_output().expect("it ends").stdout).expect("ASCII")
 }
 
-/// Waits until `admin` can write to the API server.
+/// Waits until the API server is ready and has its first namespaces. Returns a client of `admin`.
 #[track_caller]
 fn ready(server: &mut Process, directory: &Directory) -> Api {
     let admin = kubeconfig(directory, USERS[0]);

@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::socket::{Shutdown, shutdown};
 
-/// The reports of the nodes whose report differs from the usual report.
+/// For each node whose report differs from the usual report: its report.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
 /// A server with the metrics of all nodes. The path of a node's metrics is the node's name. When this value is dropped,
@@ -26,7 +26,7 @@ impl Copies {
     /// The address of the server.
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// Starts the server. For each node, it answers with the report of `original` under the node's name.
+    /// Starts the server. The usual report has the name `original`, which each answer replaces by the node's name.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -44,7 +44,7 @@ impl Copies {
         Self { listener, thread: Some(thread), others }
     }
 
-    /// From now on, these nodes have this report.
+    /// Changes the report of these nodes.
     pub fn say(&self, nodes: &[String], text: &str) {
         let text: Arc<str> = text.into();
         self.others.lock().expect("the texts").extend(nodes.iter().map(|node| (node.clone(), Arc::clone(&text))));

@@ -21,11 +21,11 @@ pub struct Etcd {
     logs: PathBuf,
 }
 
-/// A copy of etcd's content at one time.
+/// A copy of etcd's content.
 pub struct Saved(TempDir);
 
 impl Etcd {
-    /// Starts an empty etcd. It may not answer yet. Its log is in the directory `logs`.
+    /// Starts etcd without content, and does not wait until etcd answers. The log is in the directory `logs`.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
         let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };
@@ -38,7 +38,7 @@ impl Etcd {
         self.process.as_mut().expect("it runs").wait_for("etcd", || http_get(PLACE, "/readyz"));
     }
 
-    /// Freezes etcd, at any moment.
+    /// Freezes etcd: connections stay open without an answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
@@ -63,7 +63,7 @@ impl Etcd {
         self.wait_until_ready();
     }
 
-    /// Copies the current content of etcd. This restarts etcd.
+    /// Copies the content of etcd, which is stopped meanwhile.
     #[track_caller]
     pub fn save(&mut self) -> Saved {
         self.kill();
@@ -73,7 +73,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// Kills etcd, and starts it with this older content. `None` means without content.
+    /// Kills etcd, and starts it with an older content. `None` stands for no content.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A control group with this process in it, and groups below it. When the test ends, all of them are removed.
+/// A control group that contains this process and further groups. At the end of the test, the groups are removed.
 pub struct Group {
     pub path: PathBuf,
     before: PathBuf,
@@ -41,7 +41,7 @@ impl Group {
         ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group].map(str::to_owned)
     }
 
-    /// The path of the group below the mount of cgroup2, for `--allow`.
+    /// The path of the group without the mount point of cgroup2, for `--allow`.
     pub fn folder(group: &Path) -> String {
         let parts: Vec<&str> = group.to_str().expect("UTF-8").rsplit('/').take(2).collect();
         format!("{}/{}", parts[1], parts[0])

@@ -1,10 +1,9 @@
-//! A guest is a virtual machine with this machine's file tree and with the kernel of Debian. That kernel has modules
-//! that this machine's kernel may lack.
+//! A guest is a virtual machine with this machine's files and with Debian's kernel, which has modules that this
+//! machine's kernel may lack.
 //!
-//! QEMU emulates each instruction, and the guest's clock counts instructions. So the load of the machine does not
-//! change the number of instructions in a second of the guest. Only while the guest waits for files of the machine, its
-//! clock follows the machine's clock. So the guest needs processor time. Each test has its own guest with one
-//! processor.
+//! QEMU emulates each instruction. The guest's clock counts instructions, so a busy machine does not change how much
+//! the guest does in a second. While the guest waits for files of the machine, its clock follows the machine's clock.
+//! Then the guest needs processor time at once. Each test has its own guest with one processor.
 
 use std::{
     any::type_name,
@@ -21,7 +20,7 @@ use super::{directory::Directory, lent::Lender, patience::FACTOR, process::Proce
 const INIT: &str = include_str!("../guest/init");
 const START: &str = include_str!("../guest/start");
 
-/// The commands that the guest's `init` calls. All of them are in busybox.
+/// The busybox commands that the guest's `init` calls.
 const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
 /// The modules that `init` needs before it has mounted the machine's file tree. Other modules are loaded from this
 /// tree.
@@ -45,8 +44,7 @@ struct Finished {
     stderr: String,
 }
 
-/// Runs a test's body with IPVS. If this machine has IPVS, the body runs here. Otherwise the same test of the same
-/// program runs in a guest.
+/// Runs a test's body with the kernel module of ipvs. If this machine lacks the module, the same test runs in a guest.
 ///
 /// # Panics
 /// If the body panics in the guest. The message contains the output of the body.
@@ -75,8 +73,8 @@ pub fn pass_in_a_guest(program: &str) {
 }
 
 /// Runs a command as root in a guest, in the working directory of this process. In the guest, loopback is up and
-/// `ip_vs` is loaded. The guest sees the machine's file system. Files that the command writes into the package's folder
-/// stay. If the command succeeds, all other changes are dropped. API servers run on the machine.
+/// `ip_vs` is loaded. The guest sees the machine's files. Only changes in the package's folder stay. API servers run on
+/// the machine, outside of the guest.
 ///
 /// # Panics
 /// If no guest can be started.
@@ -143,8 +141,7 @@ pub fn pack(directory: &Path) {
     run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
 }
 
-/// The files of `MODULES` and of the modules that these need. Each file is in the list once, after the modules that it
-/// needs.
+/// The files of `MODULES` and of the modules that these modules need, in the order in which the kernel can load them.
 fn in_order(kernel: &Path) -> Vec<PathBuf> {
     let release = kernel.file_name().and_then(|name| name.to_str()).expect("the kernel's release");
     let base = kernel.to_str().expect("a path in UTF-8");
@@ -172,7 +169,7 @@ fn make_share(kernel: &Path, directory: &Path, lender: &Lender, command: &[&str]
     fs::write(share.join("command"), words).expect("a command");
 }
 
-/// Boots the guest, and waits until the command starts. `None` if the guest stops printing before that.
+/// Boots the guest, and waits until the command starts. `None` if the guest gets stuck before.
 fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     let console = directory.path().join("console");
     let started = directory.path().join("share/stdout");
@@ -193,8 +190,7 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
         "-netdev user,id=machine,ipv6=off -device virtio-net-device,netdev=machine -initrd initramfs -kernel",
     ];
     let words = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned);
-    // Without `-erms` and the arguments after `mitigations`, the guest zeroes memory more often, and byte by byte. That
-    // takes a third of the time.
+    // Without `-erms` and the arguments after `mitigations`, the guest takes a third of its time for zeroing memory.
     let boot = "console=ttyS0 reboot=t panic=-1 mitigations=off init_on_alloc=0 clearcpuid=rep_good".to_owned();
     let arguments: Vec<String> = words
         .chain([vmlinux.to_str().expect("a path in UTF-8").to_owned(), "-append".to_owned(), boot])

@@ -20,7 +20,7 @@ pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
-/// Builds the image of the Dockerfile with the static binary of this source. It works in a new folder below `folder`.
+/// Builds the image of the Dockerfile with the static binary of this source, in a new folder below `folder`.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
     image_of(&static_binary(), PORTREEVE, &folder.join("portreeve"))
@@ -39,8 +39,8 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     })
 }
 
-/// Builds an image with the program `stranger.rs`. With an address, the program answers at the address. Otherwise it
-/// sleeps.
+/// Builds an image of the program `stranger.rs`. With the argument of an address, the program answers at this address.
+/// Otherwise it sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &folder.join("stranger"), |context| {
@@ -52,7 +52,7 @@ pub fn stranger(folder: &Path) -> PathBuf {
     })
 }
 
-/// Builds an image from a folder. `prepare` writes the files of the folder first.
+/// Builds an image from a folder that `prepare` fills.
 #[track_caller]
 fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     let context = folder.join("context");
@@ -71,16 +71,15 @@ fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     archive
 }
 
-/// The static binary. It is compiled now, unless `make lab` has compiled it, because the test needs the current source.
-/// Tests have no network for downloads.
+/// Compiles the static binary of the current source. cargo does nothing if `make lab` has compiled it. cargo downloads
+/// nothing, because tests have no network.
 pub fn static_binary() -> PathBuf {
     let mut command = Command::new(cargo());
     command.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--locked", "--offline", "--bin=portreeve"]);
     if cfg!(feature = "bind-hook") {
         command.arg("--features=bind-hook");
     }
-    // Removes the variables of the package under test. Otherwise build scripts that read these variables would build
-    // again.
+    // Removes cargo's variables of the test. With these variables, some build scripts would run again.
     for (name, _) in env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.as_encoded_bytes().starts_with(of.as_bytes())) {
             command.env_remove(name);

@@ -18,10 +18,10 @@ pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresse
         "failSwapOn": false,
         // At this address, no DNS server answers: the test's pods resolve no names.
         "clusterDNS": ["10.96.0.10"],
-        // The API server forwards `kubectl exec` without a user.
+        // For `kubectl exec`, the API server calls the kubelet without credentials.
         "authentication": {"anonymous": {"enabled": true}},
         "authorization": {"mode": "AlwaysAllow"},
-        // The use of the machine's disk must not affect a test.
+        // A full disk of the machine must not make the kubelet evict pods.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},
         "imageGCHighThresholdPercent": 100,
     });

@@ -26,21 +26,20 @@ use serde::{Deserialize, Serialize};
 
 use super::{control_plane::ControlPlane, namespace::Namespace, relay::Relay};
 
-/// The environment variable with a port of the machine's loopback. At this port, tests in a guest borrow a control
-/// plane.
+/// The environment variable with a port on the machine's loopback. A guest requests an API server at this port.
 pub const LENDER: &str = "PORTREEVE_LENDER";
 
 /// The address at which a guest reaches the machine's loopback.
 const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 
-/// Lends control planes. Each control plane has its own network namespace. When this value is dropped, lending ends.
-/// All borrowers must end before.
+/// Starts an API server for each request of a guest, in a network namespace of its own. Drop this value only when all
+/// guests have ended.
 pub struct Lender {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The data with which the guest connects to a lent control plane.
+/// The answer with which a guest connects to its API server.
 #[derive(Serialize, Deserialize)]
 struct Terms {
     /// The port of the machine's loopback on which the API server answers.
@@ -49,8 +48,8 @@ struct Terms {
     authority: String,
 }
 
-/// An API server that the machine runs for this guest. When this value is dropped, the API server ends. It answers in
-/// the test's network namespace, at the address that a server of the test itself would have.
+/// An API server that the machine runs for this guest. In the test's network namespace, it answers at the default
+/// address of an API server. Dropping the value ends the server.
 pub struct Loan {
     /// The certificates by which clients verify the API server, in PEM.
     pub authority: String,
@@ -69,7 +68,7 @@ impl Lender {
                 loans.push(thread::spawn(move || lend(guest)));
             }
             for loan in loans {
-                // If the thread panicked, it has printed the reason, and the test without a control plane fails.
+                // A panic was already printed, and fails the test that waits for an API server.
                 loan.join().ok();
             }
         });
@@ -89,7 +88,7 @@ impl Drop for Lender {
     }
 }
 
-/// Runs a control plane until the guest closes the connection.
+/// Runs an API server until the guest closes its connection.
 fn lend(mut guest: TcpStream) {
     let namespace = Namespace::new();
     let control_plane = namespace.run(ControlPlane::start);
@@ -97,15 +96,15 @@ fn lend(mut guest: TcpStream) {
     let authority = fs::read_to_string(control_plane.authority()).expect("certificates");
     let terms = serde_json::to_string(&Terms { port: port(&listener), authority }).expect("JSON");
     let _relay = namespace.run(move || Relay::between(listener, ControlPlane::SERVER.into()));
-    // If the guest has ended, it needs no answer. A guest that still runs sends no further request.
+    // Ignores errors: a guest that has ended needs no answer. `read` waits until the guest closes the connection.
     writeln!(guest, "{terms}").and_then(|()| guest.read(&mut [0])).ok();
 }
 
-/// In a guest: requests a control plane from the machine, and waits for it. On the machine itself: returns `None`.
+/// In a guest: requests an API server from the machine, and waits for it. Outside of a guest: returns `None`.
 ///
 /// # Panics
 ///
-/// If the machine lends no control plane.
+/// If the machine starts no API server.
 #[track_caller]
 pub fn borrow() -> Option<Loan> {
     let lender: u16 = env::var(LENDER).ok()?.parse().expect("a port");

@@ -1,5 +1,4 @@
-//! A machine for a test, with its own processes, mounts and control groups. When the machine ends, all its programs
-//! end.
+//! A test machine without virtualization: a set of processes with their own mounts and control groups.
 
 use std::{
     fs,
@@ -15,11 +14,11 @@ use super::{directory::Directory, namespace::Namespace, process::Process};
 /// The time limit for the kernel to remove killed processes.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// The machine's first process. Like systemd in a container, it is in the control group `init.scope`. From this group,
-/// a reader of `/proc` concludes that it sees a whole node. It is bash, because bash waits for orphans.
+/// The machine's first process. It is in the control group `init.scope`, like systemd in a container. Portreeve
+/// concludes from this group that it sees a whole node. The process is bash, which reaps orphaned processes.
 ///
-/// `/run` and `/dev/shm` are new and empty. So the machine has sockets, locks and shared memory of its own. `/var/lib`
-/// and `/var/log` are folders below the machine's directory, so that a test can keep these files.
+/// `/run` and `/dev/shm` are new and empty, so the machine shares no sockets, locks and memory. `/var/lib` and
+/// `/var/log` are in the machine's directory, so that a failed test can keep them.
 const INIT: &str = r#"
 set -eu
 echo 0 > "$1/init.scope/cgroup.procs"
@@ -33,14 +32,14 @@ touch "$2/ready"
 sleep infinity & wait
 "#;
 
-/// A machine has its own processes and mounts. Its network is the network of the thread that starts it, or a given
-/// network namespace.
+/// A test machine with its own processes and mounts. It shares the network namespace of the thread that starts it, or
+/// has a given network namespace.
 ///
-/// When a test drops the machine, all its processes are killed at once.
+/// Dropping the value kills all processes of the machine.
 pub struct Machine {
     first: Process,
-    /// Dropped after `first`. The programs end when `first` ends. But the children of the programs may stay in the
-    /// programs' control groups until `first` has ended.
+    /// Dropped after `first`, because only the end of `first` kills the children of these programs. The children may be
+    /// in the programs' control groups.
     programs: Vec<Process>,
     cgroup: ControlGroup,
     directory: Directory,
@@ -52,7 +51,7 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// A machine in the given network namespace instead of the calling thread's namespace.
+    /// Starts a machine in the given network namespace.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
@@ -96,7 +95,7 @@ impl Machine {
         self.programs.last_mut().expect("one was added")
     }
 
-    /// The path at which the test sees a file of the machine.
+    /// The path outside of the machine at which the test finds a file of the machine.
     pub fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
     }
@@ -108,8 +107,7 @@ impl Machine {
 
     /// The command lines of all processes of the machine, by their pids in the machine's pid namespace.
     pub fn processes(&self) -> Vec<(u32, Vec<String>)> {
-        // Reads the `/proc` of the first process. `unshare` is outside of the machine, and sees the `/proc` of the
-        // outside.
+        // The `/proc` of the first process. The `/proc` of `unshare` would show the processes of the host.
         let proc = self.file("/proc");
         let entries = fs::read_dir(&proc).expect("a machine has /proc").map(|entry| entry.expect("an entry"));
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -121,7 +119,7 @@ impl Machine {
         pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
     }
 
-    /// The control group of everything that a kubelet makes. The path begins at the root of each hierarchy.
+    /// The path of the control group in which the kubelet makes its groups.
     pub fn cgroup(&self) -> &str {
         &self.cgroup.0
     }
@@ -185,7 +183,7 @@ impl Drop for ControlGroup {
 /// The directories below `path`. Each directory comes before the directories in it.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    // A directory that was removed has no directories in it.
+    // The directory may be removed meanwhile.
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             let path = entry.path();
@@ -197,7 +195,6 @@ fn below(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The path as text, for a command line.
 fn path(path: &Path) -> &str {
     path.to_str().expect("the lab's paths are UTF-8")
 }

@@ -5,7 +5,7 @@ use std::{fmt, fs};
 /// The memory that a process uses, in MiB.
 pub struct Memory {
     pub resident: f64,
-    /// The process's part of memory that several processes have mapped.
+    /// The proportional set size (Pss): each shared page counts with the process's share.
     proportional: f64,
     /// Memory that is not from a file: heap and stacks.
     pub anonymous: f64,

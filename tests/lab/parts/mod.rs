@@ -1,5 +1,4 @@
-//! The programs of Kubernetes, which really run in network namespaces. A test can start any number of them, and nothing
-//! is left after the test.
+//! Starts the real programs of Kubernetes in network namespaces. After a test, none of them is left.
 
 mod agent;
 mod alertmanager;

@@ -1,4 +1,4 @@
-//! Network namespaces. A thread keeps each of them.
+//! Network namespaces, each of which exists as long as a thread.
 
 use std::{
     fs,
@@ -13,13 +13,12 @@ use nix::{
     unistd::gettid,
 };
 
-/// Moves the calling thread to a new network namespace in which loopback is up. The namespace ends with the thread and
-/// the thread's children.
+/// Moves the calling thread to a new network namespace, and sets loopback up. The namespace exists until the thread and
+/// its children end.
 #[track_caller]
 pub fn enter() {
     unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make lab`");
-    // With this setting, the kernel makes no link-local addresses, so a node has only the addresses that the lab gives
-    // it.
+    // Without this setting, the kernel would add link-local addresses to the addresses of the lab.
     sysctl("net.ipv6.conf.default.addr_gen_mode", "1");
     ip(&["link set lo up".to_owned()]);
 }

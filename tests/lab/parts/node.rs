@@ -1,5 +1,4 @@
-//! The node `n1`: the network namespace of the calling thread. The node is alone, or it has links to a client and to
-//! pods.
+//! The node `n1`: the calling thread's network namespace, alone or with links to a client and to pods.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -15,8 +14,8 @@ use super::{
 /// The addresses of the Node object, one of each family.
 pub const PRIMARY: [&str; 2] = ["192.0.2.1", "2001:db8::1"];
 
-/// All addresses of a [`Wired`] node that other hosts can reach: the primary addresses, a second address of each
-/// family, and the addresses on the links to the node's pods.
+/// The addresses of a [`Wired`] node that other hosts can reach: two addresses of each family, and the addresses on the
+/// links to pods.
 pub const ADDRESSES: [&str; 8] =
     [PRIMARY[0], PRIMARY[1], "192.0.2.2", "2001:db8::2", "10.244.0.1", "fd00:244::1", "10.244.1.1", "fd00:244:0:1::1"];
 
@@ -42,16 +41,16 @@ pub struct Wired {
     _server: Server,
     /// A client on another machine.
     pub client: Namespace,
-    /// A pod of this node. It is no endpoint of a Service.
+    /// A pod of this node. No Service leads to it.
     pub pod: Namespace,
     /// The pod that serves all Services. It has the addresses [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,
 }
 
 impl Wired {
-    /// The backend as an endpoint on this node, IPv4 and IPv6.
+    /// The backend's addresses that stand for endpoints on this node, IPv4 and IPv6.
     pub const HERE: [&str; 2] = ["10.244.1.5", "fd00:244:0:1::5"];
-    /// The addresses of the backend that stand for an endpoint on another node.
+    /// The backend's addresses that stand for endpoints on another node.
     pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
     /// The port of the backend.
     pub const PORT: u16 = 8080;
@@ -68,7 +67,7 @@ impl Wired {
         sysctl("net.ipv4.icmp_ratelimit", "0");
         sysctl("net.ipv4.icmp_ratemask", "0");
         sysctl("net.ipv6.icmp.ratelimit", "0");
-        // The kernel limits the rate of no IPv6 error except "packet too big", which this network does not send.
+        // The mask limits only the error "packet too big", which this network does not send.
         sysctl("net.ipv6.icmp.ratemask", "2");
         connect(&client, "eth0", &["192.0.2.100", "2001:db8::100"], PRIMARY);
         connect(&pod, "pod0", &["10.244.0.5", "fd00:244::5"], ["10.244.0.1", "fd00:244::1"]);
@@ -76,8 +75,8 @@ impl Wired {
         ip(&addresses("eth0", ["192.0.2.2", "2001:db8::2", LINK_LOCAL]));
         client.run(|| ip(&addresses("eth0", ["fe80::2"])));
         ip(&default_routes(["192.0.2.100", "2001:db8::100"]));
-        // A pod on another node sends its answer to the client through that node. The answer has the pod's address, so
-        // the client discards it.
+        // Drops the direct answers of pods that stand for pods of another node: the client would discard an answer with
+        // a pod's address.
         backend.run(|| {
             for (family, from, to) in
                 [("-4", Self::ELSEWHERE[0], "192.0.2.100"), ("-6", Self::ELSEWHERE[1], "2001:db8::100")]
@@ -91,7 +90,7 @@ impl Wired {
         Self { _server: server, client, pod, backend }
     }
 
-    /// Adds one more pod to the node. When the value is dropped, the kernel has no state of the pod any more.
+    /// Adds one more pod to the node. When the value is dropped, the kernel removes the pod's link.
     #[track_caller]
     pub fn another() -> Namespace {
         let pod = Namespace::new();
@@ -100,10 +99,10 @@ impl Wired {
     }
 }
 
-/// Makes a link of the node, and sets up the other end of the link.
+/// Makes a link of the node, and sets up both ends of the link.
 ///
-/// The entries of neighbours are set by hand: on most links, the node has no link-local address, which neighbour
-/// discovery needs.
+/// The neighbour entries are permanent, because neighbour discovery needs a link-local address, and most links of the
+/// node have none.
 fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {
     let hardware = "02:00:00:00:00:01";
     let mut commands = vec![

@@ -26,7 +26,7 @@ pub fn node_info(kubelet: &str) -> Value {
     info
 }
 
-/// The Pod in `kube-system` with which the kubelet of node `n1` reports that it runs a static pod.
+/// The mirror Pod in `kube-system` of a static pod on node `n1`.
 pub fn static_pod(name: &str, command: &[&str]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -79,8 +79,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// A dual-stack Service of type NodePort with a selector. No controller makes its endpoints. If a Service has no
-/// selector and its endpoints are not read, it is unknown whether the Service leads to a listener of the node.
+/// A dual-stack NodePort Service with a selector, so that a rule knows that its endpoints are pods. No controller makes
+/// the endpoints.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});
@@ -96,8 +96,7 @@ pub fn port(number: u16, node_port: Option<u16>) -> Value {
     port
 }
 
-/// The EndpointSlice of one family, for a Service with the target port 8080 at all ports. It has one ready endpoint or
-/// no endpoint.
+/// A Service's EndpointSlice for one family, with one ready endpoint or none. The target port of each port is 8080.
 pub fn endpoint_slice(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let name = service["metadata"]["name"].as_str().expect("a name");
     let ports = service["spec"]["ports"].as_array().expect("ports");

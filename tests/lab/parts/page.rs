@@ -1,10 +1,10 @@
-//! Runs the commands in a document, and compares their output with the document.
+//! Runs the commands in a page of the runbooks, and compares the real output with the page.
 
 use std::{env, fs, path::Path, process::Command};
 
 use super::{commands::run, control_plane::ControlPlane, directory::Directory, programs};
 
-/// The first commands that a user types, from `docs/runbooks/README.md`.
+/// The first commands of a runbook, from `docs/runbooks/README.md`. They name the node and its agent.
 pub const AGENT: &str = "node=n1
 agent=$(kubectl -n portreeve get pods -l app.kubernetes.io/name=portreeve --field-selector spec.nodeName=$node -o name)";
 
@@ -61,8 +61,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The commands in the code blocks of a page. If a line ends with a backslash or a bar, the command continues on the
-/// next line.
+/// The commands in the code blocks of a page. A backslash or a pipe at the end of a line continues the command.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;

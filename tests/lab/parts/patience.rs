@@ -1,8 +1,8 @@
-//! Time limits that fit the speed of this machine.
+//! Time limits for slow machines.
 
 use std::{env, time::Duration};
 
-/// The environment variable with the factor by which this machine is slower than a machine that runs nothing else.
+/// The environment variable with the factor by which tests run slower on this machine than on an idle machine.
 pub const FACTOR: &str = "PORTREEVE_SLOWNESS";
 
 /// A time limit that fits the speed of this machine.

@@ -17,11 +17,11 @@ use nix::{
 
 use super::{patience::patience, programs};
 
-/// The time limit of each step of a program.
+/// The default time limit of `wait_for`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
-/// A program in the network namespace of the thread that started it. It has a control group of its own, because a
-/// shared group does not identify a process. The program is killed when the value is dropped, or when the thread ends.
+/// A program in the network namespace of the thread that started it. Its own control group identifies its sockets. The
+/// program is killed when the value is dropped or the thread ends.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -43,7 +43,8 @@ impl Process {
         let log = directory.join(format!("{program}.log"));
         let output = File::options().create(true).append(true).open(&log).expect("a log");
         let cgroup = own_cgroup(program);
-        // The process joins the group before it starts the program, because a socket belongs to the control group in which it was opened.
+        // The shell joins the control group before the program starts: a socket belongs to the group in which it was
+        // opened.
         let child = Command::new("sh")
             .args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""])
             .arg(&cgroup)
@@ -77,8 +78,7 @@ impl Process {
     /// Waits until `probe` returns a value.
     ///
     /// # Panics
-    /// If the program ends, or if this takes longer than a minute and a half. The message contains the end of the
-    /// program's log.
+    /// If the program ends, or after 90 seconds. The message contains the end of the program's log.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.wait_within(PATIENCE, what, probe)
@@ -125,7 +125,6 @@ impl Drop for Process {
     }
 }
 
-/// Makes a new control group.
 fn own_cgroup(program: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);

@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// All programs that `tools/install` installs. Each row has the program's set, its kind, its name, and the parameters
-/// of the kind.
+/// The list of the programs that `tools/install` installs. A row has the set, the kind and the name of a program, and
+/// the parameters of the kind.
 const VERSIONS: &str = include_str!("../../../tools/versions");
 
 /// The path of a program.
@@ -31,8 +31,8 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// The command that installs a missing program. Each verb of `make` installs another set of programs, and a test may
-/// run without such a verb.
+/// The command that installs a missing program. A test may run without `make`, which installs the programs that its
+/// tests need.
 fn advice(program: &str) -> String {
     match row(program) {
         Some(row) => format!("run `tools/install {}`", row[0]),
@@ -46,7 +46,7 @@ fn row(program: &str) -> Option<Vec<&'static str>> {
     rows.find(|row| row.get(2) == Some(&program))
 }
 
-/// The folder of a Go program that `tools/install` builds. Its name contains the version of the module.
+/// The folder in which `tools/install` builds a Go program. The folder's name is the version of the module.
 fn built(program: &str) -> Option<PathBuf> {
     let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");

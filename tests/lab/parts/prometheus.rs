@@ -18,8 +18,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts a Prometheus with all alerts. It scrapes the agents of these nodes at these addresses. The function waits
-    /// until each agent has been scraped once.
+    /// Starts a Prometheus with all alerts, which scrapes these pairs of a node and its agent's address. Waits until
+    /// each agent has been scraped once.
     #[track_caller]
     pub fn start(agents: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
@@ -27,7 +27,7 @@ impl Prometheus {
         Self::run(Directory::new(), agents, &json!({"rule_files": files}))
     }
 
-    /// Starts a Prometheus with these rules. It sends alerts to the Alertmanager at an address.
+    /// Starts a Prometheus with these alert rules. It sends alerts to the Alertmanager at this address.
     #[track_caller]
     pub fn telling(alertmanager: &str, rules: &Value, agents: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -36,8 +36,7 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// Starts a Prometheus for simulated copies of an agent. There are so many nodes that each is scraped only every
-    /// five seconds.
+    /// Starts a Prometheus that scrapes the simulated agents of these nodes every five seconds.
     #[track_caller]
     pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
         let directory = Directory::new();
@@ -51,7 +50,7 @@ impl Prometheus {
         Self::asking(directory, &targets, "5s", &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// Starts a Prometheus without targets. It has the samples of this text in OpenMetrics.
+    /// Starts a Prometheus with the samples in `text` (OpenMetrics). It scrapes nothing.
     #[track_caller]
     pub fn remembering(text: &str) -> Self {
         let directory = Directory::new();

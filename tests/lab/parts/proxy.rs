@@ -47,8 +47,8 @@ impl Proxy {
         proxy
     }
 
-    /// Starts kube-proxy 1.23.6 in iptables mode with this limit of file descriptors. It is the last version that holds
-    /// each NodePort with a socket. The proxy may not have programmed anything yet.
+    /// Starts kube-proxy 1.23.6 in iptables mode with this limit of file descriptors: the last version that holds each
+    /// NodePort with a socket. Does not wait until Services are programmed.
     #[track_caller]
     pub fn start_holding(cluster: &ControlPlane, descriptors: u64) -> Self {
         Self::start_holding_by(&[], cluster, descriptors)
@@ -72,7 +72,7 @@ impl Proxy {
         proxy
     }
 
-    /// Runs a kube-proxy that ends by itself, and returns its output.
+    /// Runs a kube-proxy that must end by itself, and returns its log.
     #[track_caller]
     pub fn end(cluster: &ControlPlane, mode: &str, settings: &Value) -> String {
         let directory = Directory::new();
@@ -117,9 +117,8 @@ impl Proxy {
         Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
-    /// Waits until all earlier Services are programmed in both families. The proxy programs changes in their order. So
-    /// the function creates one more Service. If that Service answers, and the sync that programmed it has ended, all
-    /// earlier Services are programmed.
+    /// Waits until all Services are programmed in both families. kube-proxy programs changes in order, so the function
+    /// creates one more Service, and waits for its answer and for the end of the sync.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);

@@ -1,4 +1,4 @@
-//! A connection path that a test can cut or slow down. The path can also lose all data. The two ends still run.
+//! A relay between a client and a server. A test can cut it, slow it down, or make it drop all data.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -16,12 +16,12 @@ use nix::sys::socket::{Shutdown as Direction, shutdown};
 
 use super::control_plane::ControlPlane;
 
-/// The largest amount of data that the relay passes in one step.
+/// The number of bytes that the relay passes in one step, and the number on a slow path.
 const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Passes connections on. When this value is dropped, the relay ends.
+/// A relay: it passes connections on to a server. When this value is dropped, the relay ends.
 pub struct Relay {
     listener: TcpListener,
     /// The connections that have not ended. `None` while the path is cut.
@@ -34,8 +34,8 @@ pub struct Relay {
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
-    /// The flag of the connections that are open now. If it is set, these connections lose all later data. Later
-    /// connections have another flag.
+    /// The flag of the connections that are open now. If it is set, the relay drops their data. Later connections get a
+    /// new flag.
     is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
     /// The number of bytes that the relay has passed on.
     passed: Arc<AtomicUsize>,
@@ -52,7 +52,7 @@ impl Relay {
         Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), ControlPlane::SERVER.into())
     }
 
-    /// A relay from a listener in any namespace to an address in the network namespace of the calling thread.
+    /// Starts a relay from a listener in any network namespace to an address in the calling thread's network namespace.
     #[track_caller]
     pub fn between(listener: TcpListener, there: SocketAddr) -> Self {
         let passed = Arc::new(Mutex::new(Some(Vec::new())));
@@ -62,7 +62,7 @@ impl Relay {
         let thread = thread::spawn(move || {
             while let Ok((client, _)) = accepting.accept() {
                 let mut passed = passing.lock().expect("the connections");
-                // While the path is cut, or if the other end does not listen, a new connection is closed.
+                // Closes a new connection if the path is cut, or if the server does not listen.
                 if let Some(passed) = passed.as_mut()
                     && let Ok(server) = TcpStream::connect(there)
                 {
@@ -83,18 +83,17 @@ impl Relay {
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
-            // A connection that has ended by itself is treated as cut.
+            // A connection may have ended already.
             stream.shutdown(Shutdown::Both).ok();
         }
     }
 
-    /// From now on, new connections pass again.
+    /// Passes new connections again.
     pub fn mend(&self) {
         *self.passed.lock().expect("the connections") = Some(Vec::new());
     }
 
-    /// Makes the path slow, or fast again. On a slow path, each connection passes about 25 KiB a second in each
-    /// direction.
+    /// Makes the path slow or fast. A slow path passes about 25 KiB a second for each connection and direction.
     pub fn set_slow(&self, is_slow: bool) {
         self.weather.is_slow.store(is_slow, Ordering::Relaxed);
     }
@@ -104,8 +103,8 @@ impl Relay {
         self.weather.passed.load(Ordering::Relaxed)
     }
 
-    /// From now on, drops all data of the connections that are open now, and reports no error. A firewall does so when
-    /// it has forgotten a connection. Later connections work.
+    /// Drops all data of the open connections without an error, like a firewall that has forgotten the connections. New
+    /// connections work.
     pub fn forget(&self) {
         let mut of_later_ones = self.weather.is_forgotten.lock().expect("a flag");
         of_later_ones.store(true, Ordering::Relaxed);
@@ -142,7 +141,7 @@ fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
             ended => break ended,
         }
     };
-    // If one side has ended, the relay ends the other side, if the other side still exists.
+    // Ends the second side, unless the relay must lose all data.
     if !is_forgotten.load(Ordering::Relaxed) {
         ended.and_then(|_| to.shutdown(Shutdown::Write)).ok();
     }

@@ -8,7 +8,7 @@ use super::{api::Api, commands::run, control_plane::ControlPlane, programs};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
-/// The rights of an agent in a cluster. Only `admin` has more rights.
+/// The roles and bindings of an agent. A test grants them to the user `observer`.
 pub struct Role(Vec<Value>);
 
 impl Role {
@@ -32,7 +32,7 @@ impl Role {
         Self(objects.into_iter().filter(is_role).collect())
     }
 
-    /// The rights without the rights on one resource or path.
+    /// Removes the rights on one resource or path.
     #[track_caller]
     pub fn without(mut self, what: &str) -> Self {
         let mut taken = 0;
@@ -74,7 +74,7 @@ fn places(rule: &Value) -> Vec<&str> {
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Requests to the API server for a review: whether the current user has the rights of a rule.
+/// Review requests by which a user finds out whether the user has the rights of a rule.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

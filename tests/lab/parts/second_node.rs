@@ -7,8 +7,8 @@ use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_
 /// The addresses of the second node. The client of a [`super::Wired`] node has these addresses.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
-/// A second node with kubelet, containerd, runc and kube-proxy in mode iptables, in the namespace of the first node's
-/// client. Pods with their own networks would have the same addresses as the first node's pods.
+/// A second node with kubelet, containerd, runc and kube-proxy in iptables mode. It is in the network namespace of the
+/// first node's client. Its pods must use the host's network: other pod addresses would also exist on the first node.
 pub struct SecondNode {
     /// The machine on which all processes of the node run.
     pub machine: Machine,
@@ -16,8 +16,8 @@ pub struct SecondNode {
 }
 
 impl SecondNode {
-    /// Starts a second node, and waits until it is Ready. The node has the images, and reaches the API server through
-    /// the API server's Service.
+    /// Starts a second node with the lab's images, and waits until it is Ready. Its pods reach the API server through
+    /// the Service `kubernetes`.
     #[track_caller]
     pub fn join(first: &WholeNode) -> Self {
         let mut machine = Machine::start_in(&first.wired.client);
@@ -28,7 +28,7 @@ impl SecondNode {
             "kind": "KubeProxyConfiguration",
             "mode": "iptables",
             "hostnameOverride": "n2",
-            // The agent reads this from loopback. The test reads it from the first node.
+            // The agent reads the proxy mode on loopback, and the test reads it from the first node.
             "metricsBindAddress": "0.0.0.0:10249",
             "clusterCIDR": "10.244.0.0/16,fd00:244::/56",
             "clientConnection": {"kubeconfig": first.cluster.kubeconfig("admin")},

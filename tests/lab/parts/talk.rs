@@ -1,4 +1,4 @@
-//! Real TCP connections: a client that finds out who answers, and servers that send their names.
+//! TCP clients and servers of the tests: a server sends its name, so a client learns who answers.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
@@ -16,8 +16,7 @@ use nix::{
 
 use super::patience::patience;
 
-/// If the first SYN is lost, the kernel sends a second SYN. This time limit is longer than the kernel's wait before the
-/// second SYN.
+/// The time limit of a client. The kernel sends a lost SYN again within this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The time limit for an answer on this machine.
@@ -32,7 +31,7 @@ pub enum Answer {
     Process,
     /// A pod.
     Pod,
-    /// Another pod, if two pods may answer.
+    /// A second pod.
     OtherPod,
     /// No process: the client gets *refused*.
     Refused,
@@ -43,7 +42,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The answerer with this name.
+    /// The answer that stands for a server's name.
     pub fn said(words: &[u8]) -> Option<Self> {
         [Self::Process, Self::Pod, Self::OtherPod].into_iter().find(|answer| answer.banner() == words)
     }
@@ -59,13 +58,14 @@ impl Answer {
     }
 }
 
-/// Connects from the network namespace of the calling thread. It reaches a link-local address over the thread's `eth0`.
+/// Connects from the network namespace of the calling thread, and returns who answers. A link-local address is reached
+/// over `eth0`.
 ///
 /// # Panics
-/// If the answer is one that the lab never gives when it works.
+/// If a client gets an answer that the lab never gives when it works.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
-    // A guest that emulates each instruction sometimes resets a connection. Then the function connects once more.
+    // An emulated guest sometimes resets a connection, so the client connects a second time.
     let answer = match said(address, answer_within()) {
         Err(error) if error.kind() == ErrorKind::ConnectionReset => said(address, answer_within()),
         answer => answer,
@@ -106,17 +106,17 @@ pub fn http_get(address: &str, path: &str) -> Option<String> {
     http_get_with(address, path, "")
 }
 
-/// The body of `GET path`, if the request succeeds. `headers` has header lines, each with its line end.
+/// The body of the answer to `GET path`, if the status is 200. Each header in `headers` ends with a line end.
 pub fn http_get_with(address: &str, path: &str, headers: &str) -> Option<String> {
     exchange(connect(address)?, path, headers).filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status of `GET path`. `headers` has header lines, each with its line end.
+/// The status of the answer to `GET path`. Each header in `headers` ends with a line end.
 pub fn http_status(address: &str, path: &str, headers: &str) -> Option<u16> {
     exchange(connect(address)?, path, headers).map(|(status, _)| status)
 }
 
-/// The body of `GET path` at a socket in the file tree, if the request succeeds.
+/// The body of the answer to `GET path` at a Unix socket, if the status is 200.
 pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;

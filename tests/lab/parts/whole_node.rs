@@ -19,17 +19,17 @@ use super::{
     talk::http_get_with,
 };
 
-/// The command of kubectl that makes a token for reading the agent.
+/// The arguments of kubectl that make a token with which a test reads the agent.
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
-/// The first flag makes the Service `kubernetes.default` lead to the API server. With the second flag, the API server
-/// needs no name to find a kubelet.
+/// With the first flag, the Service `kubernetes` leads to the API server. With the second flag, the API server reaches
+/// kubelets by address, not by name.
 const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 
-/// A cluster of one node that runs pods like a real node. It has kubelet, containerd, runc, CNI plugins, and kube-proxy
-/// in mode iptables. The control plane is in the calling thread's namespace. When the value is dropped, nothing of the
-/// cluster is left.
+/// A cluster of one node that runs pods like a real node: with kubelet, containerd, runc, CNI plugins, and kube-proxy
+/// in iptables mode. The control plane is in the calling thread's network namespace. Dropping the value removes the
+/// cluster.
 pub struct WholeNode {
     /// The machine on which containerd, the kubelet and the pods run.
     pub machine: Machine,
@@ -42,8 +42,7 @@ pub struct WholeNode {
 }
 
 impl WholeNode {
-    /// Starts a node, and waits until it is Ready. The node has the images. Its pods get the data with which they reach
-    /// the API server.
+    /// Starts a node with the lab's images, and waits until it is Ready. Its pods can reach the API server.
     #[track_caller]
     pub fn start() -> Self {
         let wired = Wired::enter();
@@ -72,7 +71,7 @@ impl WholeNode {
         self.proxy = None;
     }
 
-    /// Makes a namespace that pods can be started in.
+    /// Makes a namespace, and waits until pods can be started in it.
     #[track_caller]
     pub fn namespace(&self, name: &str) {
         self.cluster.api().create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));

@@ -1,5 +1,5 @@
-//! The metrics of the agents on five hundred nodes during twelve hours, in a real Prometheus. The samples are invented,
-//! because no machine runs so many agents.
+//! Records the pictures of five hundred nodes: twelve hours of invented metrics in a real Prometheus, because one
+//! machine cannot run so many agents.
 
 use std::fmt::Write as _;
 
@@ -12,8 +12,8 @@ use crate::{
 };
 
 const NODES: usize = 500;
-/// The time between two scrapes in seconds, and the number of scrapes. The time is shorter than the time for which
-/// Prometheus looks back.
+/// The seconds between two samples, and the number of samples. Prometheus needs less than five minutes between two
+/// samples.
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 
@@ -49,8 +49,8 @@ fn from(first: u64, value: f64) -> impl Fn(u64) -> Option<f64> {
     move |step| (step >= first).then_some(value)
 }
 
-/// The step at which a DaemonSet that listens on the NodePort of `web` came to a node. It comes to a third of the
-/// nodes, within half an hour.
+/// The step at which the NodePort of `web` gets a listener on a node. This happens on every third node, within half an
+/// hour.
 fn squatted(node: usize) -> Option<u64> {
     node.is_multiple_of(3).then(|| 150 + u64::try_from(node / 60).expect("a small number"))
 }
@@ -119,7 +119,7 @@ fn others() -> Vec<Family> {
     vec![build, unknown, ports, used, capacity, events, memory]
 }
 
-/// All metrics in OpenMetrics, up to the step `last`.
+/// All series in OpenMetrics. `last` is the Unix time of the last step.
 fn text(last: u64) -> String {
     let mut text = String::new();
     for Family { name, kind, series } in findings().into_iter().chain(others()) {

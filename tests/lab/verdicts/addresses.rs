@@ -1,5 +1,5 @@
-//! A Service claims the address of another Node. The tests show what happens to packets to this Node before, during and
-//! after the claim.
+//! A Service has the address of another Node as external IP. The tests send packets to this Node before, during and
+//! after this claim.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -19,12 +19,12 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The addresses of the Node `n2`. The client is this node.
+/// The addresses of the Node `n2`, which is the test's client.
 const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
-/// The port of the Service, and another port on which the client listens.
+/// The port of the Service, and a port that only the Node `n2` uses.
 const PORTS: [u16; 2] = [10250, 22];
 
-/// Compares the report with packets to the other Node's address. A real kube-proxy runs in this mode.
+/// Compares Portreeve's report with packets to the external IP, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(findings, Vec::<Value>::new());
 }
 
-/// The connections from this node and from its pods to the other Node.
+/// The connections that this node and its pods open to the Node `n2`.
 fn asks() -> Vec<Ask> {
     let places = PEER.iter().flat_map(|ip| PORTS.map(|port| SocketAddr::new(ip.parse().expect("an address"), port)));
     let from = |place| [Vantage::Node, Vantage::Pods].map(|vantage| (vantage, place));

@@ -15,13 +15,13 @@ use portreeve_rules::findings::Vantage;
 use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
-/// The client's vantage point, the protocol, and the address and port that it queries.
+/// A question of a test client: its vantage point, its protocol, and the address and port that it connects to.
 pub type Ask = (Vantage, Protocol, SocketAddr);
 
-/// The number of connections at the same time from one place, on a machine that is not slow.
+/// The number of parallel connections from one network namespace, on a fast machine.
 const AT_ONCE: u32 = 128;
 
-/// The questions of all clients about a port.
+/// The questions about a port: from each vantage point to each address that it can reach.
 pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     let to = |vantage, address: &str| (vantage, protocol, SocketAddr::new(address.parse().expect("an address"), port));
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter();
@@ -31,14 +31,13 @@ pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     outside.chain(on_the_link).chain(loopback).collect()
 }
 
-/// All questions about a port, including the node's question to the loopback address that no interface has.
+/// All questions about a port, also to 127.0.0.53, which only the node itself reaches.
 pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     let other = SocketAddr::new(OTHER_LOOPBACK.parse().expect("an address"), port);
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Sends all questions. At the end, it sends the questions without an answer twice more. One lost packet proves
-/// nothing, and a busy machine loses some packets.
+/// Sends all questions. Repeats questions without an answer twice, because a busy machine loses packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {
@@ -94,7 +93,7 @@ fn ask_udp(address: SocketAddr) -> Answer {
         Ok(said) => {
             Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
         }
-        // `InvalidInput` means: the datagram was translated, and cannot leave loopback. The kernel does not send it.
+        // `InvalidInput`: the kernel has translated the datagram, and cannot send it out of loopback.
         Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::InvalidInput) => {
             Answer::TimedOut
         }

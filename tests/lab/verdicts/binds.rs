@@ -1,4 +1,4 @@
-//! Listeners on given addresses and devices. On each of them, a server sends its name.
+//! Listeners that are bound to an address and a device. Their servers send their names.
 
 use std::{
     io::{IoSlice, IoSliceMut, Write as _},
@@ -33,12 +33,12 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-/// A listener on an address. It accepts both families and all devices.
+/// A listener on an address, for both families if the address is a wildcard, and for all devices.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
 
-/// An address at which a DNS resolver often listens. It is a loopback address that no interface has.
+/// A loopback address on which DNS resolvers often listen. No interface has this address.
 pub const OTHER_LOOPBACK: &str = "127.0.0.53";
 
 /// The wildcards, the loopback addresses, the primary and the second address of each family, a link-local address, and
@@ -108,8 +108,7 @@ fn open(to: &Bind, protocol: Protocol, port: u16) -> OwnedFd {
         setsockopt(&socket, sockopt::BindToDevice, &device.into()).expect("SO_BINDTODEVICE");
     }
     if protocol == Protocol::Tcp {
-        // Servers usually set this option. Without it, the remains of a connection would keep the port from the next
-        // listener.
+        // As most servers do. Without this option, connections in TIME_WAIT would keep the port from the next listener.
         setsockopt(&socket, sockopt::ReuseAddr, &true).expect("SO_REUSEADDR");
     }
     let address = SockaddrStorage::from(to.socket(port));
@@ -163,8 +162,8 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 }
 
 impl Drop for Held {
-    /// Shuts the socket down. On Linux, this wakes a thread that waits on the socket, even if `shutdown` returns the
-    /// error that the socket is not connected.
+    /// Shuts the socket down, so that the thread that waits on it ends. `shutdown` wakes the thread even if the error
+    /// is ENOTCONN.
     fn drop(&mut self) {
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();

@@ -1,4 +1,4 @@
-//! Several claims to one port of the node: Services with different endpoints, and who answers according to the report.
+//! Several claims to one port of a node: Services with different endpoints, and the answers that Portreeve reports.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{Held, binds::BINDS, judged::is_link_local};
 use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 
-/// The port of the second pod. This pod answers for the claim that competes with a NodePort.
+/// The second port of the backend pod. It answers for a claim that competes with a NodePort.
 pub const OTHER: u16 = 9090;
 
 /// The endpoints of a Service.
@@ -52,7 +52,7 @@ impl Behind {
     }
 }
 
-/// Starts servers in both pods, in addition to the server of [`Wired`].
+/// Starts three more servers in the backend pod, which already has the TCP server of [`Wired`].
 pub fn serve(wired: &Wired) -> [Held; 3] {
     let on = |protocol, port, identity| wired.backend.run(move || Held::on(&BINDS[1], protocol, port, identity));
     [
@@ -62,7 +62,7 @@ pub fn serve(wired: &Wired) -> [Held; 3] {
     ]
 }
 
-/// A dual-stack Service with one port. It has a nodePort if `node_port` is given.
+/// A dual-stack Service with one port, and with a nodePort if `node_port` is given.
 pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>) -> Value {
     let mut entry = objects::port(port, node_port);
     entry["protocol"] = json!(protocol.to_string().to_uppercase());
@@ -85,8 +85,8 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// Who answers on a port according to Portreeve, in the letters of a recording. `P` is the pod of the Service that has
-/// the port as nodePort, and `O` is the other pod. `?` means that the answer is not known.
+/// Who answers on a port according to Portreeve, in the letters of a recording. `P` is the pod behind the NodePort, and
+/// `O` is the other pod. `?` stands for not known.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
@@ -97,8 +97,8 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
             Some(ClaimKind::HostPort | ClaimKind::ExternalIp) => 'O',
             other => unreachable!("{other:?} has no pod"),
         },
-        // The recording treats packets the same way. A client of a link-local address may get the error *no route*, or
-        // no error.
+        // As in a recording: for a link-local address, `N` stands for an error and for no answer, because the kernel
+        // may give either.
         Ok(Outcome::Refused) if is_link_local(to) && from == Vantage::Node => 'N',
         Ok(Outcome::Refused) => 'R',
         Ok(Outcome::TimedOut) if is_link_local(to) => 'N',
@@ -110,8 +110,7 @@ pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Van
     owned.answers.iter().map(|it| ((it.from, it.to), letter(it.by, &it.outcome, it.from, it.to))).collect()
 }
 
-/// The findings of a rule about a port: the highest severity above info, and the vantage points whose connections are
-/// lost.
+/// The findings of a rule about a port: the highest severity above info, and the vantage points that lose connections.
 pub fn said(snapshot: &Snapshot, rule: &str, protocol: Protocol, port: u16) -> (Option<Severity>, Affected) {
     let board = judge(snapshot, &Limits::default());
     let of_port = board

@@ -63,7 +63,7 @@ impl<'a> Sandbox<'a> {
     }
 }
 
-/// Adds hostPorts to a pod, in the network namespace of the calling thread. They lead to the pod's other port.
+/// Adds hostPorts to a pod, on the node of the calling thread. They lead to the pod's port [`OTHER`].
 #[track_caller]
 pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("ADD", pod, host_ports);

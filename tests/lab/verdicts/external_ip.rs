@@ -1,5 +1,5 @@
-//! A Service has an address of the node as external IP. Another Service has the same port as NodePort. Packets show who
-//! answers with the NodePort alone, and with both claims.
+//! Two Services claim one port: one has an address of the node as external IP, and one has the port as NodePort. The
+//! test compares who answers with one claim and with both claims.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -25,7 +25,7 @@ struct Row {
     protocol: Protocol,
     /// The endpoints of the Service that has the port as nodePort.
     node_port: Behind,
-    /// The endpoints of the Service that has the port on these external addresses of the node.
+    /// The endpoints of the Service with the external IPs.
     external: Behind,
     addresses: [&'static str; 2],
 }
@@ -75,8 +75,8 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     proxy.settle(&cluster);
     let both = ask();
     let seen = snapshot(&cluster.kubeconfig("admin"));
-    // If a NodePort answers on an address, NodePorts are served on this address, for any endpoints of the other
-    // Service.
+    // The addresses on which NodePorts are served. A NodePort of one row answered there, so they are served there for
+    // all rows.
     let served = asks.iter().filter(|ask| alone[ask] == Answer::Pod).map(|(from, _, to)| (*from, to.ip())).collect();
     let shown = Shown { served, alone, both };
 
@@ -109,7 +109,7 @@ impl Shown {
             if both != told && !(told == '?' && row.is_undefined(to, seen)) {
                 wrong.push(format!("{place}: {from} to {to}\n  alone {alone}, both {both}, told {told}"));
             }
-            // Either the wrong Service answers, or the right Service no longer answers.
+            // The external IP takes these connections: the wrong Service answers, or no Service answers any more.
             if self.served.contains(&(from, to)) && (both == 'O' || (alone == 'P' && both != 'P')) {
                 lost.insert(from);
             }
@@ -126,7 +126,7 @@ impl Shown {
 }
 
 impl Row {
-    /// Whether two rules of kube-proxy contradict each other, and their order is not defined.
+    /// Whether kube-proxy has contradicting rules for the address, without a defined order.
     fn is_undefined(&self, to: IpAddr, seen: &Snapshot) -> bool {
         let both_refuse = [self.node_port, self.external].iter().all(|it| *it != Behind::Ready);
         let of_address = self.addresses.iter().any(|address| address.parse() == Ok(to));

@@ -21,9 +21,9 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, http_get, objects},
 };
 
-/// Four ports: no process has the first port. A process has the second on all addresses, and the third on 127.0.0.1. An
-/// outgoing connection has the fourth. All are among the 86 lowest numbers, which the API server does not give to a
-/// NodePort that it chooses itself (KEP-3668).
+/// Four healthCheckNodePorts: the first is free, a process has the second (all addresses) and the third (127.0.0.1),
+/// and an outgoing connection has the fourth. All are in the static band, so the API server chooses none of them as a
+/// NodePort (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 /// Compares the report with the answers to health checks. A real kube-proxy runs in this mode.
@@ -57,7 +57,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(failed, lost, "{mode}: kube-proxy says so itself: {events}");
 
     drop(processes);
-    // Without this option, TIME_WAIT would keep the port for a minute.
+    // Without this option, the closed connection would keep the port for a minute (TIME_WAIT).
     setsockopt(&connection, sockopt::Linger, &linger { l_onoff: 1, l_linger: 0 }).expect("SO_LINGER");
     drop(connection);
     proxy.settle(&cluster);
@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     assert_eq!((unserved(&wired), told(&cluster)), (nothing.clone(), nothing), "{mode}: it tries again");
 }
 
-/// The ports on which a load balancer does not get the health of the right Service, over IPv4 or over IPv6.
+/// The ports on which a load balancer gets no health or the health of another Service, over IPv4 or IPv6.
 #[track_caller]
 fn unserved(wired: &Wired) -> BTreeSet<u16> {
     let served = |port: u16, ip: &str| {

@@ -1,5 +1,5 @@
-//! A hostPort of a pod, a NodePort of a Service and a process, all with the same port. Packets show who answers with
-//! one claim and with both claims, in each order in which the claims are made.
+//! A hostPort, a NodePort and a process claim one port. The tests compare who answers with one claim and with all
+//! claims, in each order of making them.
 
 use portreeve_facts::{Protocol, Snapshot};
 use portreeve_rules::findings::{Affected, Severity, Vantage};
@@ -101,8 +101,8 @@ struct Shown {
     service: Answers,
     /// The answers while only the hostPorts exist.
     host_port: Answers,
-    /// The answers with both: after the hostPorts were made last, after the proxy restarted, and after the hostPorts
-    /// were made again.
+    /// The answers with both claims: first when the hostPorts were new, then after a restart of the proxy, then when
+    /// the hostPorts were made again.
     both: [Answers; 3],
 }
 
@@ -128,7 +128,7 @@ impl Shown {
                     to.ip(),
                 ));
             }
-            // One claim gets these connections if it is alone, and never gets them beside the other claim.
+            // A claim loses these connections: it gets them alone, but not beside the other claim.
             let of_process = row.service.is_none() && service == 'L' && shown != 'L';
             if of_process || (service == 'P' && shown == 'O') || (host_port == 'O' && shown == 'P') {
                 lost.insert(from);

@@ -1,4 +1,5 @@
-//! Masquerade: which source ports it chooses, and whether the verdict about a connection from a NodePort is right.
+//! Masquerade may give a connection a source port that is a NodePort. The tests check the chosen ports, and Portreeve's
+//! verdicts about these connections.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +27,7 @@ use crate::{
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
-/// The largest number of scans until the expected findings. The kernel sends a SYN again within half a minute.
+/// The most scans until the findings are complete. The kernel repeats a lost SYN within half a minute.
 const LOOKS: usize = 40;
 
 #[test]
@@ -78,7 +79,7 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     agrees("nftables");
 }
 
-/// A connection of the pod. When it leaves the node, its source is a port of the node.
+/// A connection of the pod. Masquerade gives the connection a port of the node as source port.
 #[derive(Debug)]
 struct Flow {
     protocol: Protocol,
@@ -92,7 +93,7 @@ struct Flow {
 /// What happens to the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
-    /// conntrack sees the answers.
+    /// Connection tracking (conntrack) sees the answers.
     Tracked,
     /// A rule hides the answers from conntrack.
     Untracked,
@@ -101,8 +102,8 @@ enum Answers {
 }
 
 impl Flow {
-    /// Connections over TCP and UDP: on NodePorts with endpoints, on NodePorts without endpoints, and on a port that no
-    /// Service has. For each of them, all cases of [`Answers`].
+    /// Connections with each protocol, each kind of source port (a NodePort with endpoints, without endpoints, or no
+    /// NodePort), and each case of [`Answers`].
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -116,8 +117,8 @@ impl Flow {
         all
     }
 
-    /// The rules that give the connection its port, so that kube-proxy's own masquerade does not change it afterwards.
-    /// Also the rules that hide the answers from conntrack.
+    /// The nftables rules that give the connection its source port before kube-proxy's masquerade can, and that hide
+    /// answers from conntrack.
     fn rules(&self) -> String {
         let Self { protocol, port, answers, .. } = self;
         let untracked = if *answers == Answers::Untracked {
@@ -136,28 +137,28 @@ impl Flow {
         self.port - 10_000
     }
 
-    /// The source address of the connection outside of the node.
+    /// The connection's source address and port outside of the node.
     fn place(&self) -> String {
         format!("{}:{}", PRIMARY[0], self.port)
     }
 
-    /// Whether the proxy is the cause if the connection fails. Untracked answers are lost in all modes, but only ipvs
-    /// takes them.
+    /// Whether a failure of the connection is the proxy's fault. Untracked answers always get lost, but only ipvs takes
+    /// them.
     fn should_work(&self, mode: &str) -> bool {
         self.service.is_some() && (self.answers == Answers::Tracked || mode == "ipvs" && self.answers != Answers::None)
     }
 
-    /// Whether ipvs has an endpoint to which it sends an answer. Then ipvs has a connection in its table.
+    /// Whether ipvs has an endpoint for an answer, so that its connection table has an entry.
     fn leaves_a_trace(&self) -> bool {
         self.service == Some(true)
     }
 }
 
-/// Compares connections with the findings about them. A real kube-proxy runs in this mode.
+/// Compares connections with the findings about them, with a real kube-proxy in this mode.
 ///
-/// In ipvs mode, a connection can hang although its server answers. If ipvs has an endpoint for the answer, a finding
-/// must name the connection. If a connection works, or if its server does not answer, no finding may name it. In the
-/// other modes, no finding may name a connection, so all tracked connections must work.
+/// In ipvs mode, a connection can hang although its server answers. A finding must name each connection whose answers
+/// ipvs sends to an endpoint. No finding may name a connection that works, or a connection without answers. In the
+/// other modes, all tracked connections work, and no finding may name a connection.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -200,8 +201,8 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The connections that findings name. The function waits until all expected connections are among them. Within
-/// seconds, ipvs forgets that it took an answer, and takes the next answer.
+/// The connections that findings name. Scans until all expected connections are named: ipvs forgets an answer within
+/// seconds, and then takes the next answer.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
     let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();
@@ -224,7 +225,7 @@ fn here(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// A socket that has sent one datagram. The server then gets time to answer.
+/// A socket that has sent one datagram, and has received the answer of the echo server.
 fn datagram(to: &str) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("a route");
@@ -244,7 +245,7 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// A flow whose source address was translated, as `conntrack -L` lists it.
+/// A translated connection in the output of `conntrack -L`.
 #[derive(Debug)]
 struct Listed {
     protocol: Protocol,

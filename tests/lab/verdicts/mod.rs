@@ -1,12 +1,13 @@
-//! Compares verdicts with packets. For each configuration of the proxy, each listener, each shape of Service and each
-//! vantage point, a client opens a real connection. Portreeve's report about this node must agree with the answer.
+//! Compares Portreeve's verdicts with packets. For each configuration of the proxy, each listener, each shape of
+//! Service and each vantage point, a client opens a real connection. Portreeve's report about this node must agree with
+//! the answer.
 //!
-//! The tests contain no expected answers. Clients query the listeners before a proxy exists. They query them again when
-//! the proxy has programmed the Services on the listeners' ports. An answer is recorded only if the process had
-//! answered before. The snapshot that is judged comes from `portreeve snapshot` on the node, as shipped, without a flag
-//! for the mode or a setting.
+//! The tests contain no expected answers. Clients first query the listeners without a proxy. They query them again when
+//! the proxy has programmed Services with the listeners' ports. Only a question that the process answered at first is
+//! recorded. The judged snapshot comes from `portreeve snapshot` on the node, without flags for the mode or for
+//! settings.
 //!
-//! The answers are recorded below `tests/anywhere/verdicts`. Tests that need no lab judge the recordings again. The
+//! The recorded answers are below `tests/anywhere/verdicts`. Tests that need no lab judge the recordings again. The
 //! behaviour matrix of the documentation is made of the recordings. `UPDATE=1` records the answers again.
 
 pub mod addresses;
@@ -82,8 +83,8 @@ fn behind_the_gate_for_node_ports_of_loopback_verdicts_are_what_packets_show() {
         settings["featureGates"] = json!({"KubeProxyNFTablesLocalhostNodePorts": true});
         lab.agrees_behind(Proxy::start_newer(&lab.cluster, "nftables", &settings), name, "nftables");
     };
-    // This order is necessary. After the other order, kube-proxy 1.37.2 cannot delete the chain of refused connections
-    // while its map leads to the chain. It then syncs nothing.
+    // The order matters: otherwise kube-proxy 1.37.2 deletes a chain while its map still leads to the chain. The kernel
+    // refuses this, and kube-proxy syncs nothing.
     agrees("nftables-1.37-localhost", json!({"nodePortAddresses": ["primary", "localhost"]}));
     agrees("nftables-1.37-gate", json!({}));
 }
@@ -158,7 +159,7 @@ const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 /// A protocol, and the addresses to which listeners of this protocol are bound.
 pub type Bound = (Protocol, &'static [Bind]);
 
-/// Each of these listeners with each shape of Service. Each listener has a port of its own.
+/// A listener for each bound address and each possible shape of Service. Each listener has its own port.
 fn listeners(bound: &[Bound]) -> Vec<Listener> {
     let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
         let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
@@ -171,8 +172,8 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
 /// The answers of packets to all questions that the process answered before.
 pub type Answers = BTreeMap<Ask, Answer>;
 
-/// A wired node with its listeners, and a cluster with their Services. Clients queried the listeners before the first
-/// Service existed.
+/// A node with listeners, and a cluster with a Service for each listener. Clients queried the listeners before the
+/// Services existed.
 pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
@@ -208,7 +209,7 @@ impl Lab {
         self.agrees_behind(Proxy::start(&self.cluster, mode, settings), name, mode);
     }
 
-    /// Waits until kube-proxy has programmed all Services. Then compares the answers with the verdicts.
+    /// Compares the answers behind a running kube-proxy with Portreeve's verdicts, and keeps the recording.
     #[track_caller]
     fn agrees_behind(&self, _proxy: Proxy, name: &str, mode: &str) {
         forget_flows();
@@ -245,8 +246,8 @@ impl Lab {
     }
 }
 
-/// Adds the rules of a kubelet that is as old as the proxy that holds ports. That proxy only marks the packets that
-/// must be dropped. The kubelet's rules drop them.
+/// Adds the rules of an old kubelet. kube-proxy 1.23.6 only marks the packets that must be dropped, and these rules
+/// drop marked packets.
 #[track_caller]
 fn drop_what_is_marked() {
     for program in ["iptables", "ip6tables"] {
@@ -264,8 +265,8 @@ fn drop_what_is_marked() {
     }
 }
 
-/// Removes the flows of datagrams from the kernel. Until the kernel forgets a flow, it translates the flow as an
-/// earlier proxy wanted, and a client may use the same source port again.
+/// Removes old flows from conntrack: the kernel would translate a new datagram with a reused source port as the earlier
+/// proxy did.
 #[track_caller]
 fn forget_flows() {
     let output = Command::new("conntrack").arg("--flush").output().expect("conntrack is installed");

@@ -1,4 +1,4 @@
-//! Outgoing connections of the node whose local port is a NodePort. The report must show which of them work.
+//! Outgoing connections whose local port is a NodePort. Portreeve must report which connections fail.
 
 use std::{
     io::{Read as _, Write as _},
@@ -25,9 +25,7 @@ use crate::{
 /// The address of a server elsewhere that sends its input back, over TCP and UDP.
 pub const ECHO: &str = "192.0.2.100:7";
 
-/// An outgoing connection.
 struct Outgoing {
-    /// The local port of the connection.
     port: u16,
     protocol: Protocol,
     /// Whether the Service with this nodePort has an endpoint. `None` if no Service has the port.
@@ -36,8 +34,8 @@ struct Outgoing {
     before: bool,
 }
 
-/// Connections over TCP and UDP: new and old connections, with and without endpoints, and two connections on ports that
-/// are not NodePorts.
+/// Connections over TCP and UDP, older and newer than the Services. Their ports are NodePorts with endpoints, NodePorts
+/// without endpoints, and no NodePorts.
 fn connections() -> Vec<Outgoing> {
     let mut all = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -99,7 +97,7 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Serves in the calling thread's namespace until the thread ends.
+/// Starts a server in the calling thread's namespace that sends its input back, over TCP and UDP.
 pub fn echo() {
     let listener = TcpListener::bind(ECHO).expect("the port is free");
     thread::spawn(move || {

@@ -1,6 +1,5 @@
-//! Other causes by which a process or a NodePort loses connections: a load balancer's address on the node, and a
-//! redirection that no Kubernetes object declares. docker without its userland proxy, podman and firewalld make such
-//! redirections.
+//! Other causes of lost connections: a load balancer's address on the node, and a redirection without a Kubernetes
+//! object. docker without its userland proxy, podman and firewalld make such redirections.
 
 use std::{collections::BTreeSet, net::IpAddr, process::Command, sync::Arc};
 
@@ -21,7 +20,7 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The second address of each family. A load balancer has given it to Services.
+/// The node's second addresses, which a load balancer has also given to Services.
 const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// The first port of the Services with such an address, and the first port of the Services with a nodePort. The ports
 /// are in the static band, from which the API server chooses no healthCheckNodePort.
@@ -69,16 +68,15 @@ pub fn agrees(mode: &str) {
         if said != (Some(Severity::Critical), lost) {
             wrong.push(format!("{port}/{protocol}: {said:?}"));
         }
-        // The listener loses the same connections on this address. But a listener on all addresses does not want an
-        // address that is on the node only for the Service.
+        // No finding reports these lost connections. The second address is on the node only for the Service, so a
+        // listener on all addresses does not need the address.
         let said = super::claims::said(&virtually, "external-ip-conflict/takes-listener", protocol, port);
         if said != (None, BTreeSet::new()) {
             wrong.push(format!("{port}/{protocol} of a virtual address: {said:?}"));
         }
     }
 
-    // The same redirection, as if a pod had requested it. The report sees the redirection, and the rules have the same
-    // order.
+    // Adds Pods with hostPorts for the same redirections, so that Portreeve knows a reason for the rules.
     for (protocol, port) in node_ports.clone() {
         let upper = protocol.to_string().to_uppercase();
         let pod = objects::host_port_pod(&format!("edge-{port}"), &upper, port, None);
@@ -99,8 +97,8 @@ pub fn agrees(mode: &str) {
     proxy.clean_up();
 }
 
-/// The snapshot of the same node, but without these addresses in its status: kube-vip or keepalived has put them on the
-/// node.
+/// The snapshot of the node without the second addresses in the Node's status, as if kube-vip or keepalived had put
+/// them on the node.
 fn without_balanced(mut seen: Snapshot) -> Snapshot {
     let balanced = BALANCED.map(|ip| ip.parse::<IpAddr>().expect("an address"));
     let Reading::Seen(nodes) = &mut seen.cluster.nodes else { panic!("Nodes were read") };
@@ -108,7 +106,7 @@ fn without_balanced(mut seen: Snapshot) -> Snapshot {
     seen
 }
 
-/// Redirects packets to an IPv4 address of the calling thread's node. They go to the other pod.
+/// Redirects packets from any IPv4 address of the calling thread's node to the other pod.
 #[track_caller]
 fn redirect(protocol: Protocol, port: u16) {
     for chain in ["PREROUTING", "OUTPUT"] {

@@ -1,8 +1,8 @@
-//! SCTP: a process listens on a NodePort. The tests compare who answers an association to this NodePort with the
-//! report. The kernel must have SCTP.
+//! A process listens on a NodePort over SCTP. The tests compare who answers an association with Portreeve's report. The
+//! kernel must support SCTP.
 //!
-//! The clients and the pod are bound to one address each. An association with several addresses writes them into its
-//! packets, and no proxy translates these addresses.
+//! Each socket is bound to one address: an association with several addresses writes them into its packets, and no
+//! proxy translates addresses in packets.
 
 use std::{
     collections::BTreeMap,
@@ -48,14 +48,14 @@ const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothi
 /// listener.
 const LOOK_UP: u16 = 100;
 
-/// Sends queries to listeners of a node and of its pod: first without a proxy, then behind a proxy in this mode.
+/// Compares Portreeve's report with the answers to SCTP associations, without a proxy and behind a proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
     let pod = SocketAddr::new(ip(Wired::HERE[0]), Wired::PORT);
     let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
     let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
-    // SCTP answers from the address from which it would connect. This is not always the address that was queried.
+    // The questions that the process must answer. SCTP may answer from another address than the queried address.
     let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
     let answers = ask_all(&wired, every);
     let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();
@@ -119,15 +119,14 @@ fn ask(from: IpAddr, to: SocketAddr) -> Answer {
 
 fn associate(from: IpAddr, to: SocketAddr) -> io::Result<Vec<u8>> {
     let client = open(SocketAddr::new(from, 0))?;
-    // The socket requests errors. So a time-out means that no error came.
+    // With this option, ICMP errors end the connection at once. A time-out then means that no error came.
     setsockopt(&client, sockopt::Ipv4RecvErr, &true)?;
     let patience = i64::try_from(answer_within().as_secs()).expect("short");
     setsockopt(&client, sockopt::SendTimeout, &TimeVal::new(patience, 0))?;
     match connect(client.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) => {}
-        // This error means that the time limit has passed.
         Err(Errno::EINPROGRESS) => return Err(ErrorKind::TimedOut.into()),
-        // Each failure has the same text. The socket has the reason.
+        // Each failure returns the same error. The socket has the real reason.
         Err(refused) => match getsockopt(&client, sockopt::SocketError)? {
             0 => return Err(refused.into()),
             reason => return Err(io::Error::from_raw_os_error(reason)),

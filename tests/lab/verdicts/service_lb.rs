@@ -1,5 +1,5 @@
-//! ServiceLB of k3s and RKE2: how a connection to a Service's port passes through the pods of ServiceLB, and what
-//! happens if another program has the NodePort. The rules of klipper-lb are in a pod's network namespace.
+//! ServiceLB of k3s and RKE2 sends a connection to a Service's port through its own pods. The tests show what happens
+//! if another program has the Service's NodePort. The rules of klipper-lb are in the pod's network namespace.
 
 use std::{net::IpAddr, process::Command};
 
@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     let see = || snapshot(&cluster.kubeconfig("admin"));
     let mut all = Proxy::start(&cluster, mode, &json!({}));
 
-    // With the default policy, the connection goes to the Service. Who has the NodePort makes no difference.
+    // With the policy Cluster, ServiceLB's pod connects to the cluster IP. The NodePort's owner makes no difference.
     let cluster_ip = web["spec"]["clusterIP"].as_str().expect("a cluster IP").to_owned();
     let squatter = || Held::on(&BINDS[1], Protocol::Tcp, NODE_PORT, Answer::Process);
     let leads_to = |address: String, port: u16| {
@@ -82,7 +82,7 @@ pub fn agrees(mode: &str) {
     assert_eq!(ask(), ['P', 'P'], "{mode}");
     assert!(detail(&see()).contains("the cluster IP of Service default/web"), "{}", detail(&see()));
 
-    // With the policy Local, the connection goes to the NodePort, as a connection of a pod.
+    // With the policy Local, ServiceLB's pod connects to the NodePort.
     let local = json!({"spec": {"externalTrafficPolicy": "Local"}}).to_string();
     kubectl(&cluster, &["patch", "service", "web", "--type=merge", "-p", &local]);
     all.settle(&cluster);
@@ -108,8 +108,8 @@ pub fn agrees(mode: &str) {
     assert_eq!(free[0], 'R');
     elsewhere.clean_up();
 
-    // In ipvs mode, a hostPort takes the NodePort from the Service. In nftables mode, the chain of the hostPort's rule
-    // is the older chain here.
+    // In ipvs mode, the hostPort gets the NodePort's connections. In the other modes, the NodePort keeps them here:
+    // kube-proxy's chain is newer.
     let edge = objects::host_port_pod("edge", "TCP", NODE_PORT, None);
     cluster.api().create_running(&edge, &Wired::HERE);
     let proxy = Proxy::start(&cluster, mode, &json!({}));

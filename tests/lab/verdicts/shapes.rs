@@ -1,4 +1,4 @@
-//! The shapes of Services that a proxy programs differently.
+//! The shapes of Services: their differences change the rules that a proxy programs.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub struct Shape {
     /// The value of externalTrafficPolicy.
     policy: &'static str,
     endpoint: Endpoint,
-    /// Makes the other differences of the Service, for a given port.
+    /// Changes further fields of the Service. The second argument is the listener's port.
     change: fn(&mut Value, u16),
 }
 
@@ -21,9 +21,9 @@ pub struct Shape {
 #[derive(Clone, Copy)]
 enum Endpoint {
     None,
-    /// The addresses, the name of their node, and whether the endpoint is ready, serving and terminating.
+    /// The addresses and the node of the endpoints, and whether they are ready, serving and terminating.
     At([&'static str; 2], &'static str, [bool; 3]),
-    /// A pod in the host's network. This pod is the listener.
+    /// The listener itself is the endpoint, as a pod in the host's network.
     Listener,
 }
 
@@ -48,8 +48,8 @@ pub static SHAPES: [Shape; 14] = [
     Shape { name: "draining", endpoint: Endpoint::At(Wired::HERE, "n1", [false, true, true]), ..PLAIN },
     Shape { name: "four", families: &["IPv4"], ..PLAIN },
     Shape { name: "six-empty", families: &["IPv6"], endpoint: Endpoint::None, ..PLAIN },
-    // kube-proxy serves the healthCheckNodePort of this Service. If the API server chose the number, it could be the
-    // port of another listener.
+    // A Service with a healthCheckNodePort. The test sets the number, because the API server could choose another
+    // listener's port.
     Shape {
         name: "balancer",
         policy: "Local",
@@ -100,8 +100,8 @@ pub static SHAPES: [Shape; 14] = [
 ];
 
 impl Shape {
-    /// Whether a Service of this shape is possible for a listener with this address. Endpoints have only addresses that
-    /// pods can have.
+    /// Whether a listener with this address can have a Service of this shape. An endpoint has no loopback or link-local
+    /// address.
     pub fn suits(&self, bind: &Bind) -> bool {
         let ip = bind.ip();
         let link_local = matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -141,7 +141,8 @@ pub fn create(api: &Api, listener: &Listener) {
     }
 }
 
-/// If the listener is a pod of the host's network, the node's address at which this pod is reached, in a family.
+/// The endpoint address of a listener that is a pod in the host's network. `None` if the listener has no such address
+/// in the family.
 fn own_address(bind: &Bind, family: usize) -> Option<&'static str> {
     let ip = bind.ip();
     match (ip.is_unspecified(), ip.is_ipv4(), family) {

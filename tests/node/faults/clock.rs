@@ -1,9 +1,7 @@
-//! The clock of the node changes while the agent runs. A person sets it, NTP sets it after a boot without a battery, or
-//! the host is broken.
+//! The node's clock changes while the agent runs: a person or NTP sets it, or the host is broken.
 //!
-//! A time namespace does not change the time of day, and a test must not set the clock of the machine. So the program
-//! loads a library that gives it another clock. The library changes only the time of day. The clock since boot
-//! continues, as on a machine whose clock is set.
+//! The test must not set the machine's clock. So the agent loads a library that changes only the agent's time of day.
+//! The clock since boot continues, as on a real machine.
 
 use std::{fs, process::Command};
 
@@ -45,8 +43,8 @@ fn told(metrics: &str) -> f64 {
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// Sets the agent's clock to `clock`. The agent must keep its finding, continue to scan, and report a change.
-/// `is_there` compares the times before and after: it returns whether the clock was really set.
+/// Sets the agent's clock. The agent must keep its finding, continue to scan, and report a change. `is_there` compares
+/// the times before and after, so that a test without effect fails.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let stage = web();
@@ -62,7 +60,6 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     assert!(!metrics.contains(SQUATTED), "the finding ends: {metrics}");
     let next = Incident::with(agent, stage);
     assert!(is_alive());
-    // Set the clock back to the right time.
     set(&next.stage, "+0");
     wait_for("/metrics", |text| !is_there(before, told(text)));
     drop(next.squatter);

@@ -1,4 +1,4 @@
-//! A control group with limits. The machine decides whether its hierarchy has version 1 or 2.
+//! Control groups with limits, in version 1 or 2, as the machine has them.
 
 use std::{
     fs,
@@ -34,7 +34,7 @@ impl ControlGroup {
         Self { path, is_v1 }
     }
 
-    /// The same program with the same arguments. It starts in this group.
+    /// The same command, started in this group.
     pub(super) fn within(&self, command: &Command) -> Command {
         let mut within = Command::new("sh");
         within.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.path);

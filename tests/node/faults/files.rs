@@ -59,8 +59,8 @@ fn incident(services: &Path) -> Incident {
     Incident::with(agent, stage)
 }
 
-/// The file of cluster facts gets the content `text`, or is removed if `text` is `None`. Then the file is right again.
-/// The agent must keep its finding all the time.
+/// Writes `text` into the file of cluster facts, or removes the file, and then repairs the file. The agent must keep
+/// its finding.
 #[track_caller]
 fn is_held_through(text: Option<&str>) {
     let directory = tempfile::TempDir::new().expect("a directory");
@@ -126,7 +126,7 @@ fn services_in_a_config_map_are_read_anew_when_its_links_are_replaced() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// Fault (disk): its configuration is a ConfigMap that is broken and repaired, by replaced links
+/// Fault (disk): the agent's configuration is a ConfigMap that is broken and repaired, by replaced links
 /// Does: logs the error, and keeps the last valid configuration
 /// Right again: when a version is valid, without a signal
 /// Lost: nothing
@@ -145,7 +145,7 @@ fn a_repaired_config_map_is_read_without_a_signal() {
     assert!(finds_it());
 }
 
-/// Fault (disk): its configuration is removed while it runs, and comes back
+/// Fault (disk): the agent's configuration is removed while it runs, and comes back
 /// Does: logs that the file cannot be read, and keeps its settings
 /// Right again: when the file is back
 /// Lost: nothing

@@ -17,8 +17,7 @@ use crate::{
 /// The finding that the ephemeral range and the NodePort range overlap.
 const OVERLAP: &str = "portreeve_finding_info{rule=\"ephemeral-range-overlap\"";
 
-/// The same program with the same arguments. It starts in its own mount namespace, after a shell has run the commands
-/// in `mounts`.
+/// The same command in a mount namespace of its own, in which a shell first runs `mounts`.
 fn after(mounts: &str, command: &Command) -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--", "sh", "-ec", &format!("{mounts}; exec \"$@\""), "sh"]);
@@ -47,8 +46,8 @@ fn unmount(agent: &Agent, place: &str) {
     assert!(umount.expect("nsenter of util-linux is installed").success());
 }
 
-/// Fault (kernel): /proc hides the processes of others (hidepid=2), and the agent runs as nobody
-/// Does: finds listeners; their owners are unread
+/// Fault (kernel): /proc hides the processes of other users (hidepid=2), and the agent runs as nobody
+/// Does: finds listeners; the owners of listeners are unread
 /// Right again: with a start as root
 /// Lost: names of processes
 #[test]
@@ -77,7 +76,7 @@ fn listeners_are_found_even_if_control_groups_are_hidden() {
 }
 
 /// Fault (kernel): a value below /proc/sys is empty
-/// Does: the value is unread, and rules that need it are unknown; listeners are found
+/// Does: reports the value as unread, and rules that need it as unknown; finds listeners
 /// Right again: with the next scan after the value can be read
 /// Lost: facts that depend on the value
 #[test]
@@ -117,7 +116,7 @@ fn a_changed_setting_is_reported_within_four_scans() {
 /// Fault (kernel): processes with sockets in the range start and end while they are read
 /// Does: counts no panic, and reports the other processes
 /// Right again: always
-/// Lost: processes that live shorter than a scan
+/// Lost: processes that end within a scan
 #[test]
 fn processes_that_end_while_they_are_read_hide_no_other_process() {
     // Each of these processes listens on a hundred ports, and then ends at once.

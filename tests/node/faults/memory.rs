@@ -1,4 +1,4 @@
-//! Another program or the agent itself has no more memory.
+//! Another program, or the agent itself, uses all memory.
 
 use std::{
     os::unix::process::ExitStatusExt as _,
@@ -13,7 +13,7 @@ use crate::agent::{Agent, wait_for};
 /// A perl program that takes memory until no memory is left.
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
-/// Fault (node): a neighbour in its control group uses all memory, and the kernel kills it
+/// Fault (node): a neighbour in the agent's control group uses all memory, and the kernel kills the neighbour
 /// Does: continues
 /// Right again: always
 /// Lost: nothing
@@ -35,7 +35,7 @@ fn a_neighbour_that_takes_all_memory_is_killed_and_the_agent_goes_on() {
 }
 
 /// Fault (node): the agent reaches its own memory limit, and the kernel kills it
-/// Does: ends; leaves nothing behind, and a new agent finds the same
+/// Does: ends and leaves nothing behind; a new agent has the same findings
 /// Right again: within two scans of the next start
 /// Lost: the age of open findings
 #[test]

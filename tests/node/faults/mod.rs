@@ -58,7 +58,7 @@ fn scans_in(metrics: &str) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("a number of scans")
 }
 
-/// The number of scans that the agent has made until now.
+/// The number of the agent's scans.
 #[track_caller]
 fn scans() -> u64 {
     scans_in(&wait_for("/metrics", |_| true))

@@ -70,7 +70,7 @@ fn two_agents_at_two_addresses_find_the_same() {
     assert!(finds_it());
 }
 
-/// Fault (operator): its configured Node name does not exist
+/// Fault (operator): the Node name in the agent's settings does not exist
 /// Does: finds listeners, which do not depend on a Node
 /// Right again: with the next start with the right name
 /// Lost: facts that depend on the Node

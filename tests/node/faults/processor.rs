@@ -20,7 +20,7 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     let before = scans();
     agent.signal(Signal::SIGSTOP);
     drop(squatter);
-    // In eight seconds, the agent would have made eight scans.
+    // Long enough for eight scans.
     sleep(Duration::from_secs(8));
     agent.signal(Signal::SIGCONT);
     let metrics = wait_for("/metrics", |text| !text.contains(SQUATTED));
@@ -31,7 +31,7 @@ fn it_is_right_within_two_scans_after_a_pause_and_repeats_no_missed_scan() {
     assert!(is_alive());
 }
 
-/// Fault (node): other processes leave it a twentieth of a core
+/// Fault (node): other processes leave the agent a twentieth of a core
 /// Does: continues to scan, as often as it can
 /// Right again: within two scans
 /// Lost: nothing
@@ -49,22 +49,21 @@ fn with_a_twentieth_of_a_core_it_finds_and_clears() {
     drop(incident.agent);
 }
 
-/// Fault (node): the thread that reads the node hangs, as in a read that never returns
-/// Does: continues to answer; after a minute it is treated as dead (`/livez`, the probe), so that kubelet restarts it
+/// Fault (node): the agent's thread that reads the node hangs, as in a read that never returns
+/// Does: continues to answer; after a minute it counts as dead (`/livez`, the probe), so that kubelet restarts it
 /// Right again: within two scans, if the thread continues by itself
 /// Lost: scans meanwhile
 #[test]
 fn a_reader_that_hangs_counts_as_dead_and_is_right_when_it_continues() {
     let Incident { agent, squatter, stage: _stage } = Incident::start(&[]);
-    // If the test stops a thread inside the allocator, all other threads wait for it. A thread that hangs in a read
-    // does not block other threads. So the test tries again until the agent still answers.
+    // A thread that is stopped inside the allocator blocks all threads, unlike a thread that hangs in a read. So the
+    // test tries again until the agent still answers.
     let scanner = until(|| Some(Stopped::at_work("scanner", agent.pid())).filter(|_| ask("/livez", "").is_some()));
     let scanner = scanner.expect("the thread is stopped, and the others run");
     let before = scans();
     drop(squatter);
     let dead = || ask("/livez", "").filter(|(status, _)| *status == 503).map(drop);
-    // The agent counts as alive for one minute, about as long as one call of `until` waits. On a busy machine, requests
-    // take longer.
+    // One call of `until` takes about a minute, after which the agent counts as dead. A busy machine needs more time.
     until(dead).or_else(|| until(dead)).or_else(|| until(dead)).expect("the agent is treated as dead");
     assert_eq!(probe(&socket()), Some(2));
     let metrics = wait_for("/metrics", |_| true);

@@ -21,7 +21,7 @@ fn limit_descriptors(agent: &Agent, number: u64) {
     assert!(prlimit.expect("prlimit of util-linux is installed").success());
 }
 
-/// The state that an agent writes into its log after a signal. The agent may be unable to answer requests.
+/// The state that the agent logs after a signal, because it may be unable to answer requests.
 #[track_caller]
 fn state(agent: &mut Agent) -> Value {
     agent.signal(Signal::SIGUSR1);
@@ -29,7 +29,7 @@ fn state(agent: &mut Agent) -> Value {
 }
 
 /// Fault (node): the agent runs out of file descriptors
-/// Does: cannot read or answer; each source is unread, and known findings are held
+/// Does: reports each source as unread, holds known findings, and does not answer
 /// Right again: within two scans of the first free descriptor
 /// Lost: scrapes, and probes
 #[test]
@@ -65,8 +65,8 @@ fn it_finds_and_clears_without_another_thread() {
     let agent = Agent::of(group.within(&stage.command("agent")), &stage, &MODE);
     let incident = Incident::with(agent, stage);
     assert!(finds_it());
-    // The agent cannot start any thread, as if another program used all threads. It cannot even replace a thread that
-    // ends. After this time, idle threads have ended.
+    // The agent can start no thread, as if another program used all threads. The test waits until idle threads have
+    // ended, which the agent cannot replace.
     group.limit_threads(1);
     std::thread::sleep(UNTIL_IDLE_THREADS_END);
     assert!(finds_it());

@@ -21,8 +21,7 @@ pub(super) struct Stopped {
 }
 
 impl Stopped {
-    /// Stops the thread with this name in a program, while the thread works. If the thread waits for work, the function
-    /// tries again.
+    /// Stops the thread with this name while it works, not while it waits for work.
     #[track_caller]
     pub(super) fn at_work(name: &str, program: Pid) -> Self {
         let caught = until(|| {
@@ -49,8 +48,8 @@ impl Stopped {
         Self { thread, has_ended: Cell::new(false) }
     }
 
-    /// Waits until the program has ended, and removes the entry of the stopped thread. Before that, the parent process
-    /// does not learn that the program has ended.
+    /// Waits until the stopped thread has ended with its program. Only then can the parent process see the end of the
+    /// program.
     #[track_caller]
     pub(super) fn until_it_ends(&self) {
         let ended = until(|| {
@@ -69,7 +68,7 @@ impl Drop for Stopped {
             // The thread was killed with its program. A wait must remove its entry.
             waitpid(self.thread, Some(WaitPidFlag::__WALL)).ok();
         }
-        // The next search may find the same thread. The thread must run a little before that.
+        // A test may stop the same thread again. The thread must run before.
         sleep(Duration::from_millis(1));
     }
 }

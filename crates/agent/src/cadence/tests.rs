@@ -124,7 +124,6 @@ fn a_scan_that_costs_more_than_the_share_comes_less_often_and_every_two_minutes_
 fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest() {
     let start = Instant::now();
     let mut cadence = Cadence::new(INTERVAL, 100.0 * SHARE);
-    // The cost of the last tick has no influence.
     cadence.scanned(start, 20 * MILLISECOND, Some(SECOND));
     let changed = start + 3 * SECOND;
     cadence.changed(changed);
@@ -136,7 +135,7 @@ fn a_change_is_judged_once_the_cluster_is_quiet_and_after_a_second_at_the_latest
         let quiet_at_last = changed + LONGEST_QUIET_WAIT <= now;
         assert_eq!(cadence.next(now).is_ok(), quiet_at_last, "step {step}");
     }
-    // The next scan waits until this scan has cost only the share of a core.
+    // The next scan waits until the cost of this scan is only the share of a core.
     let scanned = changed + 2 * SECOND;
     cadence.scanned(scanned, 20 * MILLISECOND, None);
     cadence.changed(scanned + MILLISECOND);

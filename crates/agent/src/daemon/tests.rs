@@ -9,13 +9,13 @@ use portreeve_rules::{
     {Limits, RULES},
 };
 
-/// The cost of a reading of connections that is so expensive that the wait after it is longer than any test.
+/// A very high cost of reading connections: the wait after it is longer than any test.
 const MUCH: Duration = Duration::from_secs(2);
 
-/// A reading with this cost. The test does not really wait.
+/// A reading with the cost [`MUCH`]. The test does not really wait.
 const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
 
-/// A node whose ephemeral range covers the NodePorts. This warning needs no cluster.
+/// A node whose ephemeral range covers the NodePorts. The warning about the range needs no cluster.
 fn trapped() -> KernelFacts {
     Snapshot::healthy().ephemeral("1024-65535", "").kernel
 }

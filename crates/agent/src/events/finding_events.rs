@@ -1,5 +1,4 @@
-//! The Events that this agent writes about one finding: one Event in each hour in which the finding is open, and one
-//! Event when the finding is over.
+//! The Events that this agent writes about one finding: one in each hour with the open finding, and one at its end.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -28,11 +27,9 @@ pub(super) struct FindingEvents {
     is_over: bool,
     /// The hour for which the server has an Event about the finding, from any node.
     hour: Option<Timestamp>,
-    /// The Event that was sent last. `None` if it is known that the server has the Event, from this node or from
-    /// another node.
+    /// The Event that was sent last. `None` if the server certainly has the Event, from any node.
     maybe: Option<Sent>,
-    /// Whether an Event on the server may be from this node, because no answer has come yet or the last answer was
-    /// lost.
+    /// Whether an Event on the server may be from this node: the last answer is still missing or was lost.
     may_be_own: bool,
     reported: Option<Reported>,
     /// Whether the server will always refuse Events about this finding.
@@ -58,7 +55,7 @@ struct Reported {
     at: Timestamp,
     /// The number of times that this node reported the finding.
     times: i32,
-    /// Whether this node reported the end of the finding as many times.
+    /// Whether this node reported the end of the finding the same number of times.
     is_over: bool,
 }
 
@@ -95,8 +92,8 @@ impl FindingEvents {
         }
     }
 
-    /// Notes that the finding is over. Returns false if no request about the finding was ever sent. Then the caller
-    /// need not keep this value.
+    /// Notes that the finding is over. Returns false if no request about the finding was ever sent: the caller can drop
+    /// this value.
     pub(super) fn close(&mut self, at: Timestamp) -> bool {
         if !self.is_over {
             (self.is_over, self.since) = (true, at);
@@ -183,7 +180,7 @@ impl FindingEvents {
     /// The next step and its time. The wait of this node is not included.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
-        // If this time is in the future, the clock was set back after it.
+        // If `since` is in the future, the clock was set back.
         let since = if self.since > at { hour } else { self.since };
         let reported = self.reported.as_ref().filter(|reported| reported.at + HOUR > at);
         if self.is_over {

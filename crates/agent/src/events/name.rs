@@ -22,8 +22,8 @@ enum Slot {
     Shared(u8),
 }
 
-/// Makes the names of the Events of one finding on one node. A name does not depend on the text, on counters or on the
-/// free port that is advised. If these change, the name stays.
+/// Makes the names of the Events of one finding on one node. If the text, counters or the advised free port change, the
+/// name stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,
@@ -58,8 +58,8 @@ impl Names {
         matches!(self.slot, Slot::Cluster)
     }
 
-    /// The beginning of the current hour. Each incident has hours of its own. The hour of each slot begins a fifth of
-    /// an hour after the last slot's hour. So not all Events are written at the same time.
+    /// The beginning of the current hour. Each incident has its own hours. Each slot begins them a fifth of an hour
+    /// after the previous slot, so not all Events are written at the same time.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,

@@ -117,7 +117,6 @@ fn how_to_see_all(key: &Key, place: &Place) -> String {
     format!("kubectl portreeve check{of} --rule {} -o wide{agents}", key.name())
 }
 
-/// Whether a finding has Events.
 pub(super) fn is_worth_an_event(severity: Severity) -> bool {
     match severity {
         Severity::Info => false,

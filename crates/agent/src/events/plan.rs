@@ -41,11 +41,8 @@ pub(super) struct Write {
     pub(super) key: Key,
     /// The reason of the request.
     pub(super) step: Step,
-    /// The namespace of the Event.
     pub(super) namespace: String,
-    /// The name of the Event.
     pub(super) name: String,
-    /// The action on the Event.
     pub(super) request: Request,
 }
 
@@ -65,7 +62,6 @@ pub(super) enum Step {
 /// The action on an Event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
-    /// Create the Event.
     Create(Box<Event>),
     /// Set the count and the last time of the Event's series.
     Repeat(i32, Timestamp),
@@ -76,7 +72,6 @@ pub(super) enum Request {
 /// The answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// The server has written the Event.
     Written,
     /// An Event with this name exists already.
     Exists,
@@ -84,10 +79,9 @@ pub(super) enum Reply {
     Current(Option<String>),
     /// No Event with this name exists, or the namespace does not exist.
     Missing,
-    /// The agent has no right to write the Event in this namespace. This lasts until a person changes the rights.
+    /// The agent has no right to write the Event in this namespace, until a person changes the rights.
     Forbidden,
-    /// This Event cannot be read, or the server refuses for another reason. This lasts until a person changes
-    /// something.
+    /// This Event cannot be read, or the server refuses for another reason, until a person changes something.
     Stuck,
     /// The server refuses the Event and will always refuse it.
     Refused,
@@ -141,8 +135,7 @@ impl Plan {
         }
     }
 
-    /// Sets the number of Nodes. If a request waited for the longest time because the number was unknown, it then waits
-    /// only as long as needed.
+    /// Sets the number of Nodes. While the number is unknown, a request waits for the longest time.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }
@@ -182,7 +175,6 @@ impl Plan {
         }
     }
 
-    /// The results of requests since the start.
     pub(super) fn counters(&self) -> Counters {
         self.counters
     }
@@ -224,8 +216,7 @@ impl Plan {
         gives_way
     }
 
-    /// Forgets ended findings whose Event has expired. If a finding is open again before that, the agent continues its
-    /// Event.
+    /// Forgets ended findings whose Event has expired. If a finding opens again earlier, the agent continues its Event.
     fn forget(&mut self, at: Timestamp) {
         let counters = &mut self.counters;
         self.findings.retain(|_, events| {

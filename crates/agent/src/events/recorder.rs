@@ -33,7 +33,7 @@ const ANSWER: usize = 256 << 10;
 const MESSAGE: usize = 256;
 /// Agents that failed at the same moment spread their next requests over at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// The longest sleep, because a person may set the clock during the sleep.
+/// The longest sleep. It is short, because a person may change the clock during the sleep.
 const NAP: Duration = Duration::from_secs(60);
 
 /// Writes Events. When this value is dropped, its task ends. The next recorder writes the Events that are missing.
@@ -114,7 +114,7 @@ impl Recorder {
 
     /// Waits until no request is due.
     pub async fn idle(&self) {
-        // The sender exists as long as this value.
+        // The sender lives as long as this recorder.
         self.shared.idle.subscribe().wait_for(|idle| *idle).await.ok();
     }
 
@@ -144,7 +144,8 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
             None => {
                 let now = clock();
                 let due = shared.plan().due(now).map(|due| due.duration_since(now).unsigned_abs());
-                // If a request is due now, its time has not passed yet. So the task waits for a moment.
+                // A request that is due now was not returned, because its time has not quite passed. The task waits for
+                // a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
                 // After a notification or after the sleep, the plan may have a request.
                 tokio::select! {
@@ -156,8 +157,7 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
     }
 }
 
-/// A random wait for agents that failed at the same moment. The wait is at most as long as the wait that the server
-/// requested.
+/// A random wait for agents that failed at the same moment. It is at most as long as the server requested.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
@@ -167,7 +167,7 @@ pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
 struct Writer {
     client: Client,
     limit: Duration,
-    /// The last failure that was logged. So a failure that lasts is logged once.
+    /// The last failure that was logged. A lasting failure is logged only once.
     failure: Option<String>,
 }
 
@@ -214,7 +214,7 @@ impl Writer {
         let status = response.status();
         let body = match Limited::new(response.into_body(), ANSWER).collect().await {
             Ok(body) => body.to_bytes(),
-            // So long an answer contains an Event of another program. The server itself works.
+            // An answer of this length contains an Event of another program. The server itself works.
             Err(failed) if failed.is::<LengthLimitError>() => Default::default(),
             Err(failed) => return Err(failed),
         };
@@ -252,9 +252,8 @@ impl Writer {
     }
 }
 
-/// Whether the same request will get the same answer again. After four codes, a later request may succeed: a token can
-/// be renewed (401). A busy server accepts some requests later (408, 429). If two writers use a quota at the same time,
-/// the later writer can try again (409).
+/// Whether the same request will get the same answer again. Four codes may not last. A token can be renewed (401), a
+/// server is busy (408, 429), or two writers used a quota together (409).
 pub(crate) fn is_refusal(code: u16) -> bool {
     (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }

@@ -28,7 +28,7 @@ impl Spread {
         self.nodes.is_some()
     }
 
-    /// The wait of this node before it sends a request about this incident. All affected nodes send such a request.
+    /// The wait of this node before its request about this incident. All affected nodes send a request.
     pub(crate) fn wait(self, node: &str, incident: &str) -> SignedDuration {
         let most = self.longest().as_millis().unsigned_abs();
         // The wait uses the middle of the hash, because the end of the hash selects the slot.

@@ -135,8 +135,8 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
 }
 
 /// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do. `None` if the listeners
-/// were not read. A listener that may be the proxy's counts as the proxy's: if the guard refused a bind of the proxy, a
-/// Service would lose its NodePort.
+/// were not read. A listener that may belong to the proxy counts as the proxy's. If the guard refused a bind of the
+/// proxy, a Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
     let (listeners, node_ports) = (round.listeners().ok()?, round.node_ports().ok()?);
     let mut sockets = node_ports.ports().flat_map(|(port, _)| listeners.at(port));
@@ -265,7 +265,7 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
         local_port: bind.at.port(),
         remote: every(Family::of(ip)),
         remote_port: 0,
-        // The hook does not know this option. The value here is the value with which the bind is a conflict.
+        // The hook does not know this option. With this value, the bind is a conflict.
         v6only: ip.is_ipv6().then_some(bind.answer != Answer::FamilyUnknown),
         uid: bind.uid,
         inode: 0,
@@ -276,8 +276,8 @@ fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     }
 }
 
-/// The finding of a scan that sees this listener beside the node's other listeners. `None` if the finding is not worth
-/// an Event. The second value is the unread input of a rule that could not judge the listener.
+/// The finding about this listener beside the node's other listeners. `None` if the finding is not worth an Event. The
+/// second value is the unread input of a rule that could not judge the listener.
 fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Option<Gap>) {
     let port = (socket.protocol, socket.local_port);
     let others = snapshot.kernel.listeners.known_part(Unread::Adds).iter();

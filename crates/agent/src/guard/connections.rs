@@ -21,7 +21,7 @@ use portreeve_kernel::Host;
 
 /// The pause after a search. A search walks over all connections of the node.
 const PAUSE: Duration = Duration::from_secs(10);
-/// The time from one search to the next while known connections use reserved ports.
+/// The time between two searches while known connections use reserved ports.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// An outgoing connection.

@@ -23,7 +23,7 @@ use portreeve_cluster::{self as cluster, ClusterSource};
 use portreeve_facts::{Node, text};
 use portreeve_rules::findings::Subject;
 
-/// The time from one Event about the list to the next.
+/// The shortest time between two Events about the list of reserved ports.
 const PAUSE: Duration = Duration::from_secs(3600);
 /// The waiting times before the attempts to write an Event.
 const ATTEMPTS: [Duration; 5] = [
@@ -36,17 +36,18 @@ const ATTEMPTS: [Duration; 5] = [
 /// The namespace of Events about a Node.
 const NAMESPACE: &str = "default";
 
-/// Writes at most one Event an hour about the list, and one for each conflict. It never waits for the API server.
+/// Writes at most one Event an hour about the list of reserved ports, and one for each conflict. It never waits for the
+/// API server.
 pub(super) struct Reporter {
     client: Client,
     limit: Duration,
     waits: &'static [Duration],
-    /// When the last Event about the list was written. `None` if the API server did not answer.
+    /// When the last Event about the list of reserved ports was written. `None` if the API server did not answer.
     overwritten: Arc<Mutex<Option<Instant>>>,
     /// The status codes of failures since the last Event that was written. 0 stands for no answer. Each code is logged
     /// once.
     failed: Arc<Mutex<BTreeSet<u16>>>,
-    /// Here the reporter counts Events that it could not write.
+    /// Counts the Events that the reporter could not write.
     state: watch::Sender<GuardState>,
 }
 
@@ -65,7 +66,7 @@ impl Reporter {
         Self { client, limit, waits, overwritten: Arc::default(), failed: Arc::default(), state }
     }
 
-    /// Writes an Event: another program removed ports from the list.
+    /// Writes an Event: another program removed ports from the list of reserved ports.
     pub(super) fn overwritten(&self, node: &Node, note: &str) {
         {
             let mut last = self.overwritten.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,8 +119,8 @@ impl Reporter {
         tokio::spawn(self.write(event));
     }
 
-    /// Returns whether the API server accepted or refused the Event. If it did neither, a later attempt may succeed.
-    /// The caller limits Events about binds, so at most about sixty of them wait at a time.
+    /// Returns whether the API server accepted or refused the Event. Otherwise a later attempt may succeed. The caller
+    /// limits Events about binds, so at most about sixty of them wait at a time.
     fn write(&self, event: Event) -> impl Future<Output = bool> + use<> {
         let namespace = event.metadata.namespace.as_deref().unwrap_or(NAMESPACE);
         let (events, limit, waits) = (Api::<Event>::namespaced(self.client.clone(), namespace), self.limit, self.waits);

@@ -31,28 +31,27 @@ use portreeve_facts::{Cgroup, Gap, Reading, Snapshot, Source, Unread, Why};
 use portreeve_kernel::{Cgroups, thread_cpu_time};
 use portreeve_rules::Limits;
 
-/// The greatest number of binds that the thread reads before it renews the claims, because a process may bind without
-/// end.
+/// The greatest number of binds that the thread reads before it renews the claims. A process may bind without end.
 const BATCH: usize = 1024;
-/// The limit of Events about binds: so many at once, and then one each [`EVENT_EVERY`].
+/// The greatest number of Events about binds in a burst. After a burst, one Event is written each [`EVENT_EVERY`].
 const EVENTS: u32 = 10;
 const EVENT_EVERY: Duration = Duration::from_secs(6);
-/// The time from one log line about lost binds to the next.
+/// The shortest time between two log lines about lost binds.
 const LOST_EVERY: Duration = Duration::from_secs(60);
 /// After an Event, a bind of the same kind has no Event for this time.
 const SILENCE: Duration = Duration::from_secs(3600);
-/// In a minute, at most so many binds of one control group are judged, so that Events about other groups are possible.
+/// The greatest number of binds of one control group that are judged in a minute. Other groups can then have Events,
+/// too.
 const OF_GROUP: usize = 3;
 const OF_GROUP_WITHIN: Duration = Duration::from_secs(60);
-/// In a minute, at most so many binds are judged. To judge a bind, the thread reads all control groups, and most binds
-/// may be no conflicts.
+/// The greatest number of binds that are judged in a minute. To judge a bind, the thread reads all control groups, and
+/// most binds may be no conflicts.
 const JUDGED: usize = 100;
-/// After the last own pod of a port has ended, binds of the port are allowed for this time: the next pod of a DaemonSet
-/// may start before the guard has read it. After a proxy that listened on NodePorts has ended, binds of all ports are
-/// allowed for this time.
+/// How long binds of a port are allowed after the end of the last pod that may serve the port. The next pod of a
+/// DaemonSet may start before the guard has read it. After the end of a proxy that listened on NodePorts, binds of all
+/// ports are allowed for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
-/// If the hook cannot be attached, and a later attempt can succeed, the thread waits for this time. Each wait is twice
-/// the last wait.
+/// The first wait before the next attempt to attach the hook. Each wait is twice the last wait.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause after the thread has read a full batch of binds.
@@ -66,7 +65,7 @@ pub struct BindConfig {
     /// The control group whose binds the hook compares with the claims. Without a group, the hook compares all binds of
     /// the node.
     pub cgroup: Option<PathBuf>,
-    /// If the facts about the cluster are older than this, the hook refuses nothing.
+    /// If the facts about the cluster are older than this time, the hook refuses nothing.
     pub stale: Duration,
     /// The folders of control groups, below the mount of cgroup2. The processes in these groups are exempt.
     pub allow: Vec<PathBuf>,
@@ -117,7 +116,6 @@ impl HookState {
 /// The last snapshot of the guard, and the time at which the guard read the node for it.
 pub(super) type Latest = Option<(Arc<Snapshot>, Instant)>;
 
-/// The data that the thread needs.
 pub(super) struct Inputs {
     pub(super) config: BindConfig,
     pub(super) host_root: PathBuf,
@@ -148,7 +146,7 @@ pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     })
 }
 
-/// Attaches the hook. If it fails and a later attempt can succeed, it tries again. Each cause is logged once.
+/// Attaches the hook. Tries again as long as a later attempt can succeed. Each cause is logged once.
 async fn attached(config: &BindConfig, host_root: &Path) -> Option<Hook> {
     let (mut known, mut pause) = (String::new(), FIRST_PAUSE);
     loop {
@@ -218,12 +216,12 @@ struct Follower {
     lines: Bucket,
     /// The reason why the claims in the kernel are older than the last snapshot.
     failed: Option<String>,
-    /// The reason why the last call of `fresh_for` failed, so that the kernel refuses nothing soon.
+    /// The reason why the last call of `fresh_for` failed. The kernel will soon refuse nothing.
     unrenewed: Option<String>,
     /// The last known group of the proxy.
     proxy: Option<Cgroup>,
-    /// For each claim: when the port last had an own pod. For `None`: when the proxy last listened on NodePorts, or may
-    /// have listened.
+    /// For each claim: when a pod that may serve the port last existed. For `None`: when the proxy last listened on
+    /// NodePorts, or may have listened.
     own: HashMap<Option<ClaimId>, Instant>,
     /// The folders of `--allow` that do not exist.
     absent: Vec<PathBuf>,
@@ -339,7 +337,7 @@ impl Follower {
         Ok(())
     }
 
-    /// For how long the kernel may refuse from now on.
+    /// For how long from now on the kernel may refuse binds.
     fn left(&self, made: Instant, now: Instant) -> Option<Duration> {
         let ages = self.cluster.ages(now);
         let of = |name: &str| ages.iter().find(|it| it.resource == name).and_then(|it| it.age);
@@ -450,8 +448,8 @@ fn at_start(now: Instant) -> HashMap<Option<ClaimId>, Instant> {
     HashMap::from([(None, now)])
 }
 
-/// Makes the hook refuse no bind of a port that had an own pod a short time ago. If the proxy listened on NodePorts a
-/// short time ago, or may have listened, the hook refuses no bind at all.
+/// Makes the hook refuse no bind of a port if a pod could serve the port a short time ago. If the proxy listened on
+/// NodePorts a short time ago, or may have listened, the hook refuses nothing.
 fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now: Instant) {
     if claimed.is_proxy_without_sockets {
         own.remove(&None);
@@ -463,8 +461,8 @@ fn spare(claimed: &mut Claimed, own: &mut HashMap<Option<ClaimId>, Instant>, now
     }
 }
 
-/// Whether this process may be the next process of a proxy that listened on NodePorts a short time ago, or may have
-/// listened. Returns the reason why that is unknown.
+/// A proxy that listened on NodePorts a short time ago, or may have listened, may have a new process. If a bind may be
+/// from this process, returns the reason why the bind cannot be judged.
 fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<Gap> {
     let detail = "the proxy may listen on NodePorts, and a process of root may be its next process";
     // A refused bind is always reported.
@@ -472,8 +470,7 @@ fn may_be_proxy(own: &HashMap<Option<ClaimId>, Instant>, bind: &Bind) -> Option<
         .then(|| Gap::new(Source::ProxyProcess, Why::Ambiguous, detail))
 }
 
-/// The age of the claims: the age of the older of Services and pods, or the time since the node was read, if the last
-/// read is late.
+/// The age of the claims: the greatest of the ages of Services and pods, and the delay of the next read of the node.
 fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration) -> Option<Duration> {
     Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
@@ -511,7 +508,7 @@ impl Limit {
         }
         self.judged.retain(|(_, at)| within(*at, OF_GROUP_WITHIN));
         let of_group = self.judged.iter().filter(|(group, _)| *group == bind.cgroup);
-        // A refused bind is a conflict: decoys of other groups leave room for it.
+        // Refused binds are conflicts, so they have a reserve beyond the limit of all binds.
         let most = JUDGED + if bind.answer == Answer::Refused { EVENTS as usize } else { 0 };
         let is_admitted = of_group.count() < OF_GROUP && self.judged.len() < most && self.turns.take(now);
         if is_admitted {
@@ -525,9 +522,8 @@ impl Limit {
         is_admitted
     }
 
-    /// After a bind that is no conflict: later binds of this kind are judged, and the bind does not count for the limit
-    /// of Events. It still counts for the limit of its control group, because a process may repeat such a bind without
-    /// end.
+    /// Notes that a bind is no conflict. Later binds of its kind are judged, and it does not count for the limit of
+    /// Events. It counts for the limit of its control group, because a process may repeat it without end.
     fn is_no_conflict(&mut self, bind: &Bind) {
         self.known.remove(&kind(bind));
         self.turns.give_back();

@@ -11,13 +11,12 @@ use super::{
 };
 use crate::metrics::{Exposition, Family, Metric, counter, exposed, gauge};
 
-/// All metrics of the guard.
 pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge("portreeve_guard_reserved_ports", &["reason"], "Reserved ports that this node needs"),
     gauge(
         "portreeve_guard_left_out_ports",
         &[],
-        "Ports that this node needs, and that the bound keeps out of the reservation",
+        "Needed ports that are not reserved, because too few ports would stay for outgoing connections",
     ),
     gauge(
         "portreeve_guard_missing_ports",
@@ -26,21 +25,21 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     ),
     counter("portreeve_guard_overwritten", &[], "Runs that found ports removed from the list by another program"),
     gauge("portreeve_guard_unread", &[], "1 if the guard could not read a part of its input, otherwise 0"),
-    gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program wrote too"),
+    gauge("portreeve_guard_given_up_ports", &[], "Ports of the guard that another program also wrote"),
     gauge(
         "portreeve_guard_connection_ports",
         &[],
-        "Reserved ports of outgoing connections at the last search. A search lists at most 4,096 connections. No series before a search, or if connections are not read",
+        "Reserved ports that outgoing connections used at the last search. A search lists at most 4,096 connections. The series is absent before the first search, or if connections are not read",
     ),
     gauge(
         "portreeve_guard_last_success_timestamp_seconds",
         &[],
-        "When the guard last compared the list without an error; 0 before the first time",
+        "Time at which the guard last compared the list without an error; 0 before the first comparison",
     ),
     gauge(
         "portreeve_guard_cluster_view_age_seconds",
         &[],
-        "Since when the API server has not confirmed Services and Pods of this node; at first, since the start",
+        "Time since the API server last confirmed the Services and the Pods of this node, or since the guard's start",
     ),
     gauge(
         "portreeve_guard_bind_hook",
@@ -51,7 +50,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     counter(
         "portreeve_guard_unreported_binds",
         &["reason"],
-        "Binds of claimed ports without an Event: too many for the kernel (`lost`) or in a minute (`limit`), or not judged (`unread`)",
+        "Binds of claimed ports without an Event: too many binds for the kernel (`lost`) or for a minute (`limit`), or an unread input (`unread`)",
     ),
     counter(
         "portreeve_guard_unwritten_events",

@@ -59,17 +59,17 @@ use portreeve_guard::{
 use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{GuardRun, Limits, NodeGuard};
 
-/// The time from one reading of the node to the next.
+/// The time between two readings of the node.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
-/// For this time, the guard collects changes of the cluster before it acts: a roll-out makes many changes.
+/// How long the guard collects changes of the cluster before it acts: a roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
-/// After a run for a change, the next change waits. From the beginning of that run on, it waits for so many times the
-/// processor time of the run. So changes cost at most 2 % of a core, even if a tenant changes a Service without end.
-/// After each reading of the node, the guard runs in any case.
+/// After the beginning of a run for a change, the next change waits for this multiple of the run's processor time. So
+/// changes cost at most 2 % of a core, even if a tenant changes a Service without end. After each reading of the node,
+/// the guard runs in any case.
 const PAID: u32 = 50;
-/// For this time, the first run waits for the facts about the cluster.
+/// How long the first run waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// For this time, work that is in progress may delay the end of the process.
+/// How long unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// If the API server has not confirmed Services or pods for this time, they count as unread. Usually it confirms a
 /// watch about once a minute.
@@ -113,7 +113,7 @@ struct GuardState {
     is_unread: bool,
     /// The number of Events that the guard could not write.
     unwritten_events: u64,
-    /// The kernel's list after the last successful run.
+    /// The kernel's list of reserved ports after the last successful run.
     list: PortSet,
     /// Entries of the guard that now count as entries of other programs, because another program wrote the list.
     given_up: PortSet,
@@ -139,8 +139,8 @@ impl GuardConfig {
         Ok(Keeper::new(KernelList::below(&self.sysctls), files, Place::below(&self.host_root)?))
     }
 
-    /// The change that a run would make now. If the record is malformed, also the reason. The function takes no lock,
-    /// because a guard may run.
+    /// The change that a run would make now, and the reason why the record is malformed, if it is. The function takes
+    /// no lock, because a guard may run.
     ///
     /// # Errors
     /// If the list or the record cannot be read.
@@ -214,8 +214,7 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { run, ports: record.ours_in(&list, &place.boot_id) })))
 }
 
-/// The facts that the guard needs from the node. If `client_ports` is not empty, also the sockets of outgoing
-/// connections on these ports.
+/// The facts that the guard needs from the node, with the sockets of outgoing connections on `client_ports`.
 fn query(client_ports: PortSet) -> NodeQuery {
     // A search for connections does not need the owners of sockets.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
@@ -231,8 +230,8 @@ fn query(client_ports: PortSet) -> NodeQuery {
         Source::HealthChecks,
     ];
     let clients = client_ports.is_empty().then_some(Source::Clients);
-    // The ports are reserved now, so the kernel no longer chooses them. Therefore only this flag causes the walk over
-    // the sockets.
+    // The kernel no longer chooses these ports, because they are reserved. Without this flag, the sockets on them are
+    // not read.
     let bound_on_purpose = clients.is_none();
     NodeQuery {
         client_ports,
@@ -283,9 +282,8 @@ pub fn run_guard(config: GuardConfig) -> anyhow::Result<()> {
     ended
 }
 
-/// For how long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor
-/// time. A connection may get a port until the port is reserved. So a change after a quiet time waits only for
-/// [`DEBOUNCE`].
+/// How long a change of the cluster waits. `last` is the beginning of the last run for a change, and its processor
+/// time. A change after a quiet time waits only for [`DEBOUNCE`], because a connection may take an unreserved port.
 fn wait_after_change(last: Option<(Instant, Duration)>, now: Instant) -> Duration {
     let unpaid = |(began, cost): (Instant, Duration)| {
         cost.saturating_mul(PAID).saturating_sub(now.saturating_duration_since(began))
@@ -430,7 +428,7 @@ impl Guard {
             self.wanted.clone_from(&wanted);
             let unread = wanted.unread.first().map(|gap| gap.detail.clone()).unwrap_or_default();
             self.state.send_modify(|state| state.is_unread = !unread.is_empty());
-            // The text has no age that grows, so the line is logged once.
+            // The text contains no growing age, so it is logged once.
             self.log_once("unread", unread, |unread| {
                 warn!(unread, "the guard removes no ports that this may need, until it can be read");
             });

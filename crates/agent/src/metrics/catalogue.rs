@@ -52,7 +52,7 @@ pub(super) static METRICS: &[Metric] = &[
             "port",
             "protocol",
         ],
-        "1 for each open finding, worst first. At most 100, or fewer to keep all series of the agent at 300. The scope is node, or cluster if every node reports the same",
+        "1 for each open finding, worst first. At most 100 findings, or fewer, so that the agent has at most 300 series. The scope is node, or cluster if every node reports the same finding",
     ),
     gauge("portreeve_findings_truncated", &[], "Open findings that are not in portreeve_finding_info"),
     gauge(
@@ -80,7 +80,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_last_connections_timestamp_seconds",
         &[],
-        "Beginning of the last scan that read connections. If connections take long, some scans do not read them",
+        "Beginning of the last scan that read connections. If the reading takes long, some scans do not read connections",
     ),
     counter("portreeve_scans", &[], "Judged scans"),
     counter("portreeve_panics", &["part"], "Caught panics of rules and of the reader"),
@@ -99,12 +99,12 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_ports_used_max",
         &["scope"],
-        "Ephemeral ports that connections to the busiest destination use, counted. Absent if they use less than half of the ports",
+        "Ephemeral ports that connections to the busiest destination use, counted. Absent if these connections use less than half of the ports",
     ),
     gauge(
         "portreeve_ephemeral_ports_used_at_most",
         &["scope"],
-        "Upper bound of the ephemeral ports that connections to one destination use. Far from the limit the ports are not counted one by one",
+        "Upper bound of the ephemeral ports that connections to one destination use. If few ports are in use, the ports are not counted one by one",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
@@ -139,7 +139,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_watch_age_seconds",
         &["resource"],
-        "Age of the facts about the cluster: time since the API server last confirmed them. Nodes and settings are read every ten minutes. Waiting Pods are read every minute, or less often with many Nodes",
+        "Age of the facts about the cluster: time since the API server last confirmed the facts. Nodes and settings are read every ten minutes. Waiting Pods are read every minute, or less often with many Nodes",
     ),
     counter("portreeve_watch_errors", &["resource", "code"], "Failed readings of the cluster"),
     gauge("portreeve_capability", &["capability"], "1 if the agent has the capability, otherwise 0"),

@@ -25,7 +25,7 @@ use portreeve_rules::{
     {Choice, RULES, port_usage},
 };
 
-/// The greatest number of findings that have a series each, if [`SERIES`] allows so many.
+/// The greatest number of findings with a series each. [`SERIES`] may allow fewer.
 const SINGLE_FINDINGS: usize = 100;
 /// The greatest number of series.
 const SERIES: usize = 300;
@@ -33,7 +33,7 @@ const SERIES: usize = 300;
 /// The capabilities that the profiles `attribution` and `netfilter` add.
 const CAPABILITIES: [&str; 5] = ["CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_ADMIN", "CAP_BPF"];
 
-/// If a value was not read, it has no sample. The family that is named here reports the unread source.
+/// A value that was not read has no sample. This family reports the unread source.
 const ABSENT: Unread = Unread::Reported("portreeve_source_up");
 const PROTOCOLS: [Protocol; 3] = [Protocol::Tcp, Protocol::Udp, Protocol::Sctp];
 
@@ -91,7 +91,7 @@ impl Families {
     }
 
     fn board(&mut self, board: &Board) {
-        // Only the severities that a variant can have: with all pairs, there would be twice as many series.
+        // Only the severities that a variant can have: all pairs would make twice as many series.
         let possible = RULES.iter().flat_map(|rule| {
             let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
             let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));
@@ -169,8 +169,7 @@ impl Families {
         let unreserved = both.zip(reserved).map(|(both, reserved)| f64::from(both.minus(reserved).len()));
         self.one("portreeve_ephemeral_node_ports_unreserved", unreserved);
 
-        // An upper bound is not a measurement. If both had the same name, a forecast would see growth in the step from
-        // one to the other.
+        // An upper bound is not a measurement. If both had the same name, a forecast would see growth between them.
         let host: Vec<_> = snapshot.kernel.ephemeral.known(ABSENT).into_iter().collect();
         let pods = snapshot.kernel.pod_namespaces.known_part(ABSENT).iter();
         let pods: Vec<_> = pods.filter_map(|pod| pod.ephemeral.known(ABSENT)).collect();
@@ -283,8 +282,7 @@ fn labels(finding: &Finding) -> Vec<String> {
     ]
 }
 
-/// The number of addresses on the link of an ipvs proxy, by the owner of the address. `None` if a source for this was
-/// not read.
+/// The number of addresses on the link of an ipvs proxy, by the owner of the address. `None` if a source was not read.
 fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'static str, usize); 3]> {
     let (interfaces, services, nodes) =
         (kernel.interfaces.known(ABSENT)?, cluster.services.known(ABSENT)?, cluster.nodes.known(ABSENT)?);

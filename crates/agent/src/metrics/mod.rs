@@ -166,7 +166,7 @@ pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<Str
 
 /// Makes the page `docs/metrics.md`.
 pub fn metrics_page() -> String {
-    let agents = "# Metrics\n\nThe metrics of `portreeve agent` at `/metrics`, in OpenMetrics or in the text format 0.0.4. The header `Accept` selects the format.\n\n";
+    let agents = "# Metrics\n\n`portreeve agent` serves these metrics at `/metrics`, in OpenMetrics or in the text format 0.0.4. The header `Accept` selects the format.\n\n";
     let guards =
         "\n## Metrics of the guard\n\n`portreeve guard` has these metrics at `/metrics`, in the same formats.\n\n";
     format!("{agents}{}{guards}{}", table(METRICS), table(&GUARD_METRICS))

@@ -18,7 +18,7 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
 }
 
-/// All readers that have a fact of their own. If a reader failed, also the reason.
+/// All readers with a fact of their own, and the reason if a reader failed.
 fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
         (source, reading.gap())

@@ -1,5 +1,5 @@
-//! Makes a manifest from an object. The manifest has the fields that claim a port or an address, the place of each
-//! field, and the fields that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
+//! Makes a manifest from an object. The manifest has the fields that claim a port or an address, with their places. It
+//! also has the fields that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
 use std::collections::HashSet;
 

@@ -47,7 +47,7 @@ pub(super) struct Found {
 }
 
 /// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
-/// followed, and names that begin with a dot are ignored. If a folder cannot be listed, the other folders still are.
+/// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect other folders.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
     let mut found = Found { files: Vec::new(), failures: Vec::new(), charts: Vec::new(), origin: Origin::Named };
@@ -122,8 +122,8 @@ fn short(path: &Path) -> PathBuf {
     }
 }
 
-/// The name of a file, and its path for other programs: relative to the working directory, or absolute if the file is
-/// outside it.
+/// The name of a file, and its path for other programs. The path is relative to the working directory, or absolute for
+/// a file outside of it.
 pub(super) fn name(input: &Input) -> FileName {
     let name = input.to_string();
     let Input::File(path) = input else { return FileName::new(name.clone(), name.into()) };

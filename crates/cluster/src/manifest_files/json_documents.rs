@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use serde::de::IgnoredAny;
 use serde_json::Deserializer;
 
-/// Several documents, each with its first and last line, counted from 1, if each document begins on a line of its own.
+/// Several documents, each with its first and last line, counted from 1. Each document must begin on a line of its own.
 /// `None` for a single document, or for text that is not JSON: both are read as YAML.
 pub(super) fn json_documents(bytes: &[u8]) -> Option<impl Iterator<Item = (RangeInclusive<u64>, &[u8])>> {
     let is_mapping = bytes.trim_ascii_start().starts_with(b"{");

@@ -1,9 +1,9 @@
 //! Whether a client or the API server chose a nodePort, according to `metadata.managedFields`.
 //!
 //! The API server records the fields of a create before it allocates numbers. So `f:nodePort` below
-//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` exists exactly if a client set the nodePort. `operation` may be
-//! `Update` for a create too, and a write that changes nothing owns no field. So only the presence of `f:nodePort` in
-//! any entry counts.
+//! `f:spec/f:ports/k:{"port":80,"protocol":"TCP"}` exists exactly if a client set the nodePort. A create may also have
+//! the `operation` `Update`, and a write without a change owns no field. So a nodePort is a client's choice if any
+//! entry has `f:nodePort`.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ struct Fields {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Spec {
-    /// The key is `k:{"port":80,"protocol":"TCP"}`. The key `.` and all other keys are no ports.
+    /// A key such as `k:{"port":80,"protocol":"TCP"}` is a port. The key `.` is not.
     #[serde(rename = "f:ports")]
     ports: Option<BTreeMap<String, OwnedPort>>,
 }
@@ -43,7 +43,7 @@ struct OwnedPort {
 }
 
 impl ManagedFields {
-    /// Whether a client chose the nodePort of this entry; `None` if managedFields do not have the entry.
+    /// Whether a client chose the nodePort of this port and protocol. `None` if managedFields do not have the port.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         #[derive(Deserialize)]
         struct Key<'a> {

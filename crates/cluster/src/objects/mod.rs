@@ -1,11 +1,11 @@
-//! Objects of Kubernetes: one derived struct for each kind, with the fields that rules use. Other keys are skipped.
+//! Objects of Kubernetes: one derived struct for each kind, with the fields that rules use. Unused keys are skipped.
 //!
 //! An object is read as the API server reads it. Null means absent. If a value has a wrong type or no meaning, the
-//! whole object is refused. The refusal has the field, its value and the expected value. An object that an API server
-//! accepts is kept, even if a part of it cannot be used; such a part becomes one of [`Notes`]. Upstream names:
-//! k8s.io/api `core/v1`, `discovery/v1`.
+//! whole object is refused. The error contains the field, its value and the expected value. If an API server accepts an
+//! object, the object is kept. If Portreeve cannot use a part of the object, [`Notes`] describes this part. Upstream
+//! names: k8s.io/api `core/v1`, `discovery/v1`.
 //!
-//! Each file has one kind: its struct, and the facts that follow from it.
+//! Each file has the struct of one kind, and the facts that follow from it.
 
 mod endpoint_slice;
 mod managed_fields;
@@ -35,7 +35,7 @@ use portreeve_facts::{Source, WorkloadKind, names};
 pub trait Object: DeserializeOwned {
     /// The name of the kind.
     const KIND: &'static str;
-    /// The path of its group, for example `/api/v1`.
+    /// The API path of the kind's group, for example `/api/v1`.
     const GROUP: &'static str;
     /// The name of the kind in a path, for example `pods`.
     const PLURAL: &'static str;
@@ -57,7 +57,7 @@ pub trait Object: DeserializeOwned {
 /// # Errors
 /// If the object is malformed: the field, its value, and the expected value.
 pub(crate) fn decode<'de, T: Deserialize<'de>>(document: impl Deserializer<'de> + Copy) -> Result<T, FieldError> {
-    // To report the path of a field, each key must be copied. This is done only for an object with an error.
+    // The path of a wrong field needs copies of all keys. So only an object with an error is read again, with paths.
     T::deserialize(document).or_else(|_| {
         serde_path_to_error::deserialize(document).map_err(|error| {
             let path = error.path().to_string();
@@ -76,7 +76,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// The field at `path` has the value `is`, and `wanted` was expected.
+    /// An error: the field at `path` has the value `is`, not the expected `wanted`.
     pub(crate) fn new(path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) -> Self {
         Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
     }
@@ -117,7 +117,6 @@ impl fmt::Display for FieldError {
 pub struct Identity {
     /// `namespace/name`, or `name`; empty if the object has no name. If a text is not a valid name, it is quoted.
     pub(crate) title: String,
-    /// The object's resource version.
     pub(crate) version: Option<String>,
 }
 
@@ -134,7 +133,6 @@ impl Identity {
         }
     }
 
-    /// The identity of an object that was read.
     pub(crate) fn of_metadata(metadata: &Metadata) -> Self {
         Self { title: metadata.title(), version: metadata.resource_version.as_deref().map(str::to_owned) }
     }
@@ -149,8 +147,8 @@ fn titled(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| [namespace, "/", name].concat())
 }
 
-/// A message without the line and the column that `serde_json` writes at its end. They would be positions within one
-/// object.
+/// Removes the line and the column that `serde_json` writes at the end of a message. They count within one object, not
+/// within the file.
 fn without_place(message: &str) -> &str {
     let is_place = |place: &str| place.bytes().all(|byte| byte.is_ascii_digit() || b" column".contains(&byte));
     message.rsplit_once(" at line ").filter(|(_, place)| is_place(place)).map_or(message, |(message, _)| message)
@@ -185,12 +183,12 @@ fn what_was_wanted(wanted: &str) -> &str {
     }
 }
 
-/// Parts of an object that an API server accepts, and that cannot be used, with their fields.
+/// Notes about fields that an API server accepts and Portreeve cannot use.
 #[derive(Debug, Default)]
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// The largest number of notes of one object that are listed.
+    /// The largest number of notes about one object.
     const MOST: usize = 16;
 
     /// Adds a note that the field at `path` has the value `is`, and `wanted` was expected.
@@ -198,7 +196,7 @@ impl Notes {
         self.add(format!("{path} is {is}, wanted {wanted}"));
     }
 
-    /// Adds another note.
+    /// Adds a note in any words.
     pub fn add(&mut self, what: String) {
         if self.0.len() < Self::MOST {
             self.0.push(what);
@@ -234,7 +232,6 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// The name, which every object has.
     pub(crate) fn name(&self) -> Result<String, FieldError> {
         let name = self.name.as_ref().map(|Name(name)| name.clone());
         name.ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))
@@ -245,9 +242,10 @@ impl Metadata {
         as_label(&self.name()?, "metadata.name")
     }
 
-    /// Adds the values that the API server would add: the namespace, and a name if the API server generates it. The API
-    /// server would draw five letters and digits. Here a different number for each object replaces them. The API server
-    /// never draws such a number (apimachinery `util/rand`, without 0 and 1). Returns whether the object had a name.
+    /// Adds the values that the API server would add: the namespace, and a name for `generateName`. The API server
+    /// would end the name with five random letters and digits. Here each object gets a different number. The API server
+    /// never draws such a number, because it uses no 0 and no 1 (apimachinery `util/rand`). Returns whether the object
+    /// had a name.
     ///
     /// # Errors
     /// If the API server would refuse the name.
@@ -263,8 +261,8 @@ impl Metadata {
         Ok(is_named)
     }
 
-    /// Whether a workload made the object, by the same test as the policies in deploy/policies. If an operator's
-    /// resource made the object, its ports are not known from the resource, so the object itself is reported.
+    /// Whether a workload made the object. The policies in deploy/policies use the same test. If the owner is an
+    /// operator's resource, the ports are not known from the owner, so the object itself is reported.
     pub(crate) fn is_of_a_workload(&self) -> bool {
         let owners = self.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true));
         owners.into_iter().any(|owner| {
@@ -302,7 +300,7 @@ fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
     }
 }
 
-/// The labels that are read, of any kind.
+/// The labels that are read in objects of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Labels {
@@ -329,7 +327,7 @@ pub(crate) struct Labels {
     pub(crate) rke2_namespace: Option<Text>,
 }
 
-/// The annotations that are read, of any kind.
+/// The annotations that are read in objects of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {
@@ -366,7 +364,6 @@ pub(crate) struct Annotations {
     pub(crate) accept: Option<String>,
 }
 
-/// The owner of an object.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct OwnerReference {
@@ -427,7 +424,7 @@ mod tests {
         assert_eq!(said, "spec is a mapping with type twice, wanted a mapping");
     }
 
-    /// Kubernetes adds defaults to empty fields: `SetDefaults_Service` and `SetDefaults_Deployment`.
+    /// As Kubernetes does in `SetDefaults_Service` and `SetDefaults_Deployment`, empty fields get defaults.
     #[test]
     fn an_empty_type_is_absent() {
         let metadata = json!({"name": "web"});

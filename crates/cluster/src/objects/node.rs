@@ -88,7 +88,6 @@ impl Object for Node {
 }
 
 impl Node {
-    /// The host name of a Node, if it differs from the Node's name.
     fn other_hostname(&self, name: &str) -> Option<&str> {
         let addresses = self.status.as_ref()?.addresses.iter().flatten();
         let mut hostnames =
@@ -97,8 +96,8 @@ impl Node {
     }
 }
 
-/// The addresses. The API server accepts any text as an address, so a text that is no address must not affect the other
-/// addresses.
+/// The addresses. The API server accepts any text as an address. A text that is no address gets a note, and the other
+/// addresses are kept.
 fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress> {
     let convert = |(index, address): (usize, &NodeAddress)| {
         let kind = match address.kind.as_deref()? {

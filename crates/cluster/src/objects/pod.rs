@@ -27,16 +27,16 @@ use portreeve_facts::{
 /// The scheduler's message about Nodes on which a port of the Pod is in use (kubernetes
 /// pkg/scheduler/framework/plugins/nodeports/node_ports.go).
 const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports";
-/// The reason in the status of a Pod that the kubelet refused because of its ports. Such a Pod names its Node
+/// The reason in the status of a Pod that the kubelet refused because of its ports. A refused Pod names its Node
 /// (kubernetes pkg/kubelet/lifecycle/predicate.go).
 const REFUSED: &str = "NodePorts";
 /// The label with the host name of a Node. The host name is the Node's name, unless a cloud provider chose another
 /// name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The largest number of ports of one pod that are kept, if only probes name these ports, or if the pod has its own
+/// The largest number of ports that are kept for one pod, if the ports come from probes, or the pod has its own
 /// network.
 const MOST_PROBED: usize = 16;
-/// The largest number of addresses of one pod that are kept, because its containers reported that they are in use.
+/// The largest number of addresses in use that are kept for one pod. Its containers reported these addresses.
 const MOST_REPORTED: usize = 4;
 /// The largest number of bytes of a container's last message that are read. The kubelet keeps no more (kubernetes
 /// pkg/kubelet/container/runtime.go `MaxContainerTerminationMessageLength`).
@@ -239,7 +239,7 @@ impl Object for Pod {
 enum PodFacts {
     /// The Pod is on a Node. A Pod in a file without a Node name may be on any Node.
     Placed(Arc<facts::Pod>),
-    /// The Pod is on no Node, because its ports are free on no Node.
+    /// The Pod is on no Node, because no Node has the Pod's ports free.
     Waiting(Arc<WaitingPod>),
 }
 
@@ -287,7 +287,7 @@ impl Pod {
             if refused.is_none() && !rejected {
                 return Ok(None);
             }
-            // The Pods that this Pod preempts are ending on the nominated Node.
+            // A Pod with a nominated Node waits until the Pods that it preempts have ended.
             let nominated = status.nominated_node_name.map(|Text(node)| node).filter(|node| !node.is_empty());
             let selected = || spec.node_selector.as_ref()?.get(HOSTNAME).map(|Text(host)| host.clone());
             let only = || spec.affinity.as_ref().and_then(only_node);
@@ -302,7 +302,7 @@ impl Pod {
                 meant_for: meant_for.filter(|node| names::is_subdomain(node)),
                 everywhere: is_on_every_node(message),
                 rejected,
-                // In the host's network, each container port is a port of the host.
+                // In the host's network, each container port is a port of the node.
                 ports: ports
                     .into_iter()
                     .map(|port| ContainerPort { host_port: port.host_port.or(Some(port.port)), ..port })
@@ -313,7 +313,7 @@ impl Pod {
                     .map(|Time(at)| *at),
             }))));
         }
-        // Any user can annotate their own pod. If the kubelet did not make a mirror pod, it deletes the pod.
+        // Any user can write the annotation of a mirror pod, so its controller must also be the Node.
         let is_mirror = annotations.is_some_and(|annotations| annotations.config_mirror.is_some())
             && controller.as_ref().is_some_and(Controller::is_node);
         let config_hash = annotations.and_then(|annotations| annotations.config_hash.as_ref());
@@ -359,14 +359,14 @@ impl Pod {
 }
 
 impl PodSpec {
-    /// The ports of containers that a proxy, a CNI plugin or the host's own network stack must serve.
+    /// The ports of this pod that are ports of the node: hostPorts, and ports in the host's network.
     pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
         let (mut ports, _) = self.ports(path)?;
         ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
         Ok(ports)
     }
 
-    /// The ports that containers declare, and the ports of their probes. An init container has ports only if it runs
+    /// The ports that containers declare, and the ports of their probes. An init container counts only if it runs
     /// beside the containers (KEP-753, Kubernetes 1.29).
     fn ports(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
         let (mut ports, mut probed) = (Vec::new(), Vec::new());
@@ -384,14 +384,14 @@ impl PodSpec {
         Ok((ports, probed))
     }
 
-    /// The containers with an id, if there are several. Each has the ports that it declares, and the ports of its
-    /// probes that are numbers.
+    /// The containers with an id, if there are several. Each container has its declared ports, and the numeric ports of
+    /// its probes.
     fn containers_with_ids(&self, statuses: &[ContainerStatus]) -> Vec<ContainerPorts> {
         if statuses.len() < 2 {
             return Vec::new();
         }
         let of = |status: &ContainerStatus| {
-            // `containerd://ID`.
+            // The id is `containerd://ID`.
             let (_, id) = status.id.as_deref()?.split_once("://")?;
             let name = status.name.as_deref()?;
             let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
@@ -402,8 +402,8 @@ impl PodSpec {
         statuses.iter().filter_map(of).collect()
     }
 
-    /// The range from which the kernel chooses ports in the Pod's own network, and the reserved ports there, if the Pod
-    /// sets them.
+    /// The sysctls of the Pod's own network, if the Pod sets them: the range of ephemeral ports, and the reserved
+    /// ports.
     fn ephemeral_sysctls(&self, notes: &mut Notes) -> (Option<PortRange>, Option<PortSet>) {
         let (mut range, mut reserved) = (None, None);
         let sysctls = self.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
@@ -422,8 +422,8 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server accepts any text. A text that is no address means all addresses of the
-    /// node.
+    /// The address of the node. The API server accepts any text. A text that is no address counts as all addresses of
+    /// the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
     }
@@ -440,16 +440,16 @@ impl ContainerPortSpec {
     }
 }
 
-/// The ports of a pod's own network that its containers declare or its probes use, each once. A hostIP is removed,
-/// because it is an address of the node.
+/// The ports of a pod's own network, declared by containers or used by probes, without repetitions. The hostIP is
+/// removed, because it is an address of the node.
 fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
     let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
 /// The ports of a container's probes. In the host's network, the pod must listen on these ports, even if no container
-/// declares them. If a probe has the name of a port, it is left out, because a container declares the port. If a probe
-/// has a host other than loopback, it is left out, because another server may answer.
+/// declares them. A probe with the name of a port is left out, because a container declares the port. A probe of a host
+/// other than loopback is left out, because another server may answer.
 fn probed_ports(container: &Container) -> impl Iterator<Item = ContainerPort> {
     let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
     let probed = probes.into_iter().flatten().flat_map(|probe| [&probe.http_get, &probe.tcp_socket, &probe.grpc]);
@@ -466,7 +466,7 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
 
-/// The ports of probes that no container declares, each once.
+/// The ports of probes that no container declares, without repetitions.
 fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
     let mut kept: Vec<ContainerPort> = Vec::new();
     for it in probed {
@@ -553,24 +553,23 @@ fn failed(container: &ContainerStatus) -> bool {
     container.ready != Some(true) && codes.any(|code| code != 0)
 }
 
-/// The time since which all failed containers run again. `None` if one of them does not run. A container has failed if
-/// it is not ready and ended with an error.
+/// The latest start of the failed containers. `None` if one of them does not run. A failed container is not ready and
+/// ended with an error.
 fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     let failed = containers.iter().filter(|container| failed(container));
     let starts = failed.map(|container| Some(container.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0));
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// The controller. An owner may have any name. A text that is not a valid name is left out, because it could be an
-/// option of a command.
+/// The controller of an object. An owner's name that is not valid is left out, because it could be an option of a
+/// command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
 }
 
-/// The Service of a ServiceLB pod, from the labels that ServiceLB gives its pods (k3s pkg/cloudprovider/servicelb.go).
-/// The labels are used only in ServiceLB's namespace, the default of `--servicelb-namespace`, because any user can
-/// label their own pods.
+/// The Service of a ServiceLB pod, from the pod's labels (k3s pkg/cloudprovider/servicelb.go). Any user can label their
+/// own pods. So the labels count only in the default of `--servicelb-namespace`.
 fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     if namespace != "kube-system" {
         return None;
@@ -580,7 +579,7 @@ fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The Node that every term of a node affinity names. The controller of DaemonSets writes the Node's name; users write
+/// The Node that every term of a node affinity names. The controller of DaemonSets writes the Node's name, users write
 /// the host name.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
@@ -601,7 +600,7 @@ fn only_node(affinity: &Affinity) -> Option<String> {
 }
 
 fn parsed<T: FromStr>(value: &str, path: impl fmt::Display, wanted: &str, notes: &mut Notes) -> Option<T> {
-    // A longer value does not occur in practice, and parsing it takes time.
+    // Parsing a longer value takes time, and no real Pod has such a value.
     let parsed = value.parse().ok().filter(|_| value.len() < text::NAME);
     if parsed.is_none() {
         notes.note(path, quoted(value), wanted);

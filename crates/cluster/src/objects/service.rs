@@ -92,7 +92,7 @@ impl Service {
     /// `None` for ExternalName and headless Services, which no proxy serves.
     fn facts(self) -> Result<Option<facts::Service>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();
-        // Without its spec, the Service would seem to have no ports, and the error would stay hidden.
+        // A Service without a spec is an error. With a default spec, the Service would seem to have no ports.
         let spec = self.spec.ok_or_else(|| FieldError::new("spec", "absent", "a mapping"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.label()?);
         let kind = match spec.kind.as_deref() {
@@ -118,8 +118,8 @@ impl Service {
         let headless = labels.is_some_and(|labels| labels.headless.is_some());
         let is_local = |policy: &Option<Text>| policy.as_deref() == Some("Local");
         let managed = metadata.managed_fields.as_ref();
-        // The list has the capacity of the longer structs from which it was made. It is shrunk, because a cluster has
-        // many Services.
+        // The list still has the memory of the longer structs from which it was made. A cluster has many Services, so
+        // unused memory is freed.
         let mut ports = ports(spec.ports.unwrap_or_default(), spec.selector.is_some(), managed)?;
         ports.shrink_to_fit();
         cluster_ips.shrink_to_fit();
@@ -156,7 +156,7 @@ pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<V
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
-/// The addresses of a list in their order, each once. A user could write one address a thousand times, and rules
+/// The addresses in their order, without repetitions. A user could write one address a thousand times, and rules
 /// compare each address with each port.
 fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
@@ -172,7 +172,7 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] 
     if families.is_empty() { &[Family::V4] } else { families }
 }
 
-/// The settings for Cilium, read as Cilium reads them. The newer name of an annotation comes first (cilium
+/// The settings for Cilium, read as Cilium reads them. The newer name of an annotation is read first (cilium
 /// `pkg/annotation/clustermesh.go`). An unknown type counts as absent. Cilium's operator labels the Services of its
 /// Ingresses and Gateways (`operator/pkg/model/translation`).
 fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> ForCilium {
@@ -188,8 +188,8 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// The program that announces the Service. A text that is not a valid name counts as absent, because no API server has
-/// such an object.
+/// The program that announces the Service. A name that is not valid counts as absent, because no object has such a
+/// name.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
@@ -197,7 +197,7 @@ fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     (announced != Announced::default()).then(|| Box::new(announced))
 }
 
-/// The kind of a Service that has its own ports.
+/// The kind of a Service. `None` if it has no ports of its own.
 fn service_kind(text: &str) -> Option<ServiceKind> {
     [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }
@@ -220,7 +220,7 @@ fn ports(
             protocol,
             port,
             target: match entry.target_port {
-                // A Service without a selector: a user chooses the ports in its EndpointSlices.
+                // If a Service has no selector, a user chooses the ports in its EndpointSlices.
                 _ if !selects => None,
                 None => Some(port),
                 Some(NumberOrText(target)) => target.parse().ok(),

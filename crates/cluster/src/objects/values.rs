@@ -17,7 +17,6 @@ use portreeve_facts::{Family, Protocol, names, text};
 
 /// The greatest number of bytes of a wrong value that are shown.
 const SHOWN: usize = 64;
-/// The wanted form of a port.
 pub(crate) const PORT: &str = "1 to 65535";
 /// The wanted form of a port that may be left out.
 const OPTIONAL_PORT: &str = "0 to 65535";
@@ -42,11 +41,9 @@ macro_rules! texts {
 }
 
 texts! {
-    /// The name of an object, a DNS subdomain. Another text could be an option of a command that a user types.
+    /// The name of an object, a DNS subdomain. Any other text could be an option of a command that a user types.
     Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
-    /// An IP address.
     Ip(IpAddr), "an IP address", lenient_ip;
-    /// A range of addresses.
     Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
     /// A time.
     Time(Timestamp), "a time", |text| text.parse().ok();
@@ -57,7 +54,6 @@ texts! {
         "SCTP" => Some(Protocol::Sctp),
         _ => None,
     };
-    /// A family of addresses.
     IpFamily(Family), "IPv4 or IPv6", |text| match text {
         "IPv4" => Some(Family::V4),
         "IPv6" => Some(Family::V6),
@@ -65,8 +61,8 @@ texts! {
     };
 }
 
-/// A short text that a user may see: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty
-/// text, as in the API server.
+/// A short text for users: cleaned, and cut at [`text::NAME`]. In a list or a mapping, null becomes an empty text, as
+/// in the API server.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(from = "Option<String>")]
 pub(crate) struct Text(pub(crate) String);
@@ -169,7 +165,7 @@ impl TryFrom<Whole> for Port {
     }
 }
 
-/// A port that may be left out. 0 also means that it is left out.
+/// A port that may be left out. 0 means left out.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct OptionalPort(pub(crate) Option<u16>);
@@ -240,7 +236,7 @@ pub(crate) fn short(text: &str) -> String {
     text::clean(text, text::NAME)
 }
 
-/// A wrong text, made safe to print.
+/// A wrong text in quotes, safe to print.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }

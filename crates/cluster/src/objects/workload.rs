@@ -1,4 +1,4 @@
-//! A workload, with the ports of the node that its pods will want.
+//! A workload, and the ports of the node that its pods will need.
 
 use serde::{Deserialize, Deserializer};
 
@@ -9,7 +9,7 @@ use super::{
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
-/// The labels for the operating system of a node. A demand for Linux is ignored, because Portreeve runs on Linux only.
+/// The labels for a node's operating system. A selector for Linux is ignored, because Portreeve runs on Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
 /// A Deployment, a Job or another kind with a template of pods.
@@ -32,7 +32,6 @@ pub(crate) struct WorkloadSpec {
     pub(crate) job_template: Option<JobTemplate>,
 }
 
-/// The rollout of a Deployment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Strategy {
@@ -48,7 +47,6 @@ pub(crate) struct RollingUpdate {
     pub(crate) max_surge: Option<NumberOrText>,
 }
 
-/// The Job of a CronJob.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct JobTemplate {
@@ -77,7 +75,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// The number of pods that run at the same time. For a Job, at most the number of pods that must complete.
+    /// The number of pods that run at the same time. A Job never runs more pods than must complete.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
@@ -87,8 +85,8 @@ impl WorkloadSpec {
     }
 
     /// Whether a Deployment keeps the old pods until new pods are ready (kubernetes pkg/controller/deployment/util
-    /// `ResolveFenceposts`). Percentages of `maxSurge` are rounded up, and of `maxUnavailable` down. If both are zero,
-    /// `maxUnavailable` is one.
+    /// `ResolveFenceposts`). A percentage of `maxSurge` is rounded up. A percentage of `maxUnavailable` is rounded
+    /// down. If both are zero, `maxUnavailable` is one.
     fn keeps_old_pods(&self) -> bool {
         let replicas = self.replicas().unwrap_or(1);
         let strategy = self.strategy.as_ref();
@@ -128,18 +126,16 @@ impl Workload {
         spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
     }
 
-    /// The number of pods that run at the same time.
     pub(crate) fn replicas(&self) -> Option<i64> {
         self.spec()?.replicas()
     }
 
-    /// The spec of the workload's pods.
     pub(crate) fn pods(&self) -> Option<&PodSpec> {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// The facts. `None` if the pods want no port of a Linux node. Also `None` if the workload has no pods: it has no
-    /// replicas, or it is a DaemonSet and the cluster found no node for it.
+    /// The facts of the workload. `None` if its pods need no port of a Linux node, or if it has no pods. A workload
+    /// without pods has no replicas, or is a DaemonSet that matches no node.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
@@ -155,7 +151,6 @@ impl Workload {
     }
 }
 
-/// The facts about the pods of a workload.
 fn of_pods(
     kind: WorkloadKind,
     replicas: Option<i64>,
@@ -164,7 +159,7 @@ fn of_pods(
 ) -> Result<Option<facts::Workload>, FieldError> {
     let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
-    // The demands of a node selector. The demand for Linux is left out.
+    // Demands from the node selector, without the demand for Linux.
     let selector = pods.node_selector.iter().flatten();
     let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
     selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));
@@ -197,8 +192,7 @@ fn of_pods(
     }))
 }
 
-/// The demands of a required affinity on a node, and the values that a node must not have. The demand for Linux is left
-/// out.
+/// The demands of a required node affinity, and the values that a node must not have. The demand for Linux is left out.
 fn demands(required: &NodeSelector) -> (Vec<String>, Vec<String>) {
     let text = |it: &Requirement| {
         let [label, operator] = [&it.key, &it.operator].map(|word| word.as_deref().unwrap_or("?"));

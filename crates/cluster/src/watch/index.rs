@@ -1,5 +1,5 @@
-//! All objects of the cluster that are known, and the facts that follow from them. The index does no I/O and reads no
-//! clock: updates and the time go in, facts and selections come out.
+//! All known objects of the cluster, and the facts that follow from them. The index does no I/O and reads no clock:
+//! callers pass updates and the time.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -40,7 +40,7 @@ pub enum Update {
     Failed(Error),
 }
 
-/// The facts of one object, in the smallest form. They are made as for an object of a file.
+/// The facts of one object in the smallest form. An object in a file gives the same facts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CachedObject {
     /// Only a Service.
@@ -51,19 +51,19 @@ pub enum CachedObject {
     Pod(Arc<Pod>),
     /// Only a Node.
     Node(Arc<Node>),
-    /// A rare case: settings, or fields that were rejected.
+    /// Settings, or an object with rejected fields. Both are rare.
     More(Arc<FactsBuilder>),
 }
 
 impl CachedObject {
-    /// Reads one object from `place`. `None` for an object that no rule uses, such as a headless Service.
+    /// Reads one object from `place`. `None` if no rule uses the object, for example a headless Service.
     pub(crate) fn read<K: Object>(place: &str, object: &RawValue) -> (Identity, Option<Self>) {
         let mut facts = FactsBuilder::default();
         (facts.add::<K>(place, object), Self::new(facts))
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // Pods that the kubelet refused are rare.
+        // A refused Pod has no variant, because refused Pods are rare.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }
@@ -76,7 +76,7 @@ impl CachedObject {
             .or_else(|| nodes.pop().map(Self::Node))
     }
 
-    /// Adds the object, as for an object of a file.
+    /// Adds the object to the facts.
     pub fn add_to(&self, facts: &mut FactsBuilder) {
         match self {
             Self::Service(service) => facts.services.push(Arc::clone(service)),
@@ -105,7 +105,7 @@ pub struct ObjectBatch {
     /// Objects outside the selection are dropped when they are read, because a cluster has far more EndpointSlices than
     /// rules need.
     selection: Selection,
-    /// The objects that are known already. An object that did not change is not kept twice.
+    /// The objects that are known already. Memory never has an unchanged object twice.
     known: Option<KnownObjects>,
 }
 
@@ -152,7 +152,6 @@ pub struct Index {
     caches: BTreeMap<Resource, ResourceCache>,
 }
 
-/// The objects of one resource.
 #[derive(Debug, Default)]
 struct ResourceCache {
     objects: BTreeMap<Box<str>, CachedObject>,
@@ -169,8 +168,8 @@ impl Index {
         Self { origin: "the API server".to_owned(), configured_node, hostname, node, endpoints_of, caches }
     }
 
-    /// Reads only these resources, and Services, Pods and Nodes in any case. This node's name, from Nodes, selects the
-    /// Pods.
+    /// Reads only these resources, and always Services, Pods and Nodes. The Nodes give this node's name, and this name
+    /// selects the Pods.
     #[must_use]
     pub fn only(mut self, resources: &[Resource]) -> Self {
         self.caches.retain(|resource, _| Resource::OF_GUARD.contains(resource) || resources.contains(resource));
@@ -187,8 +186,8 @@ impl Index {
         self.caches[&resource].objects.get(title).filter(|known| *known == object).cloned()
     }
 
-    /// Applies an update that shows the state at `at`. The time for this grows with the update, and not with the index.
-    /// Returns true if facts may have changed.
+    /// Applies an update with the state at the time `at`. The cost grows with the update, not with the index. Returns
+    /// true if facts may have changed.
     pub fn apply(&mut self, resource: Resource, update: Update, at: Instant) -> bool {
         let changed = self.apply_to_cache(resource, update, at);
         if changed && resource == Resource::Nodes && self.configured_node.is_none() {
@@ -232,7 +231,7 @@ impl Index {
         }
     }
 
-    /// The facts, made in the same way as the facts of files and of single LISTs.
+    /// The facts. Files and single LISTs give facts of the same form.
     pub fn facts(&self) -> ClusterFacts {
         let mut all = FactsBuilder::default();
         let node = self.node.clone();
@@ -265,19 +264,18 @@ impl Index {
         if let Some(Selection::EndpointsOf(names)) = slices.and_then(|slices| slices.selection.as_ref()) {
             facts.endpoints_of = Some(Arc::clone(names));
         }
-        // If the settings were not read, the range must not be assumed to be the default.
+        // If the settings were not read, the range is unknown. It may differ from the default.
         if let Some(Gap { why, detail, .. }) = self.never_read(Resource::Settings) {
             facts.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         }
         facts
     }
 
-    /// The reason why a resource is not known, if it was never read.
+    /// The reason why a resource was never read; `None` if it was read.
     fn never_read(&self, resource: Resource) -> Option<Gap> {
         match (self.caches.get(&resource), resource) {
             (Some(cache), _) => cache.selection.is_none().then(|| cache.absence(resource)),
-            // The role of a guard has no right to read settings. Then the settings of a proxy are unknown, and do not
-            // count as absent.
+            // A guard has no right to read settings. So the proxy's settings are unknown, not absent.
             (None, Resource::Settings) => {
                 let detail = "the settings of the cluster are not known: a guard does not read them";
                 Some(Gap::new(resource.source(), Why::NotPermitted, detail))
@@ -294,13 +292,13 @@ impl Index {
         self.caches.iter().map(|(resource, cache)| (*resource, cache.status.clone())).collect()
     }
 
-    /// The failure of a resource, while it lasts.
+    /// The present failure of a resource. `None` after the next success.
     pub fn failure(&self, resource: Resource) -> Option<&Gap> {
         self.caches.get(&resource)?.status.failure.as_ref()
     }
 
-    /// The selection of a resource that must be read. `None` if it is not known yet. For example, the selection of Pods
-    /// needs the name of this node's Node.
+    /// The selection of a resource that must be read. `None` if the selection is not known yet. For example, the
+    /// selection of Pods needs the name of this node's Node.
     pub fn needed(&self, resource: Resource) -> Option<Selection> {
         match resource {
             Resource::Services => Some(Selection::Served),
@@ -310,7 +308,7 @@ impl Index {
         }
     }
 
-    /// Whether everything that must be read of a resource was read.
+    /// Whether the needed selection of a resource was read in full.
     fn is_whole(&self, resource: Resource) -> bool {
         let covers = |selection: &Selection| self.needed(resource).is_none_or(|needed| selection.covers(&needed));
         self.caches[&resource].selection.as_ref().is_some_and(covers)
@@ -327,8 +325,8 @@ impl Index {
         })
     }
 
-    /// Whether nothing is left to read about the endpoints of Services with these names. The facts would give the same
-    /// answer, but are not made for it.
+    /// Whether no read of the endpoints of these Services is pending: each read succeeded or failed. Making the facts
+    /// would cost more.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         let Some(slices) = self.caches.get(&Resource::EndpointSlices) else { return true };
         let covers = |selection: &Selection| match selection {
@@ -361,12 +359,12 @@ impl ResourceCache {
         false
     }
 
-    /// Replaces all objects by these objects. Returns true if any object differs. An object that did not change keeps
-    /// its allocation, so it is kept only once.
+    /// Replaces all objects. Returns true if any object differs. An unchanged object keeps its allocation, so memory
+    /// never has the object twice.
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
-        // If a tree is collected at once, its nodes are full. If it grew in order, its nodes would be half empty.
+        // A `BTreeMap` that is collected at once has full nodes. If it grew in order, its nodes would be half empty.
         let kept = new.objects.into_iter().map(|(title, object)| {
             let known = before.remove(&title).filter(|known| *known == object);
             changed |= known.is_none();

@@ -54,7 +54,7 @@ pub struct Watch(JoinHandle<()>);
 
 impl Watch {
     /// Watches these resources of the API server. `node` is this node's name, from the configuration or the downward
-    /// API. Without it, `hostname` finds this node among the Nodes.
+    /// API. Without `node`, `hostname` finds this node among the Nodes.
     ///
     /// Endpoints are read for the Services whose names are in `endpoints_of`. The facts contain the names of the
     /// Services whose endpoints they have.

@@ -8,9 +8,9 @@ use crate::error::Error;
 
 /// Failures in a row.
 ///
-/// After a successful read that lasted, the next failure is the first again. So if a server answers a little and then
-/// fails, it does not get constant requests. The count also begins again, once, if a server was unreachable and then
-/// answers with a refusal. This server has just started, and will soon know the client and its versions.
+/// The count begins again if requests succeed for some time. A server that answers only for a moment between failures
+/// does not get constant requests. The count also begins again, once, if an unreachable server answers with a refusal.
+/// A server that just started often refuses clients and versions that it does not know yet.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
@@ -18,20 +18,19 @@ pub(super) struct Patience {
     well_since: Option<Instant>,
     /// Whether the last failure was a refusal.
     refused: bool,
-    /// Whether a refusal was already counted as the refusal of a server that just started.
+    /// Whether a refusal of a server that just started already reset the count.
     has_started: bool,
     /// The number of watches in a row that ended normally, but soon and without a change.
     empty: u32,
 }
 
 impl Patience {
-    /// Notes that a request succeeded.
     pub(super) fn succeeded(&mut self, now: Instant) {
         self.well_since.get_or_insert(now);
     }
 
     /// Notes a failure. Returns the number of failures in a row. If requests succeeded for `lasting` before this
-    /// failure, it is the first.
+    /// failure, returns one.
     pub(super) fn failed(&mut self, error: &Error, lasting: Duration, now: Instant) -> u32 {
         if self.well_since.take().is_some_and(|since| now.saturating_duration_since(since) >= lasting) {
             *self = Self::default();
@@ -45,8 +44,8 @@ impl Patience {
         self.failures
     }
 
-    /// Notes that a watch ended normally after this time. Returns the number of useless watches in a row, at least 1. A
-    /// watch is useless if it was short and had no change.
+    /// Notes that a watch of the duration `lived` ended normally. Returns the number of useless watches in a row, at
+    /// least 1. A useless watch was short and had no change.
     pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
         self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
         self.empty.max(1)

@@ -14,11 +14,10 @@ use crate::{
 };
 use portreeve_facts::Why;
 
-/// If a place of settings is absent in this number of polls in a row, which takes about ten seconds, its settings are
-/// gone. A server that just started does not have all its resources yet, and without these settings the NodePort range
-/// would be different.
+/// The settings of a place are gone after this number of polls in a row without the place, about ten seconds. A server
+/// that just started may not have all its resources yet. Without a missing setting, the NodePort range would be wrong.
 const POLLS_UNTIL_GONE: u32 = 5;
-/// If a cluster has at most this number of Nodes, each agent polls waiting Pods as often as Nodes.
+/// Up to this number of Nodes in a cluster, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
 
 /// Polls the settings. RBAC by name permits no watch, and settings almost never change.
@@ -26,7 +25,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
     // The places with settings at the last complete read.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
-    // The number of polls in a row in which some of these places were absent.
+    // The number of polls in a row without some known place.
     let mut polls_absent = 0;
     loop {
         let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
@@ -37,7 +36,7 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
                 let mut lost: Vec<Error> =
                     absent.into_iter().filter(|(place, _)| was_found(place)).map(|(_, error)| error).collect();
                 polls_absent = if lost.is_empty() { 0 } else { polls_absent + 1 };
-                // If a place is forbidden now, it is not absent.
+                // A forbidden place never counts as gone.
                 lost.retain(|error| error.why() == Why::NotPermitted || polls_absent < POLLS_UNTIL_GONE);
                 // Before the first complete read, some settings are better than none.
                 let first_part = known.is_none() && failed.len() < settings_places::COUNT;
@@ -54,8 +53,8 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     }
 }
 
-/// Polls Nodes. A kubelet changes its Node every five minutes, and a watch of thousands of Nodes would cost more than
-/// everything else. The parts that rules need almost never change.
+/// Polls Nodes. A kubelet changes its Node every five minutes, so a watch of thousands of Nodes would cost more than
+/// all other reads. The parts that rules need almost never change.
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
@@ -72,8 +71,8 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
     }
 }
 
-/// Polls Pods that wait for free ports, more often while there are such Pods. With a watch, the server would send every
-/// new Pod of the cluster to every agent, until the Pod has a Node.
+/// Polls Pods that wait for free ports, more often if a Pod waits. With a watch, the server would send every new Pod of
+/// the cluster to every agent, because a new Pod has no Node.
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
@@ -91,8 +90,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// The time between two polls of waiting Pods. If there are more agents, each agent polls less often. All agents
-/// together poll as often as the agents of a cluster with [`FEW_NODES`].
+/// The time between two polls of waiting Pods. In a cluster with more than [`FEW_NODES`] Nodes, each agent polls less
+/// often, so that all agents together poll no more often than [`FEW_NODES`] agents.
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

@@ -5,8 +5,8 @@ use tokio::time::Instant;
 use super::{patience::Patience, reading_pace::ReadingPace, selection::Selection};
 use crate::{collection::Collection, error::Error, pages::Recency, requests::encoded};
 
-/// A server's message about a version that it has not reached. The server was restored from an earlier time, or it is
-/// behind other servers (apimachinery `NewTooLargeResourceVersionError`).
+/// A server's message about a version that it has not reached: the server was restored from an old state, or is behind
+/// other servers (apimachinery `NewTooLargeResourceVersionError`).
 const FROM_THE_FUTURE: &str = "Too large resource version";
 
 /// Whether a server refuses because it has not reached a version.
@@ -14,30 +14,28 @@ fn is_from_the_future(error: &Error) -> bool {
     matches!(error, Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE))
 }
 
-/// The position of a watcher.
 pub(super) struct WatchPosition {
-    /// The resource version from which the next watch begins. `None`: the watch begins with the present state. If the
-    /// server has no `streams`, a LIST comes first.
+    /// The resource version from which the next watch begins. If it is `None`, the watch begins with the present state.
+    /// A server without `streams` needs a LIST before the watch.
     pub(super) version: Option<String>,
     /// The last version that was read. A LIST must not be older, whichever server answers.
     seen: Option<String>,
-    /// Whether the server was unreachable since the last answer. Then the next answer may be from an older state.
+    /// Whether the server was unreachable since the last answer. If true, the next answer may show an older state.
     pub(super) doubted: bool,
     /// The number of objects at the last complete read.
     pub(super) objects: usize,
-    /// Whether the version is gone (410). Then the next LIST requests the present state, and not the server's cache.
+    /// Whether the version is gone (410). If true, the next LIST requests the present state, not the server's cache.
     expired: bool,
     /// Whether the server has no field selector for this resource.
     pub(super) without_selector: bool,
     /// Whether the server may send the present state at the start of a watch.
     pub(super) streams: bool,
     pub(super) patience: Patience,
-    /// The pace of all watches of this resource. It continues when a server ends a watch.
+    /// The reading pace of this resource. The pace stays the same when a server ends a watch.
     pub(super) pace: ReadingPace,
 }
 
 impl WatchPosition {
-    /// Nothing is known yet.
     pub(super) fn new() -> Self {
         Self {
             version: None,
@@ -66,14 +64,14 @@ impl WatchPosition {
         }
     }
 
-    /// Notes that the server did not complete the state at the start of a watch. Returns false, because the watch began
-    /// without a state.
+    /// Notes that the server does not support streamed lists. Returns false for the caller: the watch began without a
+    /// state.
     pub(super) fn knows_no_streams(&mut self) -> bool {
         self.streams = false;
         false
     }
 
-    /// Notes that everything up to this version is known.
+    /// Notes that all changes up to this version are known.
     pub(super) fn reached(&mut self, version: Option<String>) {
         if version.is_some() {
             self.seen.clone_from(&version);
@@ -81,15 +79,15 @@ impl WatchPosition {
         }
     }
 
-    /// Notes that everything was read at this version, with this number of objects.
+    /// Notes that the whole state at this version was read, with this number of objects.
     pub(super) fn is_whole(&mut self, version: String, objects: usize) {
         self.expired = false;
         self.objects = objects;
         self.reached(Some(version));
     }
 
-    /// The parameters of the start of a watch: at a version, or with the present state. The present state must be at
-    /// least as new as the last version that was read.
+    /// The query parameters with which a watch begins: at a version, or with the present state. The present state must
+    /// be at least as new as the last version that was read.
     pub(super) fn beginning(&self) -> String {
         let at = |version: &String| format!("&resourceVersion={}", encoded(version));
         let seen = || self.seen.as_ref().map(at).unwrap_or_default();
@@ -97,13 +95,12 @@ impl WatchPosition {
         self.version.as_ref().map_or_else(state, at)
     }
 
-    /// The path of a small LIST. A server refuses it if the server has not reached the last version that was read.
-    /// Without this LIST, the server accepts a watch from such a version silently (kube-apiserver 1.36). `None` if
-    /// there is no reason for doubt.
+    /// The path of a small LIST. A server that has not reached the last known version refuses this LIST, but silently
+    /// accepts a watch from the version (kube-apiserver 1.36). `None` if no failure gives a reason for this check.
     pub(super) fn doubt(&self, collection: &Collection) -> Option<String> {
         let version = self.version.as_ref().filter(|_| self.doubted)?;
         let (root, plural) = collection.path.rsplit_once('/')?;
-        // The selector finds one object by its name. The server finds the object by its key, without a walk.
+        // The selector finds one object by its name, so the server does not walk through all objects.
         let one = "fieldSelector=metadata.name%3Dkubernetes&resourceVersionMatch=NotOlderThan";
         Some(format!("{root}/namespaces/default/{plural}?{one}&resourceVersion={}", encoded(version)))
     }

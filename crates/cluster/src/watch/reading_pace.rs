@@ -1,7 +1,7 @@
-//! How often a watch may wake the process. To wake the process is the largest part of the cost of a single change.
+//! How often a watch may wake the process. If a single change arrives, waking the process is most of its cost.
 //!
-//! The time is an argument. Rare changes are read at once. If changes do not stop, reading pauses, and the changes
-//! during the pause are read together. The kernel keeps them until then.
+//! Rare changes are read at once. If changes arrive constantly, reading pauses. The kernel keeps the changes during a
+//! pause, and they are read together. The caller passes the time.
 
 use std::time::Duration;
 
@@ -20,22 +20,21 @@ const WANTED: u32 = 64;
 /// than any cluster changes.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
-/// The largest number of batches that are read at once before a pause. In each [`LONGEST`], one more batch may be read.
+/// The largest number of batches that are read without a pause. Each period of [`LONGEST`] permits one more batch.
 const SAVED: f64 = 32.0;
 
 /// The pace of the watches of one resource.
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
-    /// The number of batches that may be read without a pause. Below zero, the last batch was read after a pause.
+    /// The number of batches that may be read without a pause. Negative if the last batch was read after a pause.
     saved: f64,
     at: Instant,
-    /// The number of frames of the last batch, and of their bytes.
+    /// The number of frames in the last batch, and the number of their bytes.
     frames: u32,
     bytes: usize,
 }
 
 impl ReadingPace {
-    /// The pace before anything is read.
     pub(super) fn new(now: Instant) -> Self {
         Self { saved: SAVED, at: now, frames: 0, bytes: 0 }
     }
@@ -53,14 +52,14 @@ impl ReadingPace {
             return Duration::ZERO;
         }
         if is_full {
-            // The last pause and the time of the batch. The pause grows until the work is a small part of it.
+            // The next pause is as long as the last pause and the batch together. Pauses grow until the work is a small
+            // part.
             return passed.clamp(SHORTEST, LONGEST);
         }
-        // The time in which the intended number of frames arrived lately.
+        // At the present rate, about [`WANTED`] frames arrive during the next pause.
         (passed * WANTED / frames.max(1)).clamp(SHORTEST, LONGEST)
     }
 
-    /// Counts a frame of the batch.
     pub(super) fn read(&mut self, bytes: usize) {
         self.frames = self.frames.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
@@ -104,7 +103,7 @@ mod tests {
     fn endless_changes_wake_the_process_every_few_seconds() {
         let (batches, pause) = storm(Duration::from_secs(3600), Duration::from_millis(300));
         assert_eq!(pause, LONGEST);
-        // First the saved batches, then one batch in each pause.
+        // The saved batches come first, then one batch in each pause.
         assert!(batches <= 33 + 3600 / 5, "{batches}");
     }
 

@@ -62,7 +62,7 @@ impl Resource {
 pub struct ResourceStatus {
     /// The time at which the server last confirmed the known state; `None` until the first complete read.
     pub confirmed: Option<Instant>,
-    /// The failure since then; `None` if all requests succeed.
+    /// The failure since the last success; `None` if all requests succeed.
     pub failure: Option<Gap>,
     /// The number of failures by code: a status like `410`, or `timed-out`, `unreachable`, `malformed`, `too-much`,
     /// `credentials`.

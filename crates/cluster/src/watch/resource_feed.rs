@@ -22,7 +22,7 @@ use crate::{
     requests::Server,
 };
 
-/// If a watcher has no objects to watch, it confirms its state in this interval, so that the state does not become old.
+/// A watcher without objects to watch confirms its state in this interval, so that the state does not become old.
 const CONFIRM_EVERY: Duration = Duration::from_secs(10);
 
 /// The values that a watcher or a poller of one resource needs.
@@ -31,12 +31,10 @@ pub(super) struct ResourceFeed {
     pub(super) access: Access,
     pub(super) timing: WatchTiming,
     pub(super) updates: mpsc::Sender<(Resource, Update, Instant)>,
-    /// The known objects of the resource.
     pub(super) known: KnownObjects,
 }
 
 impl ResourceFeed {
-    /// Sends an update to the index.
     pub(super) async fn send(&self, update: Update) {
         self.send_as_of(Instant::now(), update).await;
     }

@@ -30,10 +30,10 @@ use crate::{
 /// The largest number of updates that wait to be applied.
 const QUEUE: usize = 256;
 
-/// The names of the Services whose endpoints are needed. If the endpoints of all Services are needed, all names.
+/// The names of all Services whose endpoints are needed.
 pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
-/// The selections of the resources whose selection may change.
+/// The present selection of each resource whose selection may change.
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
 /// Runs everything in one task. If a part panics, everything ends, and the view ends too.
@@ -89,7 +89,7 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
 
 /// Applies one update. A failure is logged when it begins and when it ends.
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
-    // Only these updates change the selections that are needed.
+    // Only Nodes and `EndpointsNeeded` can change the needed selections.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
     let failure = |index: &Index| index.failure(resource).map(|gap| (gap.why, gap.detail.clone()));
     let before = view.index(failure);
@@ -106,7 +106,8 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// Sends the selections that follow from the known state. If a selection is still sufficient, it stays unchanged.
+/// Sends the selections that follow from the known state. If a selection still includes everything needed, it stays
+/// unchanged.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

@@ -1,4 +1,4 @@
-//! The selected objects of a resource, and the query that selects them.
+//! The objects of a resource that a watch selects, and the query for them.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -45,12 +45,12 @@ impl Selection {
         }
     }
 
-    /// Whether the selection is empty in any cluster.
+    /// Whether the selection has no object in any cluster.
     pub fn is_nothing(&self) -> bool {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
-    /// Whether the selection may stay if `needed` is needed. It may be a little larger than `needed`.
+    /// Whether the selection is enough if `needed` is needed. It may be a little larger.
     pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,

@@ -7,20 +7,21 @@ use crate::jitter::spread;
 /// The times of watches and polls. Tests set shorter times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchTiming {
-    /// `timeoutSeconds` of a watch, in whole seconds. A random factor makes it up to twice as long, so that the watches
-    /// of many agents do not end at the same time.
+    /// `timeoutSeconds` of a watch, in whole seconds. A random factor up to two is applied, so that the watches of many
+    /// agents do not end together.
     pub watch_duration: Duration,
-    /// The longest time without a line. After it, the watch is requested again. Bookmarks arrive every minute.
+    /// The longest time without a line of a watch. Afterwards, the watch is requested again. Bookmarks arrive every
+    /// minute.
     pub idle_timeout: Duration,
-    /// If a server sends more than is read during this time, the present state is requested. It leaves out changes that
-    /// later changes replaced.
+    /// If lines arrive faster than they are read for this time, the present state is requested. This state omits
+    /// changes that later changes replaced.
     pub behind: Duration,
-    /// The interval between polls of Nodes and settings. In a cluster with few Nodes, also of Pods that wait for free
-    /// ports.
+    /// The interval between polls of Nodes and settings. In a small cluster, also between polls of Pods that wait for
+    /// free ports.
     pub poll_interval: Duration,
     /// The longest time to wait after the first failure. It doubles with each failure.
     pub first_backoff: Duration,
-    /// The longest time to wait after a failure. So if a server is back, the agent finds it within two scans.
+    /// The longest time to wait after a failure. If a server is back, the agent finds it within two scans.
     pub max_backoff: Duration,
 }
 
@@ -46,7 +47,7 @@ impl WatchTiming {
         self.watch_duration.mul_f64(1.0 + jitter)
     }
 
-    /// The duration of a watch after which the next failure is the first again.
+    /// After a watch of this duration, the count of failures begins again.
     pub(super) fn lasting(&self) -> Duration {
         10 * self.first_backoff
     }

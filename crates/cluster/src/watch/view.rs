@@ -1,8 +1,7 @@
-//! The known state of the cluster, between the watches and its readers. The watches change the state, and the readers
-//! request facts.
+//! The known state of the cluster. The watches write the state, and readers request facts.
 //!
-//! Facts are made on request, and not at every change. If a Service changes all the time, only its own conversion is
-//! repeated, and the readers decide when more is done.
+//! Facts are made on request, not at every change. If a Service changes constantly, each change converts only this
+//! Service, until a reader requests facts.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -25,7 +24,7 @@ pub struct ClusterView {
     changes: watch::Receiver<()>,
 }
 
-/// The error if the watches ended, which is a bug. From then on, the known state becomes old.
+/// The error if the watches ended, which is a bug. The known state no longer changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the watches of the cluster ended")]
 pub struct WatchesEnded;
@@ -48,8 +47,8 @@ impl ClusterView {
         self.changes.changed().await.map_err(|_| WatchesEnded)
     }
 
-    /// The facts. Each resource is unread before its first complete read. If the state changed, the facts are made now,
-    /// which takes a time that grows with the cluster.
+    /// The facts. Before the first complete read of a resource, its facts are unread. If the state changed, the facts
+    /// are made now. The time for this grows with the cluster.
     pub fn facts(&mut self) -> Arc<ClusterFacts> {
         self.changes.mark_unchanged();
         locked(&self.known).facts()
@@ -60,7 +59,7 @@ impl ClusterView {
         locked(&self.known).index.is_awaited()
     }
 
-    /// Whether nothing is left to read about the endpoints of Services with these names.
+    /// Whether no read of the endpoints of these Services is pending.
     pub fn holds_endpoints_of(&self, names: &BTreeSet<String>) -> bool {
         locked(&self.known).index.holds_endpoints_of(names)
     }
@@ -75,7 +74,7 @@ impl Known {
     fn facts(&mut self) -> Arc<ClusterFacts> {
         if std::mem::take(&mut self.outdated) {
             let fresh = self.index.facts();
-            // A later change may have undone the change.
+            // A later change may undo an earlier change, so facts may be equal.
             if fresh != *self.facts {
                 self.facts = Arc::new(fresh);
             }
@@ -92,7 +91,6 @@ pub(super) struct ViewWriter {
 }
 
 impl ViewWriter {
-    /// A view of an index, and its writer.
     pub(super) fn new(index: Index) -> (Self, ClusterView) {
         let facts = Arc::new(index.facts());
         let known = Arc::new(Mutex::new(Known { index, facts, outdated: false }));
@@ -100,18 +98,17 @@ impl ViewWriter {
         (Self { known: Arc::clone(&known), changes }, ClusterView { known, changes: receiver })
     }
 
-    /// The known state of a resource, now and later.
+    /// A handle to the present objects of a resource.
     pub(super) fn known(&self, resource: Resource) -> KnownObjects {
         KnownObjects { known: Arc::clone(&self.known), resource }
     }
 
-    /// Reads the index.
     pub(super) fn index<T>(&self, look: impl FnOnce(&Index) -> T) -> T {
         look(&locked(&self.known).index)
     }
 
-    /// Changes the index. `change` returns whether facts may differ now. If so, readers are notified. Returns the same
-    /// value.
+    /// Changes the index. If `change` returns true, facts may differ now, and readers are notified. Returns the result
+    /// of `change`.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);

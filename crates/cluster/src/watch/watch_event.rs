@@ -17,17 +17,15 @@ use crate::{
     objects::{Identity, Object},
 };
 
-/// The longest line, in bytes: an object, with the words around it.
+/// The longest line, in bytes: one object and the type of its event.
 const LINE: u64 = LONGEST_OBJECT as u64;
 
-/// Reads a watch line by line.
 pub(crate) struct EventLines {
     /// The limit of the reader is the number of bytes that this line may still have.
     lines: Lines<Take<Box<dyn AsyncBufRead + Send + Unpin>>>,
 }
 
 impl EventLines {
-    /// The lines of `body`.
     pub(crate) fn new(body: impl AsyncBufRead + Send + Unpin + 'static) -> Self {
         let body: Box<dyn AsyncBufRead + Send + Unpin> = Box::new(body.take(WHOLE as u64));
         Self { lines: body.take(LINE).lines() }
@@ -36,7 +34,7 @@ impl EventLines {
     /// The next line; `None` at the end. If the caller stops waiting, no byte is lost.
     ///
     /// # Errors
-    /// If the line is too long (`FileTooLarge`), is no text (`InvalidData`), or the body breaks.
+    /// If the line is too long (`FileTooLarge`), is no text (`InvalidData`), or the connection breaks.
     pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         let line = self.lines.next_line().await;
         // A line that reaches the limit would look like the last line.
@@ -48,14 +46,14 @@ impl EventLines {
     }
 }
 
-/// The meaning of a line. Most variants have the version that is known after it.
+/// The meaning of a line. The last field of most variants is the resource version after the line.
 #[derive(Debug, PartialEq)]
 pub enum WatchEvent {
     /// The new state of the object with a title; `None` if no rule uses the object.
     Applied(String, Option<CachedObject>, Option<String>),
     /// The object with a title was deleted.
     Deleted(String, Option<String>),
-    /// No object changed. True if this line ends the state with which a watch began.
+    /// No object changed. The flag is true if this line ends the state with which a watch began.
     Bookmark(bool, Option<String>),
     /// The end of the watch: the code and the message of a Status.
     Refused(u16, String),
@@ -98,7 +96,7 @@ struct Status {
 }
 
 impl WatchEvent {
-    /// Reads a line from `place`. If an object is refused, the line is applied too, with the object as rejected.
+    /// Reads a line from `place`. A line with a refused object is no error: the event has the object as rejected.
     ///
     /// # Errors
     /// A message, if the text is no line of a watch.

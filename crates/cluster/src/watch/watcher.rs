@@ -1,5 +1,5 @@
-//! Watches one resource. The state comes from the start of a watch, or from a LIST. Then a WATCH from the resource
-//! version of the state follows, until the task ends.
+//! Watches one resource. The state comes from the start of a watch, or from a LIST. Then a WATCH continues from the
+//! resource version of this state, until the task ends.
 
 use std::{convert::Infallible, mem, time::Duration};
 
@@ -28,23 +28,22 @@ use crate::{
 };
 use portreeve_facts::text;
 
-/// If a server cannot continue from a version, it may still accept the watch, and refuse in its first line. So the
-/// watch confirms that nothing has changed only after this time without a line.
+/// A server that cannot continue from a version may accept the watch, and refuse in the first line. So the watch
+/// confirms *no change* only after this time without a line.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
-/// The first lines of a watch, up to this number, are read at once, because a server refuses a watch in the first line.
+/// A watch reads up to this number of first lines without a pause, because a server refuses a watch in the first line.
 const FIRST: u32 = 4;
-/// The largest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. After it, the
-/// present state is read again, within the limits of a list, so that the known state cannot grow endlessly.
+/// The largest number of bytes of one watch: a hundred times the bytes of ten minutes in a large cluster. After more
+/// bytes, the present state is read again, with the limits of a list. So the known state cannot grow endlessly.
 const LONGEST: usize = 64 << 20;
-/// If a watch is behind, the state is read again only after this number of bytes, plus this number for each object of
-/// the state. So the watch and the state together have at most twice the bytes of the watch alone.
+/// If a watch is behind, the state is read again after `STATE` bytes, plus `OBJECT` bytes for each object of the state.
+/// So the watch and the state together have at most twice the bytes of the watch alone.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
-/// The longest message of a server that is passed on, in bytes.
+/// The longest message of a server that is shown, in bytes.
 const MESSAGE: usize = 256;
 
-/// Watches the objects of a kind within a selection, which may change. `None` means that the selection is not known
-/// yet.
+/// Watches the selected objects of a kind. The selection may change. `None` means that the selection is not known yet.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
@@ -70,7 +69,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
         };
         position.failed(&error, &selection);
         let failures = position.patience.failed(&error, feed.timing.lasting(), Instant::now());
-        // A new selection does not shorten this time, because the server wants no requests.
+        // This wait protects the server, so a new selection does not shorten the wait.
         feed.back_off(error, failures).await;
         if selections.borrow().as_ref() != Some(&selection) {
             position.version = None;
@@ -78,7 +77,7 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
     }
 }
 
-/// Requests from the connection to the first failure.
+/// Connects and watches, until the first failure.
 async fn session<K: Object>(
     feed: &ResourceFeed,
     selection: &Selection,
@@ -90,7 +89,7 @@ async fn session<K: Object>(
     feed.send(Update::Connected(server.address().to_owned())).await;
     if let Some(path) = position.doubt(&collection) {
         match server.text(&path).await {
-            // If a server does not understand this request, it gets no second request of this kind.
+            // A server that refuses this LIST as unknown does not get the LIST again.
             Ok(_) | Err(Error::Status { code: 400 | 404 | 422, .. }) => position.doubted = false,
             Err(error) => return Err(error),
         }
@@ -135,14 +134,14 @@ struct OpenWatch<'a> {
     lines: EventLines,
     /// The number of changes that were read, at most [`FIRST`].
     read: u32,
-    /// The time since which each batch has ended although more lines had arrived.
+    /// The time since which lines arrive faster than they are read.
     behind: Option<Instant>,
 }
 
 impl OpenWatch<'_> {
-    /// Reads the present state at the start of a watch without a version. The server marks the end of the state; before
-    /// the mark, the state is incomplete. Returns false if the mark does not arrive, because the server does not
-    /// support such a start.
+    /// Reads the present state at the start of a watch without a version. The state is incomplete until the server
+    /// marks its end. Returns false if the mark does not arrive: the server does not support a watch that begins with
+    /// the state.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -150,7 +149,7 @@ impl OpenWatch<'_> {
     ) -> Result<bool, Error> {
         let mut state = self.feed.batch(selection);
         let until = Instant::now() + WHOLE;
-        // There are few deletions and bookmarks.
+        // The limit of objects also limits events, because deletions and bookmarks are few.
         for _ in 0..=OBJECTS {
             let wait = self.server.timeout().min(until.saturating_duration_since(Instant::now()));
             let Ok(next) = timeout(wait, self.line()).await else { return Ok(position.knows_no_streams()) };
@@ -172,8 +171,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
     }
 
-    /// Follows the changes until the watch ends normally, and returns whether there were any. After `idle_timeout`
-    /// without a line, this also ends: the next watch shows whether the server answers.
+    /// Follows the changes until the watch ends normally. Returns whether there was a change. Also ends after
+    /// `idle_timeout` without a line. Then the next watch shows whether the server still answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
         loop {
@@ -237,8 +236,8 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line, at the allowed pace. If lines do not stop, they are read in batches, so that not each line wakes
-    /// the process.
+    /// The next line, at the allowed pace. If lines arrive constantly, they are read in batches, because each line
+    /// would wake the process.
     async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
         let was_in_batch = mem::take(in_batch);
         let goes_on = was_in_batch && !pace.is_full();

@@ -23,7 +23,7 @@ pub enum BesideKind {
     NotServed,
     /// The claim is in a pod, and a server of this pod needs the port.
     Need,
-    /// A user that may exist: an input was not read, or the scan does not list such sockets.
+    /// A user that may exist: an input was not read, or the scan does not list sockets of this kind.
     Possible,
 }
 
@@ -51,10 +51,10 @@ pub struct Beside {
     pub detail: String,
 }
 
-/// The largest number of users of one kind that are listed.
+/// The largest number of users that are listed for each kind.
 const MOST: usize = 4;
 
-/// The users of this port number besides the claims: outgoing connections, sockets that may exist and were not listed,
+/// The users of this port number besides the claims: outgoing connections, possible sockets that were not listed,
 /// Services of another proxy, and cluster IPs. If the port has a listener, connections are left out, because the
 /// listener may have accepted them. Cluster IPs are left out if NodePorts cannot have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
@@ -117,7 +117,7 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
 /// The Services with this port that this node's proxy does not serve.
 fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     let services = round.not_served().at(port);
-    // Cilium may serve the Services with this label.
+    // Perhaps Cilium serves the Services with the label.
     let doubt = round.unread_proxy_name().filter(|_| serves_here(round.now) != Some(false));
     let detail = doubt.map_or_else(
         || "this node's proxy does not serve the Service, because of its labels; another proxy may answer".to_owned(),
@@ -132,7 +132,7 @@ fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
 }
 
-/// The number of users of one kind that are not listed, if there are any.
+/// If users of one kind are not listed, their number.
 fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {

@@ -22,7 +22,8 @@ use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socke
 /// hostPorts, then sockets. A socket on one address comes before a socket on every address.
 ///
 /// # Errors
-/// When listeners were not read. Other unread inputs add no claims; the answer names these inputs.
+/// When listeners were not read. If Services or Pods were not read, their claims are missing, and the answer names
+/// these inputs.
 pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>, Gap> {
     let external = round.external_at(port).map(|(address, port)| Claim::External(address, port));
     let node_ports = round.node_ports().into_iter().flat_map(|it| it.at(port));
@@ -97,7 +98,7 @@ impl Claim<'_> {
     }
 }
 
-/// Whether Cilium serves NodePorts on the addresses of its devices, because it has no list of addresses.
+/// Whether Cilium serves NodePorts by device, because `nodeport-addresses` is empty.
 fn serves_by_device(snapshot: &Snapshot) -> bool {
     let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
     snapshot.is_in(Mode::Cilium) && !listed

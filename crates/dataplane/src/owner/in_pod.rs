@@ -13,13 +13,13 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Protocol, Reading, Snapshot, Socket, Source, State, Why};
 
-/// The owner of a port in the network of the pod `namespace/name`. The listeners are claimants. The servers that need
-/// the port are listed beside them. If there is no listener, the connections that use the port are listed too. The
-/// answer does not state who answers. `was_scanned_for` means that the scan was for this port. Otherwise the scan has
-/// only the declared and probed ports of a failing pod.
+/// The owner of a port in the network of the pod `namespace/name`. The listeners are claimants. A server of the pod
+/// that needs the port is listed beside them. Without a listener, the port's connections are listed too. The answer
+/// does not state who answers. `was_scanned_for`: the scan was for this port. Otherwise the scan has only the declared
+/// and probed ports of a failing pod.
 ///
 /// # Errors
-/// When the pod is not on this node, when it has no network of its own, or when its sockets on the port were not read.
+/// When the pod is not on this node, has no network of its own, or its sockets on the port were not read.
 pub fn owner_in_pod(
     round: &Round<'_>,
     pod: &str,
@@ -50,7 +50,7 @@ pub fn owner_in_pod(
             false => "one of its containers declares the port, or a probe uses it".to_owned(),
         },
     });
-    // If there is a listener, it may have accepted the connections, and another process could still listen.
+    // A listener may have accepted the connections. If so, they do not stop another process from listening.
     let connections =
         connections.into_iter().filter(|_| claimants.is_empty()).map(|it| connection(&process_in_words(&it.owner), it));
     let beside = need.into_iter().chain(connections).collect();

@@ -1,5 +1,5 @@
-//! Who would answer on a port of this node. The answer has every claimant, in the order in which the kernel checks
-//! claims for a new connection. It also has the claimant that answers each vantage point, and the listener that loses
+//! Who would answer on a port of this node. The answer lists every claimant, in the order in which the kernel checks
+//! claims for a new connection. For each vantage point, it has the claimant that answers, and the listener that loses
 //! connections.
 
 mod beside;
@@ -29,7 +29,7 @@ use portreeve_facts::{Gap, Protocol, Source, Vantage};
 pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownership, Gap> {
     let snapshot = round.now;
     let addressed = round.addressed()?;
-    // A node without a cluster has no Services.
+    // Without a configured cluster, there are no Services to read.
     if let Some(gap) = snapshot.cluster.services.gap().filter(|_| snapshot.cluster.configured) {
         return Err(gap.clone());
     }

@@ -304,7 +304,7 @@ fn what_is_not_known_is_unknown_only_where_it_matters() {
     let world = web().listens("0.0.0.0:30080").without_proxy();
     let unknown = ask(&world, Vantage::Remote, SECOND[0]);
     assert!(unknown.0.is_err() && unknown.2.is_none(), "nobody is said to lose: {unknown:?}");
-    // A list without an address of this node is treated as a mistake.
+    // If `nodePortAddresses` has no address of this node, the list is treated as a mistake.
     let ownership = found(&world);
     let primary = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let primary = primary.expect("an answer");
@@ -476,8 +476,8 @@ fn thousands_of_pods_and_redirections_of_one_port_are_ordered_as_a_few_are() {
             pod.ips = vec![ip(&address(n))];
         })
     });
-    // Half of these redirections lead to a living pod. The first redirection does not, so the kernel evaluates it
-    // before them.
+    // Half of these redirections lead to a living pod. The first redirection leads to no pod, so the kernel evaluates
+    // the leftover redirection first.
     let targets: Vec<String> = std::iter::once(9_000).chain(1_000..3_000).map(address).collect();
     let targets: Vec<(&str, &str)> = targets.iter().map(|it| (it.as_str(), "ip nat")).collect();
     let world = with_redirections(world, &targets);

@@ -21,7 +21,7 @@ fn a_kube_proxy_that_serves_loopback_in_nftables_mode_may_hold_its_node_ports_th
     let world = |local: &str, owner: Owner, gate| {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080)).listens_as(local, owner);
         let mut world = world.with_mode(Mode::Nftables).with_config(|config| config.nftables_localhost = gate);
-        // Without the proxy's cgroup, no owner can be compared with the proxy.
+        // Without the proxy's cgroup, no owner's cgroup can be compared.
         world.kernel.proxy.cgroup = gap(Source::Cgroups, Why::NotPermitted);
         world.kernel.proxy.process = gap(Source::Processes, Why::NotPermitted);
         owns(&world)
@@ -220,7 +220,7 @@ fn the_root_cgroup_makes_nobody_the_same_and_a_pid_alone_neither() {
     assert_eq!(owns(&with_holder(&world, other)), Own::No, "the pid was given away again");
 }
 
-/// A proxy in the root cgroup, which proves nothing.
+/// A proxy in the root cgroup. This cgroup proves nothing.
 fn rootless_proxy(world: &mut Snapshot) {
     seen(&mut world.kernel.proxy.cgroup).path = "/".to_owned();
 }

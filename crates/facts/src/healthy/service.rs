@@ -9,7 +9,7 @@ use super::{
 pub struct World {
     /// The Service.
     pub service: Service,
-    /// The slices, one for each family.
+    /// The EndpointSlices, one for each family.
     pub slices: Vec<EndpointSlice>,
 }
 
@@ -63,7 +63,7 @@ impl World {
         self
     }
 
-    /// Sets the protocol of every port, also in the EndpointSlices.
+    /// Sets the protocol of every port in the Service and in the EndpointSlices.
     pub fn protocol(mut self, protocol: Protocol) -> Self {
         self.service.ports[0].protocol = protocol;
         self.each_slice(|slice| slice.ports[0].protocol = protocol)
@@ -94,7 +94,7 @@ impl World {
         self.each_slice(|slice| slice.endpoints.clear())
     }
 
-    /// Moves every endpoint to the other node.
+    /// Moves every endpoint to the second node.
     pub fn elsewhere(self) -> Self {
         self.each_slice(|slice| slice.endpoints.iter_mut().for_each(|it| it.node = Some("n2".to_owned())))
     }

@@ -30,7 +30,6 @@ const ONE_POD: &str = "CNI-DN-";
 const TABLE: &str = "cni_hostport";
 const CHAINS: [&str; 2] = ["hostip_hostports", "hostports"];
 
-/// A chain, from a dump of chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chain {
     family: u8,

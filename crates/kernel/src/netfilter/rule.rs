@@ -212,7 +212,7 @@ impl<'a> RuleSoFar<'a> {
             "sctp" => (Protocol::Sctp, 0, None),
             _ => return Ok(()),
         };
-        // XT_TCP_INV_DSTPT, XT_UDP_INV_DSTPT.
+        // XT_TCP_INV_DSTPT, XT_UDP_INV_DSTPT: the rule is for all ports except this port.
         self.unclear |= flags.and_then(|at: usize| info.get(at)).is_some_and(|flags| flags & 2 != 0);
         let (first, last) = (bytes_at(info, at)?, bytes_at(info, at + 2)?);
         self.protocol = Some(protocol);

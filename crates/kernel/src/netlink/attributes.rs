@@ -36,7 +36,8 @@ pub fn bytes_at<const N: usize>(bytes: &[u8], offset: usize) -> Result<[u8; N], 
     found.copied().ok_or(Malformed("a message as long as its kind demands"))
 }
 
-/// A zero-terminated name, cleaned, because the name of a link, a table or a chain may contain escape codes.
+/// A zero-terminated name, without invisible characters: the name of a link, a table or a chain may contain escape
+/// codes.
 pub fn name(payload: &[u8], limit: usize) -> String {
     let bytes = payload.split(|byte| *byte == 0).next().unwrap_or_default();
     text::clean(&String::from_utf8_lossy(bytes), limit)

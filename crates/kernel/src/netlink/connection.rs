@@ -76,8 +76,8 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
     /// its value is dropped, and the dump is requested again, at most three times in all.
     ///
     /// # Errors
-    /// A [`Gap`] of the request's source. The kernel refused the request, does not know it, or took too long. Or every
-    /// attempt was torn. Or `each` or this reader cannot parse a message.
+    /// A [`Gap`] of the request's source. The kernel refused the request or took too long, every attempt was torn, or a
+    /// message cannot be parsed.
     pub fn dump<T>(
         &mut self,
         request: &Request<'_>,

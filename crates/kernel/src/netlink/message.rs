@@ -19,7 +19,7 @@ pub struct Request<'a> {
     pub kind: u16,
     /// All bytes after the `nlmsghdr`.
     pub body: &'a [u8],
-    /// The error with which the kernel refuses the request if it has no such objects. Then the dump is empty.
+    /// The kernel's error if it has no objects of this kind. The dump is then empty.
     pub absent: Option<Errno>,
 }
 

@@ -33,7 +33,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// The same reason for all facts, each with its own source.
+    /// No answers: every fact has the reason `gap`, with its own source.
     pub fn none(gap: &Gap) -> Self {
         let of = |source| Gap { source, ..gap.clone() };
         Self {
@@ -92,7 +92,7 @@ fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }
 
-/// The reason if a listener at this place cannot be the proxy.
+/// The reason why the listener `stranger` at this place cannot be the proxy.
 fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
     let process = match &stranger.owner {
         Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
@@ -114,8 +114,8 @@ fn serves(socket: &Socket, place: SocketAddr) -> bool {
 }
 
 /// Requests `/proxyMode` from each place in turn. The first place that answers with a mode is queried for the other
-/// facts. If no place does, the first place with a listener is queried. The proxy there may be too old to report its
-/// mode, or the listener is another program.
+/// facts. If no place answers with a mode, the first place with a listener is queried. The proxy there may be too old
+/// to report its mode, or the listener is another program.
 pub(crate) async fn read(places: &[SocketAddr], watch: &Stopwatch) -> Answers {
     let mut somebody = None;
     let mut refused = Vec::new();

@@ -76,8 +76,7 @@ fn requests_set_the_fields_that_a_strict_kernel_allows_and_no_others() {
     }
 }
 
-/// The result of the reader if the kernel answers the requests for links, addresses, and routes of both families in
-/// this way.
+/// The result of the reader for these answers to its requests: links, addresses, and the routes of both families.
 fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }

@@ -130,8 +130,8 @@ impl Gathering {
         }
     }
 
-    /// Keeps a finding if the user wants it, and if there is space for it. A finding about the cluster may be worse on
-    /// another node.
+    /// Keeps a finding if the user wants it, and if there is space. Also keeps a milder finding about the cluster,
+    /// because another node may report it as worse.
     fn keep(&mut self, node: &Arc<str>, problem: &Problem) -> bool {
         let may_be_wanted = problem.scope == Scope::Cluster && self.wanted.is_in_scope(problem);
         if may_be_wanted || self.wanted.wants(problem) {
@@ -159,7 +159,7 @@ impl Gathering {
         }
     }
 
-    /// The result of all agents. If the user stopped the command, of the agents that were queried before.
+    /// The result of all agents, or of the agents that were queried before the user stopped the command.
     pub fn finish(self, stopped: Option<Stopped>) -> Fleet {
         let Self {
             agent_namespace,

@@ -1,5 +1,5 @@
 //! An incident: one mistake on any number of nodes. Rule, variant, subject, port, protocol, severity and outcome are
-//! equal on all of them. The words are the words of the first node by name.
+//! equal on all nodes. The sentences are the sentences of the first node by name.
 
 use std::{
     cmp::Ordering,
@@ -32,7 +32,7 @@ pub struct Incident {
     /// affected clients.
     #[serde(flatten)]
     pub(crate) problem: Problem,
-    /// The node with these words; absent in a report of one node.
+    /// The node whose words the incident has; absent in a report of one node.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub words_of: Arc<str>,
     /// The node on which the problem began; absent in a report of one node.
@@ -70,7 +70,6 @@ type Key = (
 #[derive(Debug, Default)]
 pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 
-/// One incident.
 #[derive(Debug)]
 struct Gathered {
     problem: Arc<Problem>,
@@ -219,7 +218,7 @@ impl Incident {
     }
 }
 
-/// A time. A text that is no time counts as later than every time.
+/// The time in a text. A text that is no time counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }

@@ -29,7 +29,6 @@ pub(super) struct NodeReport {
     pub(super) at: Timestamp,
     /// The age of the scan, by the clock of the agent, in whole seconds.
     pub(super) age: u64,
-    /// The findings.
     pub(super) findings: Vec<Problem>,
     /// The rules that were not judged, and the parts of the answer that could not be used.
     pub(super) unknown: Vec<Unknown>,
@@ -61,7 +60,7 @@ impl NodeReport {
     /// Reads the answer of the agent on `node`.
     ///
     /// # Errors
-    /// When the answer is no such document, or is about another node. An agent may report only its own node.
+    /// When the answer is no findings document, or is about another node. An agent may report only its own node.
     pub(super) fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Self, Gap> {
         let wrong = |what: &str| Err(Gap::new(Source::Agent, Why::Malformed, text::clean(what, DETAIL)));
         match serde_json::from_slice::<Header>(answer) {
@@ -111,7 +110,8 @@ fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }
 
-/// A list. Entries with the known fields are kept. Other entries, and entries after the first [`ENTRIES`], are counted.
+/// The entries of a list that have the known fields. Other entries, and entries after the first [`ENTRIES`], are only
+/// counted.
 struct Entries<T> {
     known: Vec<T>,
     odd: usize,

@@ -56,7 +56,7 @@ impl Fleet {
     /// When the writer fails.
     pub fn write_open_reports(&self, out: &mut dyn Write) -> io::Result<()> {
         let unread = self.silent.iter().chain(self.unseen.iter().filter(|reason| reason.is_failure));
-        // A hostile agent can report any number of unread inputs.
+        // A hostile agent can report any number of unread inputs, so they are not collected here.
         let all = self.incidents.iter().map(found).chain(unread.map(not_read));
         let (mut counts, mut results, mut length, mut left_out) = (BTreeMap::new(), Vec::new(), 0, 0);
         for result in all {

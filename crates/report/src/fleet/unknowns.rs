@@ -10,9 +10,9 @@ use portreeve_facts::Why;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
     pub why: Why,
-    /// The details from the first of these nodes.
+    /// The details from the first node.
     pub detail: String,
-    /// The agent's pod on that node.
+    /// The agent's pod on the first node.
     pub pod: Arc<str>,
     pub nodes: Vec<Arc<str>>,
     /// Whether this reason could hide a finding that sets the result.

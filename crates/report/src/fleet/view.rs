@@ -29,7 +29,7 @@ pub struct Fleet {
     pub agents: usize,
     /// The number of agents that answered.
     pub answered: usize,
-    /// The number of nodes of these agents.
+    /// The number of nodes whose agents answered.
     pub answered_nodes: usize,
     /// The age of the oldest scan, in whole seconds, and its node.
     pub oldest: Option<(u64, Arc<str>)>,
@@ -63,8 +63,8 @@ pub enum Stopped {
 }
 
 impl Fleet {
-    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input, and
-    /// not checked if not.
+    /// Findings if a finding sets the result. Otherwise clear if every agent answered and read its necessary input.
+    /// Otherwise not checked.
     pub fn result(&self) -> CheckResult {
         let worst = self.incidents.iter().map(|it| it.problem.severity).max();
         outcome(worst, self.counts, || !self.is_whole())

@@ -39,7 +39,7 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// The file, line and column. For rendered input, only the template, because the line is no line of the template.
+/// The file, line and column. For rendered input, only the template, because its line is not known.
 fn properties(place: &Place) -> String {
     if !is_file(place) {
         return String::new();
@@ -53,7 +53,7 @@ fn is_file(place: &Place) -> bool {
     place.template.is_some() || &*place.file != "standard input"
 }
 
-/// A line of a log in which a runner finds no commands, neither in the current form (`::`) nor in the old form (`##[`).
+/// A line of a log in which a runner finds no command in the current form (`::`) or the old form (`##[`).
 pub fn without_commands(line: &str) -> String {
     line.replace("##[", "# #[").replace("::", ": :")
 }

@@ -125,7 +125,7 @@ struct Related {
     line: u64,
     /// The column.
     column: u64,
-    /// The template, as above.
+    /// The template from which helm rendered the field.
     #[serde(skip_serializing_if = "Option::is_none")]
     template: Option<String>,
     /// The object.

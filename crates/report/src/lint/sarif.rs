@@ -81,7 +81,8 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
             }],
         }],
         "relatedLocations": related.collect::<Vec<_>>(),
-        // If a line moves, the problem is still the same. GitHub reads only the second name.
+        // The fingerprint has no line, because a problem stays the same if its line moves. GitHub reads only the second
+        // name.
         "partialFingerprints": { "portreeve.lint/v1": fingerprint, "primaryLocationLineHash": fingerprint },
         "properties": {
             "variant": evidence.variant,
@@ -91,7 +92,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The place of the field. Code scanning needs a line. In a template the line is not known, so it is the first line.
+/// The place of the field. Code scanning needs a line. The line in a template is not known, so line 1 is written.
 fn physical(place: &Place) -> Value {
     let Place { line, column, width, .. } = place;
     let region = match place.template {

@@ -1,4 +1,4 @@
-//! The picture of the NodePort range as one SVG for documents, which needs no other file, and as blocks for the agent's
+//! The picture of the NodePort range: as one SVG for documents, without other files, and as blocks for the agent's
 //! page. Both have light and dark colours.
 
 use std::io::{self, Write};

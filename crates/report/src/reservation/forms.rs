@@ -6,9 +6,8 @@ use serde_json::json;
 use super::ReservationReport;
 use crate::terminal::tidy;
 
-/// The setting for reserved ports.
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The file in /etc/sysctl.d. If several files set a value, the last in alphabetical order counts.
+/// The file in /etc/sysctl.d. If several files set a value, the last file name in alphabetical order decides.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.

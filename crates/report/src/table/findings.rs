@@ -18,17 +18,16 @@ use crate::{
 };
 use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
-/// The number of findings that the compact table explains. It lists all findings.
+/// The compact table explains at most this number of findings, and lists all findings.
 const EXPLAINED: usize = 20;
 /// The width of the labels at the left.
 const LABEL: usize = 8;
-/// The number of values that the compact table shows.
+/// The largest number of evidence values of a finding in the compact table.
 const VALUES: usize = 6;
-/// The widest name that decides the alignment of the other names.
+/// Longer names of values do not move the column of the values.
 const WIDEST_NAME: usize = 26;
 
 impl Page<'_> {
-    /// The list, and the details of each finding.
     pub(super) fn write_list(&mut self, reported: &[ListedFinding<'_>]) -> io::Result<()> {
         if reported.is_empty() {
             return Ok(());
@@ -126,7 +125,7 @@ impl Page<'_> {
         self.labelled(2, "Evidence", LABEL, &lines)
     }
 
-    /// A command has its own line, so that a user can copy it. `or` and `then` are labels.
+    /// Each command has its own line, so that a user can copy the command.
     pub(super) fn remedies(&mut self, problem: &Problem) -> io::Result<()> {
         for (word, step) in lines(&problem.remedies) {
             let label = if word.is_empty() { "Remedy" } else { word };

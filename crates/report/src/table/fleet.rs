@@ -20,7 +20,7 @@ use portreeve_rules::findings::Severity;
 
 /// The width of the names at the left.
 const LABEL: usize = 20;
-/// The number of reasons in the compact table.
+/// The largest number of reasons in a list of the compact table.
 const REASONS: usize = 12;
 
 /// Writes the compact table of many nodes. An incident is reported once, with its nodes.
@@ -85,7 +85,7 @@ impl Page<'_> {
         })
     }
 
-    /// The unread inputs of agents: all of them if all details are shown, otherwise only failures.
+    /// The inputs that agents did not read. The compact table shows only failures.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
         let wide = self.wide;
         let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
@@ -106,7 +106,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Nodes and the reason that they share. `words` makes the text of a reason.
+    /// Each reason with its nodes. `words` makes the text of a reason.
     fn reasons_of(&mut self, reasons: &[&Reason], agents: usize, words: impl Fn(&Reason) -> String) -> io::Result<()> {
         let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
         for reason in &reasons[..shown] {
@@ -131,7 +131,6 @@ fn named(node: &Arc<str>) -> &str {
     if node.is_empty() { "no node" } else { node }
 }
 
-/// Every incident with its nodes.
 fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
     let listed = |incident| OnNodes { incident, among: fleet.answered_nodes };
     fleet.incidents.iter().map(|it| ListedFinding { problem: &it.problem, on: Some(listed(it)) }).collect()

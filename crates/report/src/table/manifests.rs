@@ -23,9 +23,9 @@ use portreeve_rules::{
 
 /// The width of the labels at the left.
 const LABEL: usize = 8;
-/// The number of findings that the compact table explains. It reports the number of the other findings.
+/// The compact table explains at most this number of findings, and counts the rest.
 const EXPLAINED: usize = 50;
-/// The number of kinds of skipped objects that are named.
+/// The largest number of names in a list: kinds of skipped objects, or charts.
 const KINDS: usize = 8;
 
 /// Writes the findings, sorted by place.
@@ -108,7 +108,7 @@ impl Page<'_> {
         self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
-    /// The part of the input that was judged, and the part that was not.
+    /// The judged part of the input, and the part that was not judged.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {}", counted(*judged, "judged object")))];
@@ -149,7 +149,7 @@ impl Page<'_> {
     }
 }
 
-/// `12: charts/api, charts/shop and 10 more`.
+/// The number and the first names: `12: charts/api, charts/shop and 10 more`.
 fn named(charts: &[String]) -> String {
     let names: Vec<String> = charts.iter().take(KINDS).map(|folder| tidy(folder)).collect();
     let rest = charts.len() - names.len();
@@ -157,7 +157,7 @@ fn named(charts: &[String]) -> String {
     format!("{}: {}{rest}", charts.len(), names.join(", "))
 }
 
-/// `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
+/// The skipped objects by kind: `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
 fn kinds(skipped: &BTreeMap<String, usize>) -> String {
     let mut counts: Vec<_> = skipped.iter().collect();
     counts.sort_by_key(|(kind, count)| (std::cmp::Reverse(**count), *kind));

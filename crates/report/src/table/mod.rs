@@ -1,4 +1,4 @@
-//! The table: of one node, or of many nodes.
+//! The table of one node, or of many nodes.
 
 mod findings;
 mod fleet;

@@ -83,7 +83,7 @@ impl Page<'_> {
         }
     }
 
-    /// The reason, in the words of the first detail. If all details are shown, all of them.
+    /// The reason and the first detail. If all details are shown, the reason and all details.
     fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
@@ -127,7 +127,7 @@ pub(crate) fn gap_groups<'a>(unseen: &[ReportedGap<'a>], failures: &[ReportedGap
     groups
 }
 
-/// The command with which the other rules can judge; `None` if no single command is enough.
+/// The command with which the other rules can judge. `None` if no single command is enough.
 fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let lacks =
         |is_it: fn(Source, Why) -> bool| unseen.iter().any(|it| it.rows.is_some() && is_it(it.gap.source, it.gap.why));
@@ -148,7 +148,7 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     let sudo = if root { "sudo " } else { "" };
     Some(match (cluster, flags.is_empty()) {
         (true, _) => format!("To judge the rest: {READ_CLUSTER} | {sudo}{program} check --services -{flags}"),
-        // The command keeps the flags that the user typed.
+        // The user repeats the command with its flags.
         (false, true) => "To judge the rest: the same command as root".to_owned(),
         (false, false) if root => format!("To judge the rest: the same command as root, with{flags}"),
         (false, false) => format!("To judge the rest: the same command with{flags}"),

@@ -123,7 +123,6 @@ impl Page<'_> {
     }
 }
 
-/// The unread input is reported with the words *not known*.
 const NOT_KNOWN: Unread = Unread::Reported("not known");
 
 pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
@@ -190,7 +189,7 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{listeners}, {clients} (Linux {node}, {})", snapshot.kernel.socket_source))
 }
 
-/// `1 Service`, `2 Services`.
+/// A number with a noun: `1 Service`, `2 Services`.
 pub(super) fn counted(count: impl TryInto<u64>, what: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

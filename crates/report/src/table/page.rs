@@ -10,17 +10,15 @@ use super::super::{
     terminal::{Ink, tidy, wrap},
 };
 
-/// A page that is being built.
 pub(super) struct Page<'a> {
     pub(super) style: &'a Style,
     pub(super) wide: bool,
     pub(super) out: &'a mut dyn Write,
 }
 
-/// One finding of a list.
 pub(super) struct ListedFinding<'a> {
     pub(super) problem: &'a Problem,
-    /// The nodes with the finding; none if the page is about one node.
+    /// The nodes with the finding. `None` if the page is about one node.
     pub(super) on: Option<OnNodes<'a>>,
 }
 
@@ -31,7 +29,7 @@ pub(super) struct OnNodes<'a> {
 }
 
 impl OnNodes<'_> {
-    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with this number of names. For a single node, its name.
+    /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with at most `shown` names. For a single node, its name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
         let names = first_names(nodes, shown);
@@ -71,7 +69,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Text from outside, wrapped to the width that is left beside `taken` columns, and to at most 120 columns.
+    /// Text from outside, wrapped to at most 120 columns. The terminal has `taken` columns less.
     pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
         let width = self.style.width.min(120).saturating_sub(taken).max(30);
         wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()

@@ -17,7 +17,7 @@ const NARROWEST_SUBJECT: usize = 20;
 
 impl Page<'_> {
     pub(super) fn rows(&mut self, reported: &[ListedFinding<'_>], headings: bool) -> io::Result<()> {
-        // If the table is about one node, the last column has no information.
+        // If the table is about one node, the last column (the nodes) is left out.
         let columns = if reported.iter().any(|it| it.on.is_some()) { HEADINGS.len() } else { HEADINGS.len() - 1 };
         let mut cells: Vec<Vec<String>> = reported.iter().map(|it| self.row(it, columns, headings)).collect();
         let widest = |column: usize| {

@@ -1,5 +1,5 @@
-//! The predicted changes as text, in the order in which a user handles them, each claim once. Ports whose answers
-//! change in the same way are one block.
+//! The predicted changes as text, in the order in which a user handles them. Each claim is listed once. Ports whose
+//! answers change in the same way are one block.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use crate::{
 use portreeve_facts::{Mode, Source, Vantage, Why};
 use portreeve_rules::findings::{Subject, SubjectKind};
 
-/// The number of claims with findings that are explained. All claims are listed.
+/// The largest number of claims with explained findings. All claims are listed.
 const EXPLAINED: usize = 20;
 /// The width of the labels at the left.
 const LABEL: usize = 8;
@@ -37,8 +37,8 @@ struct Reason {
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// The answers of a claim in one line: the target (for loopback, its address), who answers now, who would answer, and
-/// the nodes.
+/// One line about a claim: the target (for loopback, its address), the program that answers now, the program that would
+/// answer, and the nodes.
 type Line<'a> = (bool, Place, Option<String>, String, String, &'a [Arc<str>]);
 
 impl WhatIfDocument {
@@ -147,7 +147,7 @@ impl Page<'_> {
         }
     }
 
-    /// The reason why answers on other addresses of nodes would be lost, and the setting that keeps these answers.
+    /// The reason why clients of other addresses would lose their answers, and the setting that prevents the loss.
     fn cure(&mut self, mode: Mode) -> io::Result<()> {
         let words = format!(
             "Why clients of other addresses lose their answers: {mode} mode serves NodePorts only on the addresses in nodePortAddresses. By default, nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
@@ -160,7 +160,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Each reason once, with the ports that were not judged because of it.
+    /// Each reason once, with the ports that could not be judged.
     fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {
         if unknown.is_empty() {
             return Ok(());
@@ -168,7 +168,7 @@ impl Page<'_> {
         self.blank()?;
         self.line(0, Ink::Heading, "Not known")?;
         let mut reasons: BTreeMap<&str, Reason> = BTreeMap::new();
-        // Inputs that the result does not need are named in one line.
+        // One line names the inputs that the result does not need.
         let mut excused: BTreeMap<(Why, &[Arc<str>]), BTreeSet<&str>> = BTreeMap::new();
         for NotKnownOn { what: NotKnown { port, protocol, detail, input, decides }, nodes } in unknown {
             if let (None, Some((source, why)), false) = (port, *input, decides) {
@@ -209,13 +209,13 @@ impl Page<'_> {
     }
 }
 
-/// `2 of 3 nodes: n1, n2`
+/// The nodes with a change: `2 of 3 nodes: n1, n2`
 fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
     format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED))
 }
 
-/// Claims in blocks. Ports of Services are in one block if no finding about them changes, and their answers change in
-/// the same way on the same nodes.
+/// Claims in blocks. Two ports of Services share a block if no finding about them changes, and if their answers change
+/// equally on the same nodes.
 fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     let mut groups: Vec<Vec<&ClaimChange>> = Vec::new();
     let mut known: BTreeMap<_, usize> = BTreeMap::new();
@@ -231,7 +231,7 @@ fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     groups
 }
 
-/// `Service default/web, port 30080/tcp`
+/// The claim as text: `Service default/web, port 30080/tcp`
 fn claim(ClaimChange { claim, subjects, .. }: &ClaimChange, before_port: &str) -> String {
     let mut words = subject_in_words(&claim.subject, subjects.len() > 1);
     if let Some(port) = port(claim.port, claim.protocol) {
@@ -256,8 +256,8 @@ fn answer_lines(change: &ClaimChange) -> Vec<(Line<'_>, Vec<Vantage>, String)> {
     lines.into_iter().map(|(line, (from, example))| (line, from, example)).collect()
 }
 
-/// Who answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. If the port belongs to another
-/// Service, its name is added.
+/// The program that answers: `pod`, `process nginx on 0.0.0.0`, `pod default/edge`, `refused`. The name of the claiming
+/// Service is added if it is not the Service of the claim.
 fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }: &Claim) -> String {
     let of_port = port.zip(*protocol).map(|(port, protocol)| format!(":{port}/{protocol}")).unwrap_or_default();
     match by {
@@ -269,7 +269,7 @@ fn answerer(word: &str, by: Option<&str>, Claim { subject, port, protocol, .. }:
     }
 }
 
-/// Whether a claimant is a port of this Service: `Service default/web port http`.
+/// Whether a claimant such as `Service default/web port http` is a port of this Service.
 fn is_of(claimant: &str, service: &Subject) -> bool {
     let rest = claimant.strip_prefix(&tidy(&service.to_string()));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" port "))

@@ -83,7 +83,7 @@ fn what_this_node_announces_and_what_is_on_no_link_is_silent() {
     let both = announced(held("eth0", VIP, "n2"), "shared", VIP, "n2");
     let evidence = expect_problem(&RULE, &both, &subject());
     assert!(evidence.summary.contains("Service default/front, default/shared"), "{}", evidence.summary);
-    // A leftover annotation on a Service that now has another address, or no address.
+    // The annotation is left over. The Service now has another address, or no address.
     let mut other = held("eth0", VIP, "n2");
     objects(&mut other.cluster.services)[0].load_balancer_ips = Vec::new();
     expect_healthy(&RULE, &other, &subject());
@@ -100,7 +100,7 @@ fn an_address_of_bgp_is_on_every_node() {
         interfaces.addresses.last_mut().expect("an address").prefix = 24;
         expect_healthy(&RULE, &world, &subject());
     }
-    // On a link with another network, no neighbour sends ARP for the address.
+    // The link has no address of this network, so no neighbour sends ARP for the address.
     expect_healthy(&RULE, &held("eth0", "198.51.100.50", "n2"), &subject());
 }
 
@@ -120,7 +120,7 @@ fn an_address_that_a_node_has_by_its_status_is_another_rules() {
     for address in [PRIMARY[0], PEER] {
         expect_healthy(&RULE, &held("eth0", address, "n2"), &subject());
     }
-    // A cloud provider lists each address of a machine.
+    // A cloud provider may write the virtual address into the status of each Node.
     let mut world = held("eth0", VIP, "n2");
     for node in objects(&mut world.cluster.nodes) {
         node.addresses.push(NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip(VIP) });
@@ -146,7 +146,7 @@ fn the_name_of_a_host_is_a_nodes_with_a_domain_or_without() {
     expect_healthy(&RULE, &held("eth0", VIP, "n1.example.com"), &subject());
     let evidence = expect_problem(&RULE, &held("eth0", VIP, "n2.example.com"), &subject());
     assert_eq!(value(&evidence, "kube-vip.io/vipHost"), "Node n2");
-    // Two Nodes could have this host name. The Node with exactly this name is used.
+    // Two Nodes match the host name. The Node with exactly this name counts.
     let mut both = held("eth0", VIP, "n2.example.com");
     let mut full = Node::clone(&seen(&mut both.cluster.nodes)[1]);
     full.name += ".example.com";
@@ -173,7 +173,7 @@ fn a_host_that_is_no_node_leaves_it_unknown() {
         let detail = format!("kube-vip.io/vipHost of Service default/front is {host}, and no Node has this name");
         assert_eq!(gap.detail, detail);
     }
-    // Another address of the Service is still a problem.
+    // The Service `back` has another address, and another node announces this address.
     let world = announced(held("eth0", VIP, "n9"), "back", "192.0.2.51", "n2").address("eth0", "192.0.2.51");
     expect_unknown(&RULE, &world, &subject());
     assert_eq!(deletes(&expect_problem(&RULE, &world, &subject())), ["ip addr del 192.0.2.51/32 dev eth0"]);
@@ -192,7 +192,7 @@ fn unread_is_unknown_where_an_address_is_at_stake() {
     assert_eq!(unread(|it| objects(&mut it.cluster.nodes)[0].name = "another".to_owned()), Source::Nodes);
     let rejected = |it: &mut Snapshot| it.cluster.rejected.push(Gap::new(Source::Services, Why::Malformed, "one"));
     assert_eq!(unread(rejected), Source::Services, "it may have the address");
-    // If no link has such an address, the rule needs no Nodes.
+    // If no link has an announced address, the rule needs no Nodes.
     let mut world = held("eth0", VIP, "n1");
     rejected(&mut world);
     expect_healthy(&RULE, &world, &subject());

@@ -107,7 +107,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
         );
     }
     assert_eq!(severity(&ssh(PRIMARY[1])), Severity::Info, "the listener is IPv4 only");
-    // A cloud translates this address, so it is on no link: packets arrive with another destination address.
+    // A cloud translates the address before packets arrive, so the address is on no link.
     let mut behind_nat = ssh("203.0.113.1");
     let mut nodes = objects(&mut behind_nat.cluster.nodes);
     nodes[0].addresses.push(NodeAddress { kind: NodeAddressKind::ExternalIp, ip: ip("203.0.113.1") });
@@ -115,7 +115,7 @@ fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     let mut unread = ssh(PRIMARY[0]);
     unread.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Addresses);
-    // A socket on IPv6 may also listen on IPv4.
+    // A socket on `::` may also listen on IPv4.
     let mut untold = ssh(PRIMARY[0]);
     for socket in seen(&mut untold.kernel.listeners).iter_mut().filter(|socket| socket.local_port == 22) {
         (socket.local, socket.v6only) = (ip("::"), None);
@@ -170,7 +170,7 @@ fn the_sockets_of_an_old_proxy_and_of_an_endpoint_lose_nothing() {
     };
     let mine = Snapshot::healthy().service("trap", endpoint);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
-    // The process has several addresses. It is an endpoint at each of them, whichever address is claimed.
+    // The process listens on several addresses, and is an endpoint at each address.
     let elsewhere = |it: World| endpoint(it).with(|service| service.external_ips = vec![ip(SECOND[0])]);
     let mine = Snapshot::healthy().service("trap", elsewhere);
     assert_eq!(severity(&mine.clone().listens("0.0.0.0:6666")), Severity::Info);
@@ -219,7 +219,8 @@ fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
 }
 
-/// sshd listens on an address. Service `trap` has port 22 on an address that is on a link and in no Node's status.
+/// sshd listens on an address. Service `trap` claims port 22 of another address, which is on a link but in no Node's
+/// status.
 fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
     let claim = |it: World| {
         it.external_ip("198.51.100.7").with(|service| {
@@ -283,7 +284,7 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
 }
 
-/// A Service that claims the primary address, and its port.
+/// Service `trap` claims the primary address with this port.
 fn own(port: u16, protocol: Protocol) -> Snapshot {
     let claim = |it: World| it.protocol(protocol).external_ip(PRIMARY[0]).with(|service| service.ports[0].port = port);
     Snapshot::healthy().service("trap", claim)
@@ -472,7 +473,7 @@ fn an_address_that_nobody_announces_or_by_which_no_node_is_known_is_no_pools_mis
     let virtual_address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("192.0.2.50") };
     objects(&mut listed.cluster.nodes)[1].addresses.push(virtual_address);
     expect_healthy(&RULE, &listed, &subject());
-    // No other node could announce the address.
+    // The cluster has no other node that could announce the address.
     let mut alone = balanced(PRIMARY[0], None, Some("lan"));
     seen(&mut alone.cluster.nodes).truncate(1);
     expect_healthy(&RULE, &alone, &subject());

@@ -16,19 +16,19 @@ pub enum Effect {
     Reserve(PortSet),
     /// The kernel chooses ports from this range.
     ChooseFrom(PortRange),
-    /// In its own network, a pod has these reserved ports, and this range. Without a range, it keeps its range.
+    /// A pod has these reserved ports and this range in its own network. If the range is `None`, the pod keeps its
+    /// range.
     ChooseInPod(PodRef, Option<PortRange>, PortSet),
     /// The entries of a Service with this `port` and the first nodePort have the second nodePort.
     MoveService(ServiceRef, u16, [u16; 2]),
     /// A Service no longer has this external IP.
     Release(ServiceRef, IpAddr),
-    /// If true, only nodes with a pod of a Service answer for it, and the API server chooses a healthCheckNodePort. If
-    /// false, all nodes answer.
+    /// Whether only nodes with a pod of the Service answer. If so, the API server chooses a healthCheckNodePort.
     AnswerWithPodsOnly(ServiceRef, bool),
     /// A link no longer has this address.
     DeleteAddress(IpAddr, String),
     /// A chain no longer has the rule with this handle.
     DeleteRule(String, u64),
-    /// All rules of kube-proxy in this mode, or in all modes, are gone.
+    /// kube-proxy has removed all its rules of this mode, or of all modes.
     CleanUp(Option<Mode>),
 }

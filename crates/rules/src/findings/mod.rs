@@ -27,7 +27,7 @@ use crate::ids::Rows;
 pub use portreeve_facts::{Affected, Vantage};
 use portreeve_facts::{Gap, Protocol};
 
-/// The name of an id in kebab-case. Its page has this name; the Event reason is the name in PascalCase.
+/// The name of an id in kebab-case. The id's page has this name. The Event reason is the name in PascalCase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RuleId(pub &'static str);
 
@@ -75,7 +75,8 @@ impl Judgement {
     }
 }
 
-/// The conclusion of a rule about a subject. The ledger then clears, raises or holds the finding.
+/// The conclusion of a rule about a subject. The ledger (the list of open findings) then opens, keeps or closes the
+/// finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The rule judged the subject and found no problem.
@@ -98,14 +99,14 @@ impl Verdict {
     }
 }
 
-/// The judgements of one rule in a round. An error means that the rule could not judge, and that all its open findings
-/// are held.
+/// The judgements of one rule in a round. `Err` means that the rule could not judge, so all its open findings stay
+/// open.
 pub type Judgements = Result<Vec<Judgement>, Gap>;
 
 /// The key of a finding. Two findings with equal keys are the same finding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// The key's id.
+    /// The id.
     pub rule: RuleId,
     /// The variant of this id.
     pub variant: &'static str,
@@ -118,7 +119,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// `node-port-claimed-twice/lost`
+    /// The id and the variant: `node-port-claimed-twice/lost`
     pub fn name(&self) -> String {
         format!("{}/{}", self.rule, self.variant)
     }
@@ -135,12 +136,12 @@ pub struct Finding {
     pub since: Timestamp,
 }
 
-/// A rule that could not judge, or could not judge one subject.
+/// A rule that could not judge at all, or could not judge one subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
-    /// The rows of the rule: the findings that it could have reported.
+    /// The findings that the rule could have reported.
     pub rows: Rows,
-    /// The subject, if only this subject is not known.
+    /// The subject that the rule could not judge. `None` if the rule could not judge at all.
     pub subject: Option<Subject>,
     /// The number of ports and objects that could not be judged. 0 if the rule could not judge at all.
     pub claims: usize,

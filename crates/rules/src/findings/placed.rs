@@ -8,7 +8,7 @@ use portreeve_facts::{Place, Protocol};
 pub struct PlacedFinding {
     /// The place of the field with the wrong value.
     pub place: Place,
-    /// The id. The evidence has the variant.
+    /// The id of the rule. The evidence has the variant.
     pub rule: RuleId,
     /// The object, `Service shop/web`.
     pub object: String,

@@ -1,4 +1,4 @@
-//! Remedies as data: renderers add the words between the steps.
+//! Remedies as data. The table and the page add the words between the steps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,10 +19,10 @@ pub struct Step {
     pub kind: StepKind,
     /// The exact command for a shell, or advice for a person.
     pub text: String,
-    /// The advice in words that stay true after this scan, if `text` contains a value that this scan chose.
+    /// The advice without values that this scan chose, if `text` contains such a value.
     #[serde(skip)]
     lasting: Option<String>,
-    /// The change that the step makes. `None` if the step only shows something, or if only the user knows the result.
+    /// The change that the step makes. `None` if the step only shows something, or if its result depends on the user.
     #[serde(skip)]
     effect: Option<Box<Effect>>,
 }
@@ -48,7 +48,7 @@ impl Step {
         Self { kind: StepKind::Advice, text: text.into(), lasting: None, effect: None }
     }
 
-    /// Adds words that stay true after this scan.
+    /// Adds the advice without values that this scan chose.
     #[must_use]
     pub fn lasting(mut self, words: impl Into<String>) -> Self {
         self.lasting = Some(words.into());
@@ -67,7 +67,7 @@ impl Step {
         self.effect.as_deref()
     }
 
-    /// The words that stay true later and on other nodes: the lasting words, otherwise the text.
+    /// The words that stay true later and on other nodes: the advice without chosen values, otherwise the text.
     pub fn in_lasting_words(&self) -> &str {
         self.lasting.as_deref().unwrap_or(&self.text)
     }
@@ -94,8 +94,8 @@ impl From<Vec<Step>> for Remedy {
     }
 }
 
-/// The remedies of two problems that are reported as one. Each combined remedy ends both problems. The most direct
-/// remedies are combined first. If both remedies have the same step, the step is listed once.
+/// The remedies of two problems that are reported together. Each combined remedy ends both problems. The most direct
+/// remedies are combined first, and a step of both remedies is listed once.
 pub(super) fn of_both(mine: Vec<Remedy>, others: Vec<Remedy>) -> Vec<Remedy> {
     let (Some(first), Some(other_first)) = (mine.first(), others.first()) else {
         return if mine.is_empty() { others } else { mine };

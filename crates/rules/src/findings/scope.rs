@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
-    /// This node: another node's report about the same object is another problem.
+    /// This node: another node reports another problem, even about the same object.
     #[default]
     Node,
     /// The cluster: all nodes see the same problem, so one report is enough.

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use portreeve_facts::{Pod, Service, Snapshot};
 
-/// A Kubernetes object, or the cluster as a whole. Two subjects with equal kind, namespace and name are equal: a re-created
-/// object keeps its findings.
+/// A Kubernetes object, or the cluster as a whole. The uid is not compared: if a user creates an object again, its
+/// findings stay.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
     /// The subject's kind.

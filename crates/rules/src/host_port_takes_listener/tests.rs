@@ -53,7 +53,7 @@ fn host_network_finished_foreign_and_pending_pods_are_silent() {
     for change in changes {
         expect_healthy(&RULE, &edge(change).listens("0.0.0.0:80"), &subject());
     }
-    // A pod in a file that a person wrote names no node, so it may run on this node.
+    // A pod in a manifest has no Node, so it may run on this node.
     let written = |pod: &mut Pod| (pod.node, pod.uid) = (None, None);
     expect_problem(&RULE, &edge(written).listens("0.0.0.0:80"), &subject());
 }

@@ -1,7 +1,7 @@
-//! The open findings and the times of their start. The ledger is a state machine: rounds of judgements go in, open
-//! findings and their changes come out.
+//! The ledger: the open findings and the times of their start.
 //!
-//! The ledger never measures time: time is an argument. It knows no rule and no node.
+//! The ledger is a state machine: rounds of judgements go in, open findings and their changes come out. It never
+//! measures time: time is an argument. It contains nothing about single rules or nodes.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,28 +22,28 @@ use portreeve_facts::{Gap, Protocol};
 pub struct RoundTime {
     /// The time of the wall clock, for people.
     pub at: Timestamp,
-    /// The time since the first round, by a monotonic clock. Patience uses this time.
+    /// The time since the first round, by a monotonic clock, for the duration of problems.
     pub since_start: Duration,
 }
 
 impl RoundTime {
-    /// The first round of all.
+    /// The time of the first round.
     pub fn first(at: Timestamp) -> Self {
         Self { at, since_start: Duration::ZERO }
     }
 }
 
-/// One rule's part of a round.
+/// The part of one rule in a round.
 #[derive(Clone, Debug)]
 pub struct Turn {
-    /// The rows that the rule judges.
+    /// The findings that the rule can report.
     pub rows: Rows,
     /// The number of consecutive rounds that must show a problem before the ledger raises it: 1 or 2.
     pub patience: u8,
-    /// The time that a problem must last, if one round is not enough. Rounds may follow each other quickly.
+    /// The shortest duration of a problem that must last for two rounds. Two rounds may follow each other quickly.
     pub settle: Duration,
-    /// Objects that were not read in full. The rule's open findings about them stay open, unless the rule finds them
-    /// healthy.
+    /// Objects that were not read in full. The rule's open findings about these objects stay open, unless the rule
+    /// finds the objects healthy.
     pub unread: Arc<[Subject]>,
     /// The rule's judgements.
     pub judgements: Judgements,
@@ -52,7 +52,7 @@ pub struct Turn {
 /// The current findings and unknown results: the input of every output.
 #[derive(Clone, Debug, Default)]
 pub struct Board {
-    /// Open findings: the worst first, findings of equal severity by key.
+    /// Open findings, worst first. Findings of equal severity are sorted by key.
     pub findings: Vec<Finding>,
     /// Unknown results.
     pub unknown: Vec<Unknown>,
@@ -68,7 +68,7 @@ impl Board {
 /// A change that a round made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A problem is new, and lasted as many rounds as its rule's patience requires.
+    /// A new problem, which lasted for enough rounds.
     Raised(Finding),
     /// An open problem has another impact, sentence or evidence.
     Changed(Finding),
@@ -83,22 +83,22 @@ pub enum Change {
 pub enum Clearance {
     /// The rule judged the subject and found it healthy.
     Repaired,
-    /// The rule judged, and did not find the problem or the subject again.
+    /// The rule did not find the problem or the subject again.
     Gone,
 }
 
-/// Open findings, problems that are not reported yet, and unknown results.
+/// Open findings, problems that have not lasted long enough, and unknown results.
 #[derive(Debug, Default)]
 pub struct Ledger {
     open: BTreeMap<Key, Finding>,
-    /// A problem that was not seen in enough rounds: the time when it was first seen, and the number of rounds.
+    /// A problem that has not lasted long enough: the time of its first round, and the number of its rounds.
     pending: BTreeMap<Key, (RoundTime, u8)>,
     unknown: Vec<Unknown>,
 }
 
 impl Ledger {
-    /// Adds one round and returns the changes. If a rule could not judge, its open findings stay. If a rule did not
-    /// run, nothing of it changes.
+    /// Adds one round, and returns the changes. If a rule could not judge, its open findings stay. If a rule did not
+    /// run, its findings and unknown results stay.
     pub fn advance(&mut self, at: RoundTime, round: impl IntoIterator<Item = Turn>) -> Vec<Change> {
         round.into_iter().flat_map(|turn| self.turn(at, turn)).collect()
     }
@@ -171,8 +171,8 @@ impl Ledger {
         changes
     }
 
-    /// Notes an unknown result. If many subjects of one rule have the same reason, one note without a subject replaces
-    /// their notes.
+    /// Adds an unknown result. If a rule has one reason for many subjects, one entry without a subject replaces their
+    /// entries.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -183,8 +183,8 @@ impl Ledger {
         }
     }
 
-    /// Closes the open findings of the rule that this round neither reports nor holds. If a finding became another
-    /// variant, it stays open until the new variant has lasted long enough.
+    /// Closes the rule's open findings that this round does not report, unless they may still be true. If a finding has
+    /// a new variant, the old variant stays open until the new variant has lasted long enough.
     fn clear(
         &mut self,
         rows: Rows,
@@ -214,8 +214,8 @@ impl Ledger {
         key: Key,
         evidence: Evidence,
     ) -> Option<Change> {
-        // New words and values are used at once. A new impact must first last as long as a new problem. If the subject
-        // was created again, everything is used at once.
+        // New words and values of a finding replace the old ones at once. A new severity, scope or outcome must first
+        // last as long as a new problem, unless the subject was created again.
         if let Some(open) = self.open.get(&key)
             && (open.evidence.impact() == evidence.impact() || open.key.subject.uid != key.subject.uid)
         {
@@ -237,8 +237,8 @@ impl Ledger {
         Some(Change::Raised(finding))
     }
 
-    /// Replaces the evidence of an open finding. The key has no uid, so a finding stays open if its subject is created
-    /// again.
+    /// Replaces the evidence of an open finding. A finding stays open if its subject is created again, because uids are
+    /// not compared.
     fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
         let since = self.open.remove(&key).expect("it is open").since;
         let finding = Finding { key: key.clone(), evidence, since };
@@ -270,7 +270,8 @@ impl Claim {
 #[derive(Debug, Default)]
 struct Held {
     claims: BTreeSet<Claim>,
-    /// Whether the rule could not judge the whole node or the whole cluster. Then each open finding may still be true.
+    /// Whether the rule could not judge the whole node or the whole cluster. If so, each of its open findings may still
+    /// be true.
     everything: bool,
 }
 
@@ -280,8 +281,8 @@ impl Held {
         self.claims.insert(claim);
     }
 
-    /// Whether the finding of this claim may still be true. If the rule could not judge an object as a whole, the
-    /// findings about all its ports may be true. Ports that the rule found `healthy` are an exception.
+    /// Whether the finding of this claim may still be true. If the rule could not judge an object as a whole, all
+    /// findings about the object may be true. Ports that the rule found `healthy` are an exception.
     fn holds(&self, claim: &Claim, healthy: bool) -> bool {
         let of_its_object = || self.claims.contains(&Claim { port: None, protocol: None, ..claim.clone() });
         self.claims.contains(claim) || (!healthy && (self.everything || of_its_object()))

@@ -7,7 +7,7 @@ use crate::{findings::PlacedFinding, ids::Named};
 use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
 
 /// The findings that no annotation accepts, and the number of accepted findings. An annotation accepts only findings
-/// about its own object.
+/// about the object that has the annotation.
 pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<PlacedFinding>, usize) {
     let accepting = linted.manifests.iter().filter_map(|manifest| Some((manifest, manifest.accepts.as_ref()?)));
     let by_place: HashMap<&Place, &Accepts> =

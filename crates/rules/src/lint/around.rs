@@ -2,9 +2,9 @@
 
 use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
-/// The inputs that lint needed and could not read. Pods and Nodes may be missing from a file, and settings are not
-/// compared. If one failure leaves several facts unknown, it is reported once, with the names of the facts. If the user
-/// named the `range`, no source of the range is needed.
+/// The inputs that lint needed and could not read. A file without Pods or Nodes is no failure. If one failure leaves
+/// several kinds of objects unread, it is reported once, with these kinds. If the user gave the NodePort `range`, no
+/// other source of the range is needed.
 pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     let cluster = &around.cluster;
     let pods = cluster.pods.gap().filter(|gap| gap.why != Why::NotRequested);
@@ -29,7 +29,7 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
         }
         gap
     };
-    // Many accounts have no right to read the range. Then the output reports the assumed range.
+    // Many accounts have no right to read the range. This is no failure: the output reports the assumed range.
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotPermitted);
     let range = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
         detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),

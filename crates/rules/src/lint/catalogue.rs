@@ -6,9 +6,8 @@ use crate::{
     ids::{Named, Rows},
 };
 
-/// The variants that rules may find in manifests. Most of these rules also judge live objects. For manifests, they
-/// judge the objects that the manifests would make. One rule finds only fields of manifests that the API server
-/// refuses.
+/// The variants that rules may find in manifests. Most of these rules judge live objects too, and treat the objects of
+/// manifests as if they existed. One rule finds fields that the API server refuses.
 pub fn lint_rules() -> impl Iterator<Item = Rows> {
     OF_MANIFESTS.iter().map(|rule| rule.rows()).chain([port_field_refused::ROWS])
 }

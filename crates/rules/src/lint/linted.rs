@@ -15,9 +15,9 @@ use portreeve_facts::{
     Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why, if_requested,
 };
 
-/// The number of free numbers that a finding suggests.
+/// The largest number of free NodePorts that a finding suggests.
 const SUGGESTED: usize = 3;
-/// The names of suggested numbers in the evidence, the most certain first.
+/// The names of the suggested NodePorts in the evidence, the most certain name first.
 pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service has"];
 
 /// The source of the objects with which manifests are compared.
@@ -38,12 +38,12 @@ pub struct Linted {
     pub(super) snapshot: Snapshot,
     /// The NodePorts and health check ports that updated Services have in the cluster, by namespace and name.
     held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
-    /// Free numbers for a Service, and the words for them, if a cluster or snapshot shows them.
+    /// The name and the list of the suggested NodePorts, if a cluster or snapshot shows free NodePorts.
     free: Option<(&'static str, String)>,
 }
 
-/// Free numbers for a Service, and the words for them. If some users of ports were not read, the words are about
-/// Services only. A snapshot has the scan of one node, so other nodes were not scanned.
+/// The name and the list of the suggested NodePorts. If some users of ports were not read, the name promises only that
+/// no Service has them. A snapshot has only the scan of one node.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let is_read = free.unread.is_empty() && if_requested(around.cluster.waiting_pods.get()).is_ok();
@@ -57,15 +57,15 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// If an update has no number, the Service keeps its present number. The API server matches ports by name (Kubernetes
-/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`). kubectl and Helm match ports by `port`.
+/// A Service keeps its present number if its update has no number. The API server matches ports by name (Kubernetes
+/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`), kubectl and Helm by `port`.
 fn keep_numbers(service: &mut Service, before: &Service) {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
         return;
     }
     let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
     let number = |port: &ServicePort| (port.port, port.protocol);
-    // If two entries have the same name or port, the first entry is used.
+    // If two entries have one name or one port, the first entry counts.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
@@ -85,7 +85,7 @@ fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
     of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
 }
 
-/// The reason why the range of the cluster is not the assumed range.
+/// The proof that the cluster does not use the assumed range: a NodePort outside the range.
 fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
@@ -100,8 +100,8 @@ fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
-/// Whether a socket closes when a pod is replaced. The socket belongs to the pod, or the container runtime opened the
-/// socket to keep the pod's port.
+/// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which
+/// keeps the pod's port.
 fn ends_with(pod: &Pod, socket: &Socket) -> bool {
     let holder = match &socket.owner {
         Owner::Held(holder) => holder.cgroup.known(Unread::Doubted).and_then(|cgroup| cgroup.pod.as_ref()),
@@ -113,9 +113,10 @@ fn ends_with(pod: &Pod, socket: &Socket) -> bool {
 }
 
 impl Linted {
-    /// Adds the facts of manifests to a snapshot. An object of the manifests replaces the object of the same name.
+    /// Adds the objects of manifests to a snapshot. An object of the manifests replaces an object with its name.
     ///
-    /// If no source names the NodePort range, the range is the default, unless a number in use is outside the default.
+    /// Without a source for the NodePort range, the range is the default, unless a Service has a number outside the
+    /// default.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
@@ -141,7 +142,7 @@ impl Linted {
             }
             !is_updated
         });
-        // Lint does not judge whether a user chose the numbers of Services that exist already.
+        // Lint does not judge fixed numbers of existing Services.
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
@@ -199,7 +200,7 @@ impl Linted {
         held.is_some_and(|it| it.contains(&(number, protocol)))
     }
 
-    /// A finding about one field. For a Service, it suggests free numbers.
+    /// A finding about one field. If the field belongs to a Service, the finding suggests free NodePorts.
     pub(super) fn finding(
         &self,
         rule: RuleId,

@@ -1,4 +1,4 @@
-//! Port fields that the API server refuses, whatever other objects exist.
+//! Port fields that the API server always refuses, without a comparison with other objects.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};

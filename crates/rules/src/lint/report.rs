@@ -21,7 +21,7 @@ pub struct LintReport {
     pub unknown: Vec<(Rows, Gap)>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
-    /// The chosen rules that did not run, because the input to compare with was missing, with the reason.
+    /// The chosen rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
     /// The number of findings that an annotation accepts. They are not in `findings`.
     pub accepted: usize,
@@ -35,13 +35,13 @@ pub struct LintReport {
     pub judged: usize,
     /// The number of objects with the name of an earlier object.
     pub again: usize,
-    /// The number of objects of kinds that are not judged, by kind.
+    /// The number of objects that no rule judges, by kind.
     pub skipped: BTreeMap<String, usize>,
     /// The NodePort range.
     pub range: NodePortRange,
     /// The name of the cluster or file with which the manifests were compared, if any.
     pub against: Option<String>,
-    /// Milder findings are neither reported nor counted. `None`: all findings are reported, and findings of
+    /// The lowest severity that is reported and counted. `None`: all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
 }
@@ -71,15 +71,15 @@ pub struct Found {
     pub findings: Vec<PlacedFinding>,
     /// Rules that could not judge some object, with the reason.
     pub unknown: Vec<(Rows, Gap)>,
-    /// Rules that did not run, because the input to compare with was missing, with the reason.
+    /// Rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
 }
 
 impl Found {
-    /// Notes that a rule could not judge. If the user did not give the input to compare with, this is no failure.
+    /// Adds an unknown result of a rule. If the user did not give the missing input, the rule counts as not run.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
         if gap.why == Why::NotRequested {
-            // Keep one reason for each rule. Many new Services give the same reason: they have no endpoints yet.
+            // One reason for each rule is enough. For example, many new Services have no endpoints yet.
             if !self.not_run.iter().any(|(known, _)| *known == rows) {
                 self.not_run.push((rows, gap.detail));
             }

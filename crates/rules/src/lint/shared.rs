@@ -15,8 +15,8 @@ use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 /// The largest number of fields of other objects that a finding names.
 const MOST_RELATED: usize = 16;
 
-/// The findings at places of the manifests, and the reasons of rules that could not judge. Findings about objects
-/// outside the manifests are left out.
+/// The findings with their places in the manifests, and the reasons of rules that could not judge. Findings about other
+/// objects are left out.
 pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let fields = Fields::of(linted);
     let limits = Limits::default();
@@ -47,8 +47,8 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     all
 }
 
-/// Adds a finding. A field of an object has at most one finding of each variant: if an address is shared on several
-/// ports, this is one mistake. If a file has a YAML anchor, fields of two objects may have the same place.
+/// Adds a finding. A field has at most one finding of each variant, even if several ports share its address. The key
+/// has the object too, because with a YAML anchor, fields of two objects have one place.
 fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, finding: PlacedFinding) {
     match findings.entry((finding.place.clone(), finding.object.clone(), finding.evidence.variant)) {
         Entry::Vacant(entry) => {
@@ -67,7 +67,7 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
     }
 }
 
-/// The fields of the manifests, by the claims that rules name. The input may have an object twice.
+/// The fields of the manifests, by claim. The manifests may contain an object twice.
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
@@ -87,7 +87,8 @@ impl<'a> Fields<'a> {
         Self { linted, by_claim, services, ports }
     }
 
-    /// Whether a subject is in the manifests: they have this Service, or claim this port.
+    /// Whether a subject is in the manifests: a Service of the manifests, or another subject with a port that the
+    /// manifests claim.
     fn are_about(&self, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
         match (kind, port) {
             (SubjectKind::Service, _) => self.services.contains(&(namespace.as_deref().unwrap_or_default(), name)),
@@ -100,8 +101,8 @@ impl<'a> Fields<'a> {
         claims.iter().filter_map(|claim| self.by_claim.get(claim)).flatten().copied()
     }
 
-    /// The finding at each field that the problem is about. If none of these fields is in the manifests, because the
-    /// Service exists already, the finding is placed at the ports of pods. No other judgement is about these ports.
+    /// The finding at each field that the problem is about. If the manifests have none of these fields, because the
+    /// Service already exists, the finding is at the ports of pods.
     fn place(&self, rule: &Rule, mut evidence: Evidence) -> Vec<PlacedFinding> {
         let (about, beside) = (mem::take(&mut evidence.about), mem::take(&mut evidence.beside));
         let of_pods: Vec<ClaimOf> = match self.written(&about).next() {
@@ -112,7 +113,7 @@ impl<'a> Fields<'a> {
         let finding = |(manifest, claim): (&Manifest, &Claim)| {
             let own = (manifest.to_string(), &claim.path);
             let others = self.written(&about).chain(self.written(&beside));
-            // A second copy of the object is no other object.
+            // A second copy of the object does not count as another object.
             let others =
                 others.filter(|(manifest, other)| (manifest.to_string(), &other.path) != own).take(MOST_RELATED);
             PlacedFinding {

@@ -190,8 +190,7 @@ fn one_address_is_in_the_way_of_servers_that_want_all() {
     assert_eq!(severity(&exporter(|_| ()).listens_as("192.0.2.1:9100", process())), Severity::Warning);
 }
 
-/// A DNS server that wants every address, on a node with systemd-resolved: the kernel refuses the port to the DNS
-/// server.
+/// systemd-resolved has port 53, so the kernel refuses the port to a DNS server that wants all addresses.
 #[test]
 fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     let dns = |pod: &mut Pod| (pod.failing, pod.ports[0].port) = (true, 53);
@@ -228,7 +227,7 @@ fn the_stub_of_the_nodes_resolver_alone_is_reason_enough_to_fail() {
     expect_healthy(&RULE, &exporter(one).listens_as("127.0.0.53:53", stub()), &subject());
 }
 
-/// A DNS server that wants some addresses works beside systemd-resolved. So it fails for another reason.
+/// The DNS server ran on some addresses beside systemd-resolved, so systemd-resolved is not the reason for its failure.
 #[test]
 fn of_two_in_the_way_the_one_that_leaves_addresses_is_not_the_reason() {
     let named = |pod: &mut Pod| pod.controller = Some(Controller { kind: "DaemonSet".into(), name: "dns".into() });
@@ -304,7 +303,7 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
         expect_problem(&RULE, &nothing_runs, &subject());
     }
     expect_unknown(&RULE, &unnamed(|pod| pod.running = None, cgroup("/")), &subject());
-    // If one listener may be the pod's own, a second listener changes nothing.
+    // If the pod may own one of two listeners, the result stays unknown.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
     let not_requested = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);
@@ -441,7 +440,7 @@ fn a_pod_to_come_in_the_hosts_network_cannot_listen_where_a_process_does() {
     }
     let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
     expect_healthy(&RULE, &of(|_| ()).pod("agent-1", |pod| pod.controller = Some(controller)), &node);
-    // If Pods were not read, a process whose control group is unknown may belong to a pod.
+    // A process may belong to an unread pod if its control group is unknown.
     let mut hidden = of(|_| ());
     let socket = seen(&mut hidden.kernel.listeners).last_mut().expect("one");
     socket.owner = held("/", None, "node_exporter", 700);

@@ -179,7 +179,8 @@ fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     assert_eq!(expect_unknown(&RULE, &blind, &subject()).source, Source::EndpointSlices);
 }
 
-/// Some address of the node is served. It is not known whether `nodePortAddresses` has the listener's address.
+/// The assumed settings serve some address of the node. The real `nodePortAddresses` may not have the listener's
+/// address.
 #[test]
 fn of_settings_that_are_assumed_an_address_is_a_warning_and_of_unread_ones_unknown() {
     let listens = |address: &str| web(30080).listens(&format!("{address}:30080"));
@@ -217,8 +218,8 @@ fn without_its_node_a_listener_on_every_address_is_told_where_somebody_said_the_
     );
 }
 
-/// In iptables mode, kube-proxy refuses connections to a Service without endpoints, whatever addresses
-/// `nodePortAddresses` has.
+/// Without endpoints, kube-proxy in iptables mode refuses connections to the NodePort on all addresses, with any
+/// `nodePortAddresses`.
 #[test]
 fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
@@ -227,13 +228,13 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(evidence.severity, Severity::Critical);
     assert!(!evidence.values.iter().any(|(name, _)| *name == "assumed"), "{evidence:#?}");
     assert_eq!(expect_problem(&RULE, &world.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
-    // Clients reach the Service on the addresses of one device only.
+    // The listener is bound to one device, so it loses only connections to the addresses of this device.
     let of_device = |it: &mut Socket| it.device = 2;
     let device = web(30080).socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
     assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
-/// A pod in the node's network listens on the NodePort. It is not known whether the pod belongs to the Service.
+/// Whether the listening process belongs to a pod of the Service is not known.
 #[test]
 fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
     let world = |target: Option<u16>| {
@@ -387,14 +388,14 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // As long as the Service has no endpoint, the process answers.
+    // Without endpoints, Cilium passes the connections to the process.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// `/proc/net` does not show whether a socket is IPv6-only. Every Go server listens on such a socket.
+/// The list of sockets may not show whether an IPv6 socket also serves IPv4, as sockets of Go servers do.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: &'static [Family], v6only| {
@@ -410,7 +411,7 @@ fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     expect_problem(&RULE, &with(&Family::BOTH, None), &subject());
 }
 
-/// If Nodes were not read, Cilium may serve remote clients on any address of a device.
+/// Without the Nodes, Cilium may serve remote clients on any address of a device.
 #[test]
 fn without_nodes_what_remote_clients_lose_behind_cilium_is_told_as_unknown() {
     let world = web(30080).address("eth0", "192.0.2.77").listens("0.0.0.0:30080").with_mode(Mode::Cilium);

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use crate::findings::Vantage;
 use portreeve_dataplane::Outcome;
 
-/// The result of a connection: one word, and a short text. In nftables mode, a feature gate may refuse NodePorts on
-/// loopback.
+/// The result of a connection: one word, and a short text. `is_gate`: in nftables mode, a feature gate may refuse
+/// NodePorts on loopback.
 pub(super) fn outcome(
     outcomes: impl Iterator<Item = Outcome>,
     external_local: bool,

@@ -145,7 +145,7 @@ fn a_virtual_address_that_no_node_names_is_silent() {
 fn this_machine_under_an_older_name_is_silent_and_a_common_external_ip_is_no_proof_of_it() {
     let old = named(holding(), 1, NodeAddressKind::InternalIp, PRIMARY[0]);
     expect_healthy(&RULE, &old, &subject());
-    // Both machines are behind NAT and have the same address, and both kubelets registered this address.
+    // Both machines are behind NAT with one address, and each kubelet registered the address.
     let vagrant =
         [0, 1].into_iter().fold(holding(), |world, node| named(world, node, NodeAddressKind::InternalIp, "10.0.2.15"));
     expect_healthy(&RULE, &vagrant, &subject());

@@ -83,7 +83,7 @@ fn who_has_the_port_is_named() {
             "give pod default/edge another port, in the object that declares its containers"
         ]
     );
-    // A pod in the host's network has the ports that its containers declare.
+    // A hostNetwork pod uses the ports of the node that its containers declare.
     let host = |pod: &mut Pod| {
         pod.host_network = true;
         pod.ports[0].port = 80;
@@ -280,7 +280,7 @@ fn pods_of_service_lb_are_folded_into_their_services() {
     let remedies = format!("{:?}", evidence.remedies);
     assert!(remedies.contains("give Service default/web another port than 80/tcp"), "{remedies}");
     assert!(remedies.contains("give Service kube-system/traefik") && remedies.contains("lbpool"), "{remedies}");
-    // Only one of the two belongs to ServiceLB.
+    // ServiceLB made only the waiting pod.
     let world = clash(|_| (), |waiting| waiting.service_lb_of = name("other", "web")).service("web", |it| it);
     let subject = subject_of(&world);
     assert_eq!((subject.to_string().as_str(), subject.uid.is_some()), ("Service other/web", false));
@@ -326,7 +326,7 @@ fn a_port_that_is_given_back_in_time_is_waited_for() {
         clash(|pod| pod.ends = Some(ends), |_| ())
     };
     silent(&ends(10));
-    // A user set a grace period of a week.
+    // The pod has a grace period of a week.
     expect_problem(&RULE, &ends(604_800), &subject());
     expect_problem(&RULE, &ends(-OVERDUE - 1), &subject());
 }
@@ -421,7 +421,7 @@ fn a_daemon_set_of_other_nodes_or_ports_or_with_pods_waits_for_nobody() {
         |it| it.avoids = vec!["type NotIn fargate".to_owned()],
         |it| it.ports[0].host_port = Some(81),
         |it| it.ports[0].protocol = Protocol::Udp,
-        // For the scheduler, `::` is one address, like any other address.
+        // The scheduler treats `::` as one address, not as all addresses.
         |it| it.ports[0].host_ip = Some(ip("192.0.2.1")),
     ];
     let silent = |world: &Snapshot| expect_healthy(&RULE, world, &Subject::cluster());

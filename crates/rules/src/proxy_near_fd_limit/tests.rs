@@ -17,7 +17,7 @@ fn proxy(mut world: Snapshot, version: &str, limit: u64) -> Snapshot {
     world
 }
 
-/// A node with the Service `default/many`, which has IPv4 and this many TCP nodePorts.
+/// A node with the IPv4 Service `default/many`, which has this number of TCP nodePorts.
 fn many(count: u16) -> Snapshot {
     Snapshot::healthy().service("one", |it| it.node_port(32000).with(ipv4)).service("many", |it| ports(it, count - 1))
 }

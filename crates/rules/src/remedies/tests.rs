@@ -24,8 +24,8 @@ fn claims(service: &Service) -> Vec<ExternalAddress<'_>> {
     ExternalAddress::of(&Snapshot::healthy(), service).collect()
 }
 
-/// The commands of a remedy. Each command that changes something must have its effect. The other commands show
-/// something, open an editor, or make the last change permanent.
+/// The commands of a remedy. A command that changes the node or the cluster must have its effect as data. The other
+/// commands show something, open an editor, or make the last change permanent.
 #[track_caller]
 fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
     let steps = remedy.into().steps.into_iter().filter(|step| step.kind == crate::findings::StepKind::Command);
@@ -61,7 +61,7 @@ fn of_unit(path: &str, command: &str) -> Socket {
     world.kernel.listeners.seen().expect("listeners").last().expect("one").clone()
 }
 
-/// A node with a listener of a pod that the API server no longer has, and this listener.
+/// A node with a listener of a pod that the API server has deleted, and this listener.
 fn with_gone_pod() -> (Snapshot, Socket) {
     of_pod_without_object("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f")
 }
@@ -73,8 +73,8 @@ fn of_pod_without_object(uid: &str) -> (Snapshot, Socket) {
     (world, socket)
 }
 
-/// Prints the output of every function of this file for hostile names. `tests/anywhere` runs each line in a shell, and
-/// checks that no function is missing here.
+/// Prints the commands of every function of this file, for hostile names. `tests/anywhere` runs each line in a shell,
+/// and checks that no function is missing.
 #[test]
 fn every_command() {
     let mut all = Vec::new();

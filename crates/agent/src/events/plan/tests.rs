@@ -106,8 +106,7 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     let silent = Counters { deduplicated: 1, ..Counters::default() };
     assert_eq!((agents[1].1.counters(), agents[2].1.counters()), (silent, silent));
 
-    // After a restart, an agent reads whether the Event is its own. An agent that did not report the finding writes no
-    // end.
+    // After a restart, an agent reads which node wrote the Event. Another node's agent writes no end.
     let cleared = Change::Cleared(finding.clone(), Clearance::Repaired);
     let mut over = |server: &mut Server, agent: usize| {
         let (node, plan) = &mut agents[agent];
@@ -123,7 +122,7 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     }
     let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
     assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
-    // In the last hour, the agent wrote no Event. Now the agent knows that it reported the finding.
+    // Now the agent has reported the finding, so it writes the end.
     let (node, plan) = &mut agents[2];
     plan.offer(turn, &cleared, &place(node));
     assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
@@ -525,7 +524,7 @@ fn of_the_cluster_only_the_last_reporter_writes_the_end() {
         plan.offer(second(0), &Change::Raised(mild.clone()), &place(node));
         server.serve(plan, second(0));
     }
-    // The other agent is the first to report that it is worse.
+    // The agent of n2 is the first to report that the finding is worse.
     for (node, plan) in agents.iter_mut().rev() {
         plan.offer(second(60), &Change::Changed(bad.clone()), &place(node));
         server.serve(plan, second(60));

@@ -1,5 +1,4 @@
-//! Parses an exposition exactly as OpenMetrics 1.0 demands, or as the text format 0.0.4 demands, if that format has a
-//! rule.
+//! Parses an exposition by the exact rules of OpenMetrics 1.0, or of the text format 0.0.4.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +23,7 @@ struct Family {
     samples: Vec<Sample>,
 }
 
-/// All samples. If the text has an error: the first error.
+/// All samples, or the first error in the text.
 pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String> {
     let body = match form {
         Exposition::OpenMetrics => text.strip_suffix("# EOF\n").ok_or("does not end with # EOF")?,

@@ -4,7 +4,7 @@ use super::*;
 use crate::ExternalAddress;
 use portreeve_facts::{CiliumConfig, WithoutBackend};
 
-/// Who answers with Cilium if a Service has a usable endpoint, no endpoint, and only remote endpoints. Each group has a
+/// Who answers with Cilium if a Service has a usable endpoint, no endpoint, or only remote endpoints. Each group has a
 /// client outside, on the node and in its pods. `?` means unknown.
 fn under_cilium(world: &Snapshot, address: &str) -> String {
     let assumptions = assumptions(world);
@@ -41,7 +41,7 @@ fn cilium_serves_one_address_to_outsiders_and_all_of_its_devices_to_the_node() {
     assert_eq!(under_cilium(&world, "198.51.100.1"), "??? ??? ???", "whether the device is Cilium's is not known");
     assert_eq!(captured(&world, "127.0.0.1"), Some(true));
     assert!(assumptions(&world).ambiguity().detail.starts_with("it is not known which devices cilium serves"));
-    // A user who sets only the mode sets no other setting.
+    // If a user sets only the mode, all other settings have their defaults.
     let said = Snapshot::healthy().with_user_mode(Mode::Cilium);
     assert_eq!(under_cilium(&said, PRIMARY[0]), "PRR PUP PUP");
 }
@@ -132,7 +132,7 @@ fn where_cilium_chooses_among_several_addresses_of_a_device_it_is_not_known_whic
     assert_eq!(under_cilium(&world, "2001:db8:1::6"), "LLL PUP PUP");
 }
 
-/// From Cilium's source code; SCTP was not measured.
+/// SCTP was not measured. Cilium's source code gives the results.
 #[test]
 fn cilium_serves_sctp_only_where_it_is_told_to_and_not_as_the_node_connects() {
     let ask = |change: &dyn Fn(&mut ProxyConfig)| {
@@ -177,7 +177,7 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     assert!(assumptions(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
 }
 
-/// The list of addresses, and whether Cilium serves a family.
+/// Unread settings: the list of addresses, and whether Cilium serves a family.
 #[test]
 fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() {
     let mut world = cilium(|_| {});
@@ -224,7 +224,7 @@ fn a_kube_proxy_beside_cilium_leaves_only_what_both_share() {
     assert_eq!(modes.into_iter().collect::<Vec<_>>(), ["cilium", "iptables"]);
     let words = both.mode_in_words();
     assert!(words.contains("cilium-config Cilium replaces it; the result is"), "{words}");
-    // Each data plane has its own settings, even if a user configures them.
+    // If a user configures the mode, only the settings of this data plane count.
     let said = |mode: Mode| {
         let mut world = world.clone();
         world.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
