@@ -106,7 +106,7 @@ impl Wanted {
         }
         for ((_, number), needs) in round.needs().known().ports() {
             let needs = needs.iter().filter(|need| need.is_to_reserve(number));
-            all.extend(needs.map(|need| of_need(number, *need)));
+            all.extend(needs.filter_map(|need| of_need(number, *need)));
         }
         unread.extend(round.needs().with(&[Source::Listeners]).err());
         unread.extend(round.now.kernel.no_udp.clone());
@@ -157,15 +157,17 @@ impl Wanted {
     }
 }
 
-/// The port, the class and the owner of a need. For the need, [`Need::is_to_reserve`] is true.
-fn of_need(number: u16, need: Need<'_>) -> (u16, Class, String) {
-    let of = |class, pod: &Pod| (number, class, format!("{}/{}", pod.namespace, pod.name));
-    match need {
+/// The port, the class and the owner of a need. `None` for a kind of need that is never reserved.
+fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
+    let of = |class, pod: &Pod| (class, format!("{}/{}", pod.namespace, pod.name));
+    let (class, owner) = match need {
         Need::Declared(pod, _) | Need::Probe(pod, _) => of(Class::HostNetworkPod, pod),
         Need::HostPort(pod, _) => of(Class::HostPort, pod),
-        Need::ProxyMetrics | Need::ProxyHealth(_) => (number, Class::Daemon, "kube-proxy".to_owned()),
-        _ => (number, Class::Daemon, daemon_on(number).to_owned()),
-    }
+        Need::ProxyMetrics | Need::ProxyHealth(_) => (Class::Daemon, "kube-proxy".to_owned()),
+        Need::Daemon(_) => (Class::Daemon, daemon_on(number).to_owned()),
+        Need::Reported(..) | Need::Waiting(..) | Need::HealthCheck(_) | Need::Agent(_) => return None,
+    };
+    Some((number, class, owner))
 }
 
 fn daemon_on(number: u16) -> &'static str {

@@ -134,7 +134,7 @@ pub(super) fn claimed(round: &Round<'_>, groups: &Groups) -> Claimed {
     Claimed { claims, exempt, own: all_own, is_proxy_without_sockets: round.proxy().never_holds() }
 }
 
-/// Whether the proxy listens on NodePorts, as kube-proxy before 1.27 and OVN-Kubernetes do. `None` if the listeners
+/// Whether the proxy listens on NodePorts, as kube-proxy up to 1.23.6 and OVN-Kubernetes do. `None` if the listeners
 /// were not read. A listener that may belong to the proxy counts as the proxy's. If the guard refused a bind of the
 /// proxy, a Service would lose its NodePort.
 fn are_held(round: &Round<'_>) -> Option<bool> {
