@@ -188,7 +188,7 @@ impl Hook {
         before.keys().try_for_each(|key| self.claims.remove(&with(generation, key))).map_err(failed("claims"))
     }
 
-    /// Replaces all exemptions, and then all claims. Old exemptions stay until the claims have been replaced.
+    /// Adds the new exemptions, replaces all claims, and then removes the old exemptions.
     pub fn replace(&mut self, exempt: &[Exempt], claims: &[Claim]) -> Result<(), MapFailed> {
         let wanted: HashSet<ExemptKey> = exempt.iter().map(exempt_key).collect();
         wanted.iter().try_for_each(|key| self.exempt.insert(key, 1, 0)).map_err(failed("exemptions"))?;

@@ -24,7 +24,7 @@ pub(super) struct ListReader<'a> {
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
-/// The form of an answer, after it was read to its end.
+/// The kind and the position of a list, after the whole answer was read.
 #[derive(Debug, Default)]
 pub struct ListSummary {
     /// Whether the answer had `items` or rows.

@@ -343,7 +343,7 @@ fn may_be_kube_proxy(snapshot: &Snapshot) -> bool {
 
 fn agent<'a>(snapshot: &'a Snapshot) -> Read<'a> {
     match &snapshot.own_port {
-        // Only the agent has a port, not `check`.
+        // Only an agent has a port of its own. `check` has none.
         Reading::Gap(gap) if gap.why == Why::NotRequested => Ok(Vec::new()),
         own => own.get().map(|own| vec![((Protocol::Tcp, own.address.port()), Need::Agent(own))]),
     }

@@ -40,7 +40,7 @@ pub fn usual_ports(role: Role) -> impl Iterator<Item = &'static UsualPort> {
     TABLE.iter().filter(move |port| port.roles.contains(&role))
 }
 
-/// Whether a number has a role, for any protocol.
+/// Whether a number has a role for at least one protocol.
 pub fn is_usual(number: u16, role: Role) -> bool {
     TABLE.iter().any(|port| port.number == number && port.roles.contains(&role))
 }

@@ -36,7 +36,7 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// A placeholder for the address in an attribute of which only the kind matters.
+/// A placeholder. The code uses only the kind of this attribute, not its address.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.

@@ -9,7 +9,7 @@ use std::{
 use nix::time::{ClockId, clock_gettime};
 use portreeve_facts::Source;
 
-/// The time of each reader of one scan. Several readers may wait at the same time.
+/// The time that each reader of one scan took. Several readers may wait at the same time.
 pub type Took = BTreeMap<Source, Spent>;
 
 /// The time of one reader.

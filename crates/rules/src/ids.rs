@@ -36,8 +36,7 @@ pub struct Variant {
     pub kind: Kind,
     /// The possible severities, mildest first.
     pub severities: &'static [Severity],
-    /// The severities in manifests, if they differ. Lint reads some facts that agents do not read, such as workloads,
-    /// and lacks some facts of agents.
+    /// The severities that `lint` can report, if they differ from the severities of agents. `lint` reads workloads, and agents read sockets.
     pub in_manifests: &'static [Severity],
     /// Whether only agents report the variant, although the rule judges manifests too.
     pub of_nodes: bool,

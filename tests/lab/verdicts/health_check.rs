@@ -65,7 +65,7 @@ pub fn agrees(mode: &str) {
     assert_eq!((unserved(&wired), told(&cluster)), (nothing.clone(), nothing), "{mode}: it tries again");
 }
 
-/// The ports on which a load balancer gets no health or the health of another Service, over IPv4 or IPv6.
+/// The ports on which a load balancer gets no answer, or the health of another Service, over IPv4 or IPv6.
 #[track_caller]
 fn unserved(wired: &Wired) -> BTreeSet<u16> {
     let served = |port: u16, ip: &str| {

@@ -68,7 +68,7 @@ fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
 
 /// Fault (clock): the clock is set an hour ahead, and back
 /// Does: scans as often as before; every finding stays
-/// Right again: a change is found within four scans, at any time of the clock
+/// Right again: a change is found within four scans, whatever time the clock shows
 /// Lost: nothing
 #[test]
 fn an_hour_ahead_and_back_changes_no_finding_and_delays_none() {
@@ -77,7 +77,7 @@ fn an_hour_ahead_and_back_changes_no_finding_and_delays_none() {
 
 /// Fault (clock): the clock is set an hour back, and forward again
 /// Does: scans as often as before; every finding stays
-/// Right again: a change is found within four scans, at any time of the clock
+/// Right again: a change is found within four scans, whatever time the clock shows
 /// Lost: nothing
 #[test]
 fn an_hour_back_and_forth_changes_no_finding_and_delays_none() {
@@ -86,7 +86,7 @@ fn an_hour_back_and_forth_changes_no_finding_and_delays_none() {
 
 /// Fault (clock): the clock is set to 1970
 /// Does: scans as often as before; every finding stays
-/// Right again: a change is found within four scans, at any time of the clock
+/// Right again: a change is found within four scans, whatever time the clock shows
 /// Lost: nothing
 #[test]
 fn the_year_1970_changes_no_finding_and_delays_none() {
@@ -95,7 +95,7 @@ fn the_year_1970_changes_no_finding_and_delays_none() {
 
 /// Fault (clock): the clock is set 150 years ahead
 /// Does: scans as often as before; every finding stays
-/// Right again: a change is found within four scans, at any time of the clock
+/// Right again: a change is found within four scans, whatever time the clock shows
 /// Lost: nothing
 #[test]
 fn a_clock_far_ahead_changes_no_finding_and_delays_none() {
