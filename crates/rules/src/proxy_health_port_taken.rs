@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
-        Mode,
+        Learned, Mode,
         healthy::{daemon, gap, proxy_holder, seen},
     };
 
@@ -125,7 +125,7 @@ mod tests {
         hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
         hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
         hangs = hangs.listens_as("127.0.0.1:10249", proxy_holder());
-        hangs.overrides.proxy_mode = Some(Mode::Iptables);
+        hangs.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--proxy-mode".to_owned() });
         expect_healthy(&RULE, &hangs, &node());
         seen(&mut hangs.kernel.listeners).retain(|socket| socket.local_port != 10256);
         let of_two = hangs.listens_as("[::]:10256", daemon("calico-node", 9));
