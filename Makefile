@@ -58,7 +58,8 @@ comments: ## Print the comments of Rust that do not keep to plain words
 	@tools/install words
 	@"$$(tools/install --find vale)" --no-wrap --no-exit --output=line src crates tests
 
-# Only this target compiles mdBook. It checks links inside of the site, and no links to other sites.
+# Only this target, `make release` and the nightly shard `release` compile mdBook. This target checks links inside of the site, and no links
+# to other sites.
 site: ## Make the site of the documents below target/site, and check its links
 	@tools/install site
 	@tools/timed site mdbook build

@@ -30,8 +30,8 @@ use crate::{
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
-/// One node in this number of nodes has its own network namespace. There, an incident lasts until the other nodes are
-/// repaired.
+/// One node in this number of nodes has its own network namespace. There, an incident goes on after the repair of the
+/// other nodes.
 const LEFT: usize = 40;
 /// The number of Services with a NodePort, before one more Service is added, and the first NodePort.
 const SERVICES: u16 = 200;

@@ -223,7 +223,8 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     let connections = stream.end();
     assert!(connections.len() > SERVICES / BATCH * CONNECTIONS, "{} connections are a stream", connections.len());
     assert_eq!(hits(&connections, &times), 0, "of {} connections", connections.len());
-    // These ports were reserved too late, but only for a moment. The log names only ports that stay in use.
+    // These connections began before the guard reserved their ports, and ended soon. The log must name the connection
+    // that stays: the one from `EARLIER`.
     println!("{} connections began on a NodePort before it was reserved", hits(&connections, &before));
     let named = format!("{EARLIER}/tcp to 127.0.0.9:19998");
     until("the connection from before the reservation", || {

@@ -1,5 +1,5 @@
-//! Verdicts in ipvs mode, and about kernel modules that this machine may lack. If it lacks them, the tests run in a
-//! guest (a virtual machine).
+//! Verdicts in ipvs mode, and verdicts that depend on other kernel modules. If this machine lacks the module of ipvs,
+//! the tests run in a guest (a virtual machine).
 
 use crate::parts::named::name;
 use std::{

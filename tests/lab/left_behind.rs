@@ -98,7 +98,7 @@ fn what_is_left_takes_connections(mode: &str, plugin: Plugin) {
     for (finding, end) in told.values().zip(ends) {
         assert!(finding["summary"].as_str().is_some_and(|it| it.ends_with(end)), "{end} {finding:#}");
     }
-    // A new proxy makes new chains, which are now newer than the chains of portmap.
+    // In nftables mode, the chains of the new proxy are now newer than the chains of portmap.
     drop(proxy);
     let _proxy = Proxy::start(&cluster, mode, &json!({}));
     assert_eq!(answers(&wired), [Answer::TimedOut, Answer::TimedOut, Answer::Pod]);

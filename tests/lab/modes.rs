@@ -272,7 +272,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let cluster = cluster();
     let web = serve(&cluster, "web", Some(30080));
     drop(Proxy::start(&cluster, "nftables", &json!({})));
-    // This kube-proxy does not support nftables mode, so it runs in iptables mode.
+    // This old kube-proxy does not know nftables mode, so it does not remove the rules of nftables mode.
     let mut proxy = Proxy::start_holding(&cluster, 1024);
     let agent = Agent::start_as_nobody(&cluster, &[]);
     let document = agent.findings_after(3);

@@ -51,7 +51,8 @@ fn load(node: &WholeNode, archive: &Path) {
     node.machine.run(&[&import[..], &[archive]].concat());
 }
 
-/// Installs a package below a folder, runs its programs, removes the package, and asserts that no file is left.
+/// Installs a package below a folder, runs its programs, and removes the package. Asserts that these programs and the
+/// folder of documents are gone.
 fn in_and_out(root: &Path, install: &[&str], remove: &[&str]) {
     let run = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output();

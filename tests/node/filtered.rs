@@ -143,7 +143,8 @@ fn no_check_is_clear_if_calls_of_netlink_are_refused() {
     assert_eq!(stage.check(&["--proxy-mode", "iptables"]).code, 1, "without the filter");
 }
 
-/// Even a request to netfilter makes the kernel load its modules, so the filter kills a program that requests it.
+/// Even a request to netfilter makes the kernel load nf_tables and the module that lists flows. So the filter kills a
+/// program that requests netfilter.
 #[test]
 fn netfilter_is_not_requested_without_the_capability() {
     let stage = node();

@@ -8,7 +8,8 @@ use crate::stage::{Scan, Stage};
 /// The kinds of Services, in the order of the columns in the table.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
-/// A row: the listener's address, and the verdict for each kind of Service in [`SHAPES`].
+/// A row: the listener's address, and the verdict for each kind of Service in [`SHAPES`]. The Service `elsewhere` has
+/// endpoints only on another node, and externalTrafficPolicy Local.
 type Row = (&'static str, [&'static str; 3]);
 
 const EVERYWHERE: &str = "critical remote node loopback pods";

@@ -24,7 +24,8 @@ pub fn client(access: Access) -> Client {
     Reconnecting { who: Arc::new((access, Impersonation::default())), kept: Arc::default(), doubts: true }.client()
 }
 
-/// Passes requests to a kube client. Replaces this client when its credentials expire.
+/// Passes requests to a kube client. Replaces this client when its credentials expire, and with `doubts` also after a
+/// failed request.
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,

@@ -1,5 +1,5 @@
 //! Parts of a Service that a node with Cilium may not serve: annotations exclude a part, or another Service has the
-//! same address. kube-proxy serves these parts.
+//! same address. kube-proxy ignores both reasons.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -161,7 +161,8 @@ pub struct CiliumConfig {
     /// the node, even on devices that Cilium does not serve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub external_ips_anywhere: bool,
-    /// `k8s-service-proxy-name`: Cilium serves only Services with this value of the label `service.kubernetes.io/service-proxy-name`. Without the setting, Cilium serves only Services without this label.
+    /// `k8s-service-proxy-name`: Cilium serves only Services with this value of the label
+    /// `service.kubernetes.io/service-proxy-name`. Without the setting, Cilium serves only Services without this label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub proxy_name: Option<String>,
     /// Families that are turned off, because `enable-ipv4` or `enable-ipv6` is false.

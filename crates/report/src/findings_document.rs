@@ -216,7 +216,8 @@ pub struct Unknown {
     /// The variants that were not judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<String>,
-    /// The subject that the rule could not judge. Absent if the rule could judge no subject.
+    /// The subject that the rule could not judge. Absent for several ports or objects, and if the rule could not judge
+    /// at all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
     /// How many ports and objects the rule could not judge; absent if it could not judge at all.

@@ -126,8 +126,8 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the whole result unknown. An input that the agent has no right to read does
-    /// not.
+    /// Whether this unknown answer makes the whole result unknown. A missing right does not, except for Services,
+    /// sockets and addresses.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,

@@ -52,8 +52,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             accepted => sockets.push((socket, accepted)),
         }
     }
-    // If the ephemeral port range was not read, a server looks like a client. `listener-on-node-port/loses` reports the
-    // unread range.
+    // If the ephemeral port range was not read, no listening socket counts as a client here.
+    // `listener-on-node-port/loses` reports the unread range.
     let ephemeral = EphemeralPorts::of(snapshot);
     sockets.extend(listeners.iter().filter(|it| ephemeral.may_be_client(it) == Ok(true)).map(|it| (it, Some(false))));
 

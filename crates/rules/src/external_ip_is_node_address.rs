@@ -394,9 +394,9 @@ fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }
 
-/// The claims to judge: all addresses of this node, because a process may listen there. For each Service, also a
-/// limited number of other Nodes' addresses, InternalIPs first. The limit hides nothing: all addresses of a Service are
-/// one finding, as severe as the worst address.
+/// The claims to judge: all addresses of this node, because a process may listen there. A Service may claim any number
+/// of other Nodes' addresses, so only some of them are judged, InternalIPs first. All addresses of a Service are one
+/// finding, as severe as the worst address. Its remedies are only for the judged addresses.
 fn most_of_each_service<'a, 'b>(on_links: &OnLinks<'_>, claims: Vec<Owned<'a, 'b>>) -> Vec<Owned<'a, 'b>> {
     let is_internal = |owners: &Owners<'_>| owners.iter().any(|(_, kind)| *kind == NodeAddressKind::InternalIp);
     let mut claims: Vec<_> = claims.into_iter().map(|owned| (on_links.have(owned.0.ip), owned)).collect();

@@ -227,11 +227,12 @@ fn numbers(service: &Service) -> BTreeSet<Number> {
 pub struct FreePort {
     /// The number, from 1 to 65535.
     pub number: u16,
-    /// The first unread input that may hide a user of the number. `None` if the number is certainly free.
+    /// The first unread input that may hide a user of the number. Unread redirections do not count.
     pub unread: Option<Gap>,
 }
 
-/// A free NodePort, from the scan of one node. `None` without the Services or the NodePort range.
+/// A free NodePort, from the scan of one node. `None` without the Services or the NodePort range, or if no NodePort is
+/// free.
 pub fn free_port(snapshot: &Snapshot) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
     if let Some(number) = free.ports().next() {

@@ -255,7 +255,8 @@ mod tests {
     #[test]
     fn what_may_run_apart_is_silent() {
         let changes: [fn(&mut Workload); 5] = [
-            // The second DaemonSet tolerates a taint, so it runs on nodes without pods of the first DaemonSet.
+            // The second DaemonSet tolerates a taint, so perhaps it runs only on nodes without pods of the first
+            // DaemonSet.
             |it| (it.selects, it.tolerates) = (vec!["pool In a".to_owned()], vec!["pool Equal a".to_owned()]),
             |it| it.ports[0].host_port = Some(8081),
             |it| it.ports[0].protocol = Protocol::Udp,

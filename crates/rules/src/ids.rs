@@ -36,7 +36,8 @@ pub struct Variant {
     pub kind: Kind,
     /// The possible severities, mildest first.
     pub severities: &'static [Severity],
-    /// The severities that `lint` can report, if they differ from the severities of agents. `lint` reads workloads, and agents read sockets.
+    /// The severities that `lint` can report, if they differ from the severities of agents. `lint` reads some facts
+    /// that agents do not read, such as workloads, and may lack other facts, such as sockets.
     pub in_manifests: &'static [Severity],
     /// Whether only agents report the variant, although the rule judges manifests too.
     pub of_nodes: bool,

@@ -117,7 +117,8 @@ impl<'a> Node<'_, 'a> {
         }
     }
 
-    /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is itself an endpoint of the Service, it loses only the connections that are refused on loopback.
+    /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is itself an
+    /// endpoint of the Service, it loses only the connections that are refused on loopback.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),

@@ -14,7 +14,7 @@ pub(super) struct NeededPorts {
     declared: BTreeMap<(u16, Protocol), String>,
     /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
-    /// The unread input that may need more ports.
+    /// The unread input, because of which more ports may be needed.
     unread: Option<Gap>,
 }
 
@@ -65,7 +65,7 @@ impl NeededPorts {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The unread input that may need more ports.
+    /// The unread input, because of which more ports may be needed.
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }

@@ -48,8 +48,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             by_number.entry(number).or_default().push(Claim { service, port: None });
         }
     }
-    // If Pods were not requested, there are no pods. If Pods could not be read, a new workload or a new Service may
-    // conflict with an unread pod. Each node compares an existing Service with its own pods.
+    // If Pods were not requested, there are no pods. If Pods could not be read, a workload may have pods already, and
+    // an unread pod may have a new Service's number. Each node compares an existing Service with its own pods.
     let mut claims = by_number.values().flatten();
     let is_to_come = !snapshot.cluster.workloads.is_empty() || claims.any(|it| it.service.uid.is_none());
     let (wanted, unread) = match if_requested(snapshot.cluster.pods.get()) {

@@ -157,8 +157,8 @@ impl Alike<'_> {
     }
 }
 
-/// The waiting pods, the oldest first. Pods of one controller with the same port are one entry: the controller replaces
-/// each refused pod, so there may be thousands.
+/// The waiting pods, the oldest first. Pods of one controller are one entry if they are for the same node, and if the
+/// kubelet refused all or none of them. The controller replaces each refused pod, so there may be thousands.
 fn all_alike<'a>(waiting: impl Iterator<Item = &'a WaitingPod>) -> Vec<Alike<'a>> {
     let age = |pod: &'a WaitingPod| (pod.since, &pod.namespace, &pod.name);
     let (mut single, mut alike): (Vec<Alike<'_>>, HashMap<_, Alike<'_>>) = Default::default();
@@ -199,7 +199,8 @@ fn judge(snapshot: &Snapshot, alike: &Alike<'_>, port: &ContainerPort, holders: 
     ))
 }
 
-/// The pods of this node that have the port and keep it. Pods that a rollout or a deletion removes are left out.
+/// The pods of this node that have the port and keep it. Pods that soon release the port in a rollout or a deletion are
+/// left out. A pod whose deletion hangs is not left out.
 fn holders<'a>(snapshot: &Snapshot, held: &[Held<'a>], waiting: &WaitingPod, wanted: &ContainerPort) -> Vec<&'a Pod> {
     let is_new = waiting.since.is_some_and(|since| snapshot.at.as_second() - since.as_second() < ROLLOUT);
     let mut holders: Vec<&Pod> = Vec::new();
@@ -242,7 +243,7 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     };
     let sentence = match meant_for {
         Some(_) => format!("{who} on this node: hostPort {number} is {has_it}."),
-        // A pod without a Node finds its port used on all nodes. One report is enough.
+        // For a pod without a node, the port is in use on every node that the pod could use. One report is enough.
         None => format!("{who}: hostPort {number} is taken on every node that it could use."),
     };
     let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());

@@ -72,7 +72,7 @@ impl<'a> WithPods<'a> {
     }
 }
 
-/// The workloads whose controllers have made no pod yet.
+/// The workloads without a known pod on a node. Their pods may still wait for a node, or may be unread.
 pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     let with_pods = WithPods::placed(snapshot);
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
@@ -211,8 +211,8 @@ fn is_hash(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|letter| "bcdfghjklmnpqrstvwxz2456789".contains(letter))
 }
 
-/// Whether the text is a minute since 1970, with eight digits (1989 to 2160). A number below 21000000 (a minute in
-/// 2009) is a date such as 20240115, because no CronJob is so old.
+/// Whether the text is a minute since 1970, with eight digits (1989 to 2160). A number up to 21000000 (a minute in
+/// 2009) does not count, because no CronJob is so old. It may be a date such as 20240115.
 fn is_minute(text: &str) -> bool {
     text.len() == 8 && text.bytes().all(|byte| byte.is_ascii_digit()) && text > "21000000"
 }

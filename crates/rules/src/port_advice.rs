@@ -28,8 +28,9 @@ pub struct Advice {
     pub remedies: Vec<Remedy>,
 }
 
-/// The advice about a port with these owners, problems first. `free` is a known free number for another Service. A
-/// working Service keeps its number, except if the API server refused the number for another Service.
+/// The advice about a port with these owners, problems first. `free` is a number for another Service, with the unread
+/// input that may hide a user of the number. A working Service keeps its number, except if the API server refused the
+/// number for another Service.
 pub fn port_advice(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -259,8 +260,8 @@ fn possible_users(unread: &Gap) -> &'static str {
     }
 }
 
-/// The advice if the API server refused the number although no Service has it: the Service with the number was just
-/// deleted. Every three minutes, the API server checks for numbers without a Service. At the third check, it releases
+/// The advice if the API server refused the number although no Service has it: a Service with the number was deleted
+/// recently. Every three minutes, the API server checks for numbers without a Service. At the third check, it releases
 /// the number (Kubernetes pkg/registry/core/service/portallocator/controller/repair.go).
 fn allocated_without_service(
     snapshot: &Snapshot,

@@ -129,8 +129,8 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
 }
 
-/// First letters of units that no remedy stops: units of the cluster, of remote access, or of the node's names, time
-/// and disks.
+/// Units that no remedy stops, by the start of their names. They serve the cluster, remote access, or the node's names,
+/// time and disks.
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 

@@ -10,7 +10,7 @@ use crate::parts::{Relay, objects, until, until_within};
 
 /// The age in seconds from which facts show an outage.
 const LONG: f64 = 20.0;
-/// The time after which the agent ends a watch that sends nothing.
+/// The test's time limit for the end of a silent watch. The agent ends such a watch after 90 s (`idle_timeout`).
 const SILENCE: Duration = Duration::from_secs(180);
 
 /// Fault (API server): the connection to the server passes 25 KiB a second
@@ -23,9 +23,8 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Right again: with the next watch
 /// Lost: nothing
 ///
-/// Fault (API server): a firewall drops all packets of the agent's connections, and neither end gets an error
-/// Does: keeps facts that become old; finds new listeners; ends the silent watches
-/// Right again: with the new watches
+/// Fault (API server): a firewall drops all packets of the agent's open connections, and neither end gets an error
+/// Does: keeps facts that become old; finds new listeners; ends the silent watches Right again: with the new watches
 /// Lost: nothing
 #[test]
 fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The configuration of containerd. Without `restrict_oom_score_adj`, containerd would need the privilege to lower an
-/// oom score.
+/// The configuration of containerd. containerd uses its default folders, which belong to the test machine. Without
+/// `restrict_oom_score_adj`, containerd would need the privilege to lower an oom score.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\

@@ -79,8 +79,8 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// A dual-stack NodePort Service with a selector, so that a rule knows that its endpoints are pods. No controller makes
-/// the endpoints.
+/// A dual-stack NodePort Service with a selector. No controller makes its endpoints. Only for a Service with a selector
+/// does Portreeve know the target port. Without a selector, an unread endpoint could be any listener of the node.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});

@@ -22,8 +22,8 @@ use crate::{
 };
 
 /// Four healthCheckNodePorts: the first is free, a process has the second (all addresses) and the third (127.0.0.1),
-/// and an outgoing connection has the fourth. All are in the static band, so the API server chooses none of them as a
-/// NodePort (KEP-3668).
+/// and an outgoing connection has the fourth. All are in the static band, the 86 lowest numbers of the range. The API
+/// server chooses none of them as a NodePort (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
 /// Compares the report with the answers to health checks. A real kube-proxy runs in this mode.

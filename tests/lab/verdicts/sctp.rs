@@ -55,7 +55,8 @@ pub fn agrees(mode: &str) {
     let pod = SocketAddr::new(ip(Wired::HERE[0]), Wired::PORT);
     let _pod = wired.backend.run(move || Serving::on(pod, Answer::Pod));
     let _listeners = PORTS.map(|(port, _)| Serving::on(SocketAddr::new(ip("0.0.0.0"), port), Answer::Process));
-    // The questions that the process must answer. SCTP may answer from another address than the queried address.
+    // Keeps only the questions that the process answers without a proxy. SCTP may answer from another address than the
+    // queried address.
     let every = PORTS.iter().flat_map(|(port, _)| questions(Protocol::Sctp, *port)).filter(|ask| ask.2.is_ipv4());
     let answers = ask_all(&wired, every);
     let answered: Vec<Ask> = answers.into_iter().filter(|it| it.1 == Answer::Process).map(|(ask, _)| ask).collect();

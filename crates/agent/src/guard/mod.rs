@@ -230,8 +230,8 @@ fn query(client_ports: PortSet) -> NodeQuery {
         Source::HealthChecks,
     ];
     let clients = client_ports.is_empty().then_some(Source::Clients);
-    // The kernel no longer chooses these ports, because they are reserved. Without this flag, the sockets on them are
-    // not read.
+    // The kernel no longer chooses these ports, because they are reserved. If there are many connections, the scan
+    // reads the sockets on these ports only with this flag.
     let bound_on_purpose = clients.is_none();
     NodeQuery {
         client_ports,

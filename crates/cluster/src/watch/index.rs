@@ -51,7 +51,7 @@ pub enum CachedObject {
     Pod(Arc<Pod>),
     /// Only a Node.
     Node(Arc<Node>),
-    /// Settings, or an object with rejected fields. Both are rare.
+    /// Settings, Pods that wait for ports, or an object with rejected fields. All are rare.
     More(Arc<FactsBuilder>),
 }
 

@@ -141,7 +141,8 @@ pub struct Finding {
 pub struct Unknown {
     /// The findings that the rule could have reported.
     pub rows: Rows,
-    /// The subject that the rule could not judge. `None` if the rule could not judge at all.
+    /// The subject that the rule could not judge. `None` for several ports or objects, and if the rule could not judge
+    /// at all.
     pub subject: Option<Subject>,
     /// The number of ports and objects that could not be judged. 0 if the rule could not judge at all.
     pub claims: usize,

@@ -1,4 +1,4 @@
-//! Port fields that the API server always refuses, without a comparison with other objects.
+//! Port fields that the API server refuses because of the object itself, whatever other objects exist.
 
 use super::{Linted, linted::placed};
 use crate::findings::{Evidence, PlacedFinding, Severity, Step};

@@ -388,14 +388,14 @@ fn where_cilium_refuses_bind_a_listener_is_told_that_it_cannot_return() {
         }
     }
 
-    // Without endpoints, Cilium passes the connections to the process.
+    // With this setting, Cilium passes the connections to the process if the Service has no endpoint.
     let pass = CiliumConfig { without_backend: WithoutBackend::Pass, ..CiliumConfig::default() };
     let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
     let empty = empty.listens("0.0.0.0:30080").with_mode(Mode::Cilium).with_config(|it| it.cilium = Some(pass));
     assert_eq!(affects(&empty), (Severity::Info, vec![]));
 }
 
-/// The list of sockets may not show whether an IPv6 socket also serves IPv4, as sockets of Go servers do.
+/// `/proc/net` does not show whether an IPv6 socket also serves IPv4, as sockets of Go servers do.
 #[test]
 fn a_listener_of_which_nobody_told_whether_it_takes_ipv4_is_not_passed_over() {
     let with = |families: &'static [Family], v6only| {
