@@ -164,8 +164,8 @@ pub fn kubeconfig(bytes: &[u8]) {
     }
 }
 
-/// Asserts for a usable kubeconfig: the first of two equal settings wins, no address contains a password, and each
-/// token fits into a header. Otherwise returns the reason.
+/// Asserts that the first of two equal settings wins, that no address contains a password, and that no token gets lost.
+/// Returns the reason if the kubeconfig cannot be used.
 fn usable(mut config: Kubeconfig) -> Result<(), String> {
     let counts = |config: &Kubeconfig| [config.clusters.len(), config.auth_infos.len(), config.contexts.len()];
     let twice = config.clone().merge(config.clone()).expect("a kubeconfig can be merged with itself");

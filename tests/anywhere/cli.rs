@@ -300,7 +300,8 @@ fn as_a_kubectl_plugin_the_help_says_so() {
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-network-port-token"]));
     assert_eq!(code, 64);
     assert!(stderr.contains(r#"lists all rules, did you mean "host-network-port-taken"?"#), "{stderr}");
-    // The most similar name is a rule about another problem, so the error suggests no name.
+    // The error suggests no name, because each name differs by more than two letters. The similar
+    // `node-port-claimed-twice` is about another problem.
     let (code, _, stderr) = ended(Command::new(&plugin).args(["explain", "host-port-claimed-twice"]));
     assert_eq!(code, 64);
     assert!(stderr.contains("no rule has this name; `explain` without a name lists all rules\n"), "{stderr}");

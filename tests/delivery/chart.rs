@@ -510,7 +510,8 @@ fn a_key_without_a_value_is_as_the_empty_default_or_takes_a_removable_one_away()
 }
 
 /// Compares the keys of the values with the keys of the schema, as deep as the schema names keys. The key `global`
-/// belongs to helm. An empty object has only keys that users choose. A user must not remove a default with content.
+/// belongs to helm. An empty object has only keys that users choose. A user must not remove a default with content,
+/// except the values in [`REMOVABLE`].
 fn same_keys(place: &str, values: &Value, schema: &Value) {
     if *values == json!({}) {
         return;

@@ -43,8 +43,8 @@
 //! | A second guard starts with another record. | Each guard treats the entries of the other guard as entries of another program. |
 //! | The file of the lock is deleted. | The guard takes a new lock before its next run. If a second guard started first, the first guard writes only after the second guard has ended. |
 //! | The record cannot be parsed. | All present entries belong to other programs. The record is kept as `.malformed`. |
-//! | The record cannot be read, or another user can write it. | The guard ends with an error, because *not read* is not *empty*. |
-//! | The record is of another network namespace of this boot. | The guard ends with an error, because each namespace has its own list. |
+//! | The record cannot be read, or another user can write it. | The run ends with an error and changes nothing, because *not read* is not *empty*. A guard that stays tries again. |
+//! | The record is of another network namespace of this boot. | The run ends with an error and changes nothing, because each namespace has its own list. A guard that stays tries again. |
 //!
 //! A port that is no longer needed stays reserved for five more minutes ([`GRACE`]). A port of a daemon stays reserved
 //! until the next boot, because a daemon needs its port when it starts again. If an input was not read, the guard

@@ -167,7 +167,8 @@ fn ask_some(told: &Told<'_>) {
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
-        // Without kube-proxy replacement, Cilium still serves connections of its pods to external IPs. Skip these rows.
+        // Without kube-proxy replacement, Cilium still serves connections of its pods to cluster IPs and external IPs.
+        // Skip the rows of external IPs.
         let rows = recording.listeners.iter().filter(|row| row.shape != "external-ip");
         let answers = rows.flat_map(|row| recording.every_cell(row));
         assert!(answers.into_iter().all(|(.., letter)| letter == 'L'), "it is no data plane of Services");

@@ -1,6 +1,6 @@
-//! The bind hook is a kernel program that refuses binds to NodePorts. The tests run the hook in an older kernel, in
-//! `portreeve guard`, and in the guard of the chart. `make nightly SHARD=hook` runs the tests, and passes the path of
-//! the test program of the crate `bind-hook`.
+//! The bind hook is a kernel program that reports binds of NodePorts and hostPorts, and can refuse binds of NodePorts.
+//! The tests run the hook in an older kernel, in `portreeve guard`, and in the guard of the chart. `make nightly
+//! SHARD=hook` runs the tests, and passes the path of the test program of the crate `bind-hook`.
 
 #[cfg(feature = "bind-hook")]
 mod of_chart;

@@ -15,7 +15,7 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// The pods that answer when each client connects several times.
+/// All answers, also refusals, when each client connects four times.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");

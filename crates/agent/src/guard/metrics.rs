@@ -39,7 +39,7 @@ pub(crate) static GUARD_METRICS: [Metric; 13] = [
     gauge(
         "portreeve_guard_cluster_view_age_seconds",
         &[],
-        "Time since the API server last confirmed the Services and the Pods of this node, or since the guard's start",
+        "Time since the API server last confirmed the Services and the Pods of this node. Before the first confirmation, time since the guard's start",
     ),
     gauge(
         "portreeve_guard_bind_hook",

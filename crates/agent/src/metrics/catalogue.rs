@@ -104,7 +104,7 @@ pub(super) static METRICS: &[Metric] = &[
     gauge(
         "portreeve_ephemeral_ports_used_at_most",
         &["scope"],
-        "Largest number of ephemeral ports that connections to one destination can use. If few ports are in use, the ports are not counted one by one",
+        "Upper bound of the ephemeral ports that connections to one destination use. If few ports are in use, the ports are not counted one by one",
     ),
     gauge(
         "portreeve_ephemeral_ports_capacity",
