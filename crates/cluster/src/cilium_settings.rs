@@ -90,7 +90,8 @@ fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
             () => WithoutBackend::Reject,
         },
         host_namespace_only: is_true("bpf-lb-sock-hostns-only"),
-        // Since 1.20, the chart writes the key `enable-datapath-plugins`, and the default is true.
+        // Since 1.20, the chart writes the key `enable-datapath-plugins`, so the key shows the version. From this
+        // version on, wildcard entries are on by default.
         wildcard_entries: truth(value("bpf-lb-enable-wildcard-entries"))
             .or_else(|| value("enable-datapath-plugins").map(|_| true)),
         sctp: is_true("enable-sctp"),

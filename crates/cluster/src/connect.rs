@@ -196,7 +196,8 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     if config.cluster_url.scheme().is_none() {
         return Err(format!("the server is {}, wanted https://HOST or https://HOST:PORT", config.cluster_url));
     }
-    // The library would also use the proxy of the environment, and would compare NO_PROXY with the wrong host.
+    // The library would also use the proxy of the environment. It would compare NO_PROXY with the proxy's host instead
+    // of the server's host.
     config.proxy_url =
         named.map(|proxy| proxy.parse()).transpose().map_err(|_| "its proxy-url is not a URL".to_owned())?;
     Ok(config)

@@ -38,7 +38,7 @@ impl Flags {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag. `None` for a value with which a program does not start.
+    /// The value of a boolean flag. `None` if the flag is absent, or has a value with which a program does not start.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         self.last(name).and_then(go_bool)
     }

@@ -72,9 +72,9 @@ use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
-/// Reads everything from `source`, but no pipes. `node` is this node's name, from the configuration or the downward
-/// API. Without a name, `hostname` finds this node among the Nodes. The function never fails as a whole: each fact that
-/// was not read has its own reason.
+/// Reads everything from `source`. Of files, it reads only regular files, which can be read again. `node` is this
+/// node's name, from the configuration or the downward API. Without a name, `hostname` finds this node among the Nodes.
+/// The function never fails as a whole: each fact that was not read has its own reason.
 pub async fn read(source: &ClusterSource, node: Option<&str>, hostname: &str) -> ClusterFacts {
     match source {
         ClusterSource::None => nothing(node),

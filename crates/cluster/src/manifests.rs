@@ -2,7 +2,7 @@
 //! several documents and Lists.
 //!
 //! Documents are streamed. Memory has the facts, one object and one megabyte, however long a file is. The first
-//! megabyte is read at once. If a JSON document ends in it, the parser is several times as fast.
+//! megabyte is read at once. If a JSON file ends in it, the parser gets the whole text, and is several times as fast.
 
 use std::{
     io::{BufReader, Cursor, ErrorKind, Read},

@@ -20,8 +20,8 @@ const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 /// If `own` is configured, this Node is read in full, and most other Nodes are read as rows of a Table. Every agent
 /// reads all Nodes every ten minutes. A Node has 10 KB or more, a row has a few hundred bytes: 5,000 Nodes are 2 MB
 /// (`docs/performance.md`). Two kinds of other Nodes are read in full, one at a time. Nodes of the control plane may
-/// have arguments of k3s or RKE2. If Nodes have addresses of both families, all Nodes are read in full, because a row
-/// has only the first address.
+/// have arguments of k3s or RKE2. If this node's own Node has internal addresses of both families, all Nodes are read
+/// in full. The reason is that a row has only the first address.
 pub(super) async fn read(server: &Server, own: Option<&str>) -> Result<FactsBuilder, Error> {
     let collection = Collection::of::<Node>();
     let Some(own) = own else { return server.list::<Node>(&collection, "").await };

@@ -36,7 +36,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server, with the time limit of each phase of a request. A busy server gets the request twice.
+    /// A server, with the time limit of each phase of a request. If a busy server names a short time to wait, it gets
+    /// the request once more.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }

@@ -62,7 +62,7 @@ impl Settings {
     }
 
     /// The range from the best place, in the order of [`RangeSource`]. If no place has a range, returns the default. A
-    /// `Gap` if equally good places disagree, or if every place has a malformed range.
+    /// `Gap` if equally good places disagree, or if all ranges that were found are malformed.
     pub fn node_port_range(&self) -> Reading<NodePortRange> {
         let gap = |why, detail| Reading::Gap(Gap::new(Source::NodePortRange, why, detail));
         let readable = |reported: &&ReportedRange| reported.range.is_ok();

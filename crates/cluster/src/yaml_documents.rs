@@ -71,8 +71,8 @@ impl<R: BufRead> Documents<R> {
         self.fresh = self.chunk.ends_with(b"\n");
         if begins {
             self.lines += 1;
-            // kubectl accepts a byte order mark after `---`, and in no other place. The mark occurs if several files
-            // were joined with `---`.
+            // kubectl accepts a byte order mark after `---`, and in no other place. Files that begin with the mark may
+            // have been joined with `---`.
             if mem::take(&mut self.marked) && self.chunk.starts_with(BYTE_ORDER_MARK) {
                 self.chunk.drain(..BYTE_ORDER_MARK.len());
             }

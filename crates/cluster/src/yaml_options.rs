@@ -11,7 +11,7 @@ const ALIASES: usize = 1_000;
 /// aliases.
 const ANCHORED: usize = 64 << 10;
 
-/// Options for a stream of documents of any length.
+/// Options for a streamed document, which may have any length.
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }

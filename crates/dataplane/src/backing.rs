@@ -20,8 +20,8 @@ impl Backing {
     /// Every value, to judge a Service whose endpoints are unknown.
     pub const ALL: [Self; 5] = [Self::Ready, Self::Empty, Self::Elsewhere, Self::ReadyOutside, Self::ElsewhereOutside];
 
-    /// The backing of a Service if all its usable endpoints are on other nodes. An argument is true if
-    /// externalTrafficPolicy or internalTrafficPolicy is Local.
+    /// The backing of a Service if all its usable endpoints are on other nodes. `external_local` is true if
+    /// externalTrafficPolicy is Local, and `internal_local` if internalTrafficPolicy is Local.
     pub fn elsewhere(external_local: bool, internal_local: bool) -> Self {
         match (external_local, internal_local) {
             (false, false) => Self::Ready,

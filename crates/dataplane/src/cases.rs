@@ -63,7 +63,7 @@ impl Case {
     }
 }
 
-/// A socket's loss of connections in a case.
+/// The loss in a case, for example the connections that a socket loses.
 pub trait Loss: Sized + Clone + PartialEq {
     /// The common part of two losses; `None` if there is no common part.
     fn meet(self, other: &Self) -> Option<Self>;

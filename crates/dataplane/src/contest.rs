@@ -433,13 +433,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 Err(unclear(OTHER_PORTS).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
-            // Without the NodePort, the pod would answer. The NodePort has no endpoint, so no process answers.
+            // Without the NodePort, the pod would answer. The NodePort has no endpoint, so it is the reason why no
+            // process answers.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
                 answer(Outcome::Refused, Some(index))
             }
             None | Some((_, Outcome::Listener)) => answer(Outcome::Refused, None),
-            // If the endpoint is the listener on this node, the connection reaches the listener. A connection to a pod
-            // might be stuck on loopback, or time out.
+            // If the endpoint is the listener on this node, the connection reaches the listener. This is true even if a
+            // connection to a pod would be stuck on loopback, or would time out.
             Some((index, outcome @ (Outcome::Pod | Outcome::Nowhere | Outcome::TimedOut)))
                 if !is_own_link_local(to, from) =>
             {

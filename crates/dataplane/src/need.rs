@@ -256,7 +256,7 @@ impl Round<'_> {
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
 /// The ports that pods on this node's network declare, the ports of their probes, and the ports in the last messages of
-/// their containers. Each port of a pod is one need, even if a message repeats a declared port.
+/// their containers. Each port of a pod is one need, even if a message repeats a declared or probed port.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);

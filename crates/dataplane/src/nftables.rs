@@ -53,7 +53,8 @@ fn outcome(settings: &Settings, connection: Connection) -> Outcome {
     let localhost = settings.localhost[Family::of(connection.to.ip).index()];
     match (connection.backing, connection.captured) {
         (_, false) => Outcome::Listener,
-        // kube-proxy itself listens. It counts as a listener, because no port can have a second process.
+        // kube-proxy itself listens. It counts as a listener, because kube-proxy cannot listen on a port that another
+        // process has.
         (_, true) if connection.to.ip.is_loopback() => match (localhost, connection.protocol) {
             (Localhost::Proxied, Protocol::Tcp) => Outcome::Listener,
             _ => Outcome::Refused,

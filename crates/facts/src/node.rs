@@ -49,7 +49,8 @@ pub struct KernelFacts {
     pub nameservers: Reading<Vec<IpAddr>>,
     /// The IPVS virtual servers. Empty if the kernel has IPVS, and IPVS has no virtual server.
     pub ip_vs: Reading<Vec<VirtualServer>>,
-    /// At most 4,096 IPVS connections, to requested ports, or with the answer to a flow of [`Masquerade::unanswered`].
+    /// IPVS connections to requested ports: the first 4,096, and every connection that took the answer to a flow of
+    /// [`Masquerade::unanswered`].
     pub ip_vs_connections: Reading<Vec<IpVsConnection>>,
     /// Flows whose source address was translated to an address of this node. Reading them needs CAP_NET_ADMIN.
     #[serde(default = "Masquerade::not_requested")]
@@ -107,8 +108,8 @@ impl KernelFacts {
         }
     }
 
-    /// Adds this snapshot's settings to the count of ephemeral ports. Earlier versions of Portreeve recorded the count
-    /// without settings. Call this function before you change settings.
+    /// Adds this snapshot's settings to the count of ephemeral ports, if an earlier version of Portreeve recorded the
+    /// count without settings. Call this function before you change settings.
     pub fn record_extent(&mut self) {
         let Reading::Seen(EphemeralUse { extent: extent @ Extent::NotRecorded, .. }) = &mut self.ephemeral else {
             return;

@@ -99,8 +99,8 @@ pub struct ProxyFacts {
     pub fds: Reading<FdUse>,
 }
 
-/// The feature gate for kube-proxy in nftables mode: with the gate, kube-proxy handles NodePorts on loopback
-/// (KEP-6032).
+/// The feature gate for NodePorts on loopback in nftables mode (KEP-6032). With the gate, kube-proxy serves them if
+/// `nodePortAddresses` names loopback. If not, kube-proxy refuses the connections.
 pub const NFTABLES_LOCALHOST_GATE: &str = "KubeProxyNFTablesLocalhostNodePorts";
 
 /// The proxy's settings on which verdicts depend. An absent field was not in the answer.

@@ -100,9 +100,9 @@ impl Snapshot {
         unread.unwrap_or_else(|| Gap::new(Source::Nodes, Why::Ambiguous, detail))
     }
 
-    /// The proxy mode from the first source that was read: the command line, `/proxyMode`, the cluster's configuration
-    /// of the proxy. If no source was read, the error is the error of `/proxyMode`. If the mode is
-    /// [contested](Self::contested), the error states why.
+    /// The proxy mode from the first source that has it: the command line, `/proxyMode`, the proxy's own settings, the
+    /// cluster's configuration of the proxy. If no source has the mode, the error is the error of `/proxyMode`. If the
+    /// mode is [contested](Self::contested), the error states why.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
         if let Some(mode) = &self.overrides.proxy_mode {
             return Ok(mode.clone());

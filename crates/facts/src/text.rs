@@ -33,8 +33,8 @@ pub fn shell_word(text: &str) -> String {
     }
 }
 
-/// Whether `clean` removes a character. It keeps visible characters and the plain space: letters, marks, numbers,
-/// punctuation and symbols.
+/// Whether `clean` removes a character. It keeps the plain space and visible characters (letters, marks, numbers,
+/// punctuation and symbols). It removes characters that change the direction of the text.
 pub fn is_invisible(character: char) -> bool {
     !matches!(character, ' '..='~') && (!prints(character) || is_blank(character))
 }

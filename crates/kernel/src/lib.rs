@@ -128,7 +128,7 @@ impl Host {
         });
         let (masquerade, masquerade_pools): (Reading<Masquerade>, _) = match masquerade {
             Ok((masquerade, pools)) => (Reading::Seen(masquerade), pools),
-            // If ports are not scarce, a process without the right to list flows misses nothing.
+            // Without a sign that ports are scarce, a process without the right to list flows misses nothing.
             Err(gap) if may_lack_ports && gap.why != Why::NotRequested => {
                 (Reading::Gap(gap.clone()), Reading::Gap(gap))
             }

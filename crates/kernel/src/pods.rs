@@ -33,8 +33,8 @@ const TCP_TW_REUSE: Option<u8> = Some(2);
 const CGROUP: usize = 4096;
 /// The largest length of `/proc/PID/cgroup`: a dozen lines, each with a path.
 const LONGEST: u64 = 65_536;
-/// A pod is not read a second time if it has fewer sockets than `worth_walking` divided by this number: it cannot soon
-/// use most ports.
+/// A pod is not read a second time if it has fewer sockets of any kind than `worth_walking` divided by this number. It
+/// cannot soon use most ports.
 const FAR: u32 = 8;
 
 /// The largest number of pods whose sockets on needed ports are listed. Each list takes a time that grows with the

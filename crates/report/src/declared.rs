@@ -63,7 +63,7 @@ pub struct DeclaredReport<'a> {
 }
 
 impl DeclaredReport<'_> {
-    /// The result, by whether all input was read. The user, not a profile, lacks a missing right, so nothing excuses
+    /// The result: whether all input was read. If a right is missing, the user lacks it, so no profile excuses the
     /// unread input.
     pub fn result(&self) -> CheckResult {
         let is_refused = self.unread.iter().any(|gap| gap.why == Why::NotPermitted);

@@ -28,7 +28,8 @@ impl<'a> Capped<'a> {
         Self { snapshot, source, judgements: Vec::new(), of_subject: HashMap::new(), is_cut: false }
     }
 
-    /// Whether the rule may report one more judgement about this subject.
+    /// Whether one more judgement about this subject would be kept, if it is no worse than the others. A worse
+    /// judgement replaces a milder one.
     pub(super) fn takes(&self, subject: &Subject) -> bool {
         self.of_subject.get(subject).is_none_or(|capped| *capped < OF_SUBJECT)
     }

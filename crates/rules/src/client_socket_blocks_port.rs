@@ -115,7 +115,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The addresses that the server needs and that no listener has.
+    /// The addresses that the server needs, and that no listener has or blocks. If it is unknown whether a listener has
+    /// an address, the address is left out.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }
@@ -145,7 +146,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether a socket belongs to the container that needs the port. A container that has ended counts as this
+    /// Whether a socket belongs to the container that needs the port. A container that no longer exists counts as this
     /// container. `None` if the socket belongs to no container of the pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;

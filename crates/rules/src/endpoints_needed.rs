@@ -11,7 +11,7 @@ use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 /// A port that may be used by sockets, hostPorts and Services at once.
 type Port = (Protocol, u16);
 
-/// The Services whose endpoints rules need in this scan:
+/// The names of the Services whose endpoints rules need in this scan:
 /// - Services whose NodePort a listener, a hostPort or a redirection has.
 /// - Services with a Node's address and a port in use.
 /// - The API server's Service, if the device of an ipvs proxy may have its address.

@@ -72,7 +72,7 @@ fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
 }
 
 /// The judgement of one pod. The pod's settings come from its specification, otherwise from the defaults: to read them
-/// from the kernel, the agent would need CAP_SYS_ADMIN.
+/// from the kernel, the agent would need CAP_SYS_ADMIN and a thread in the pod's namespace.
 fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, pod: &Pod) -> Verdict {
     let used = match namespace.ephemeral.get() {
         Ok(used) => used,
@@ -157,7 +157,8 @@ fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Port
     }
 }
 
-/// The reason why a destination may use most of the ports, if the scan counted connections for other ports.
+/// The reason why a destination may use most of the ports, if the scan did not count connections for exactly these
+/// ports.
 fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Option<Gap> {
     let capacity = ports.set.len();
     let tw_reuse = ports.tw_reuse.as_ref().ok().copied();
@@ -276,7 +277,7 @@ fn evidence(
 
 /// The widest range for a pod's connections, and the step that sets the range. The ports of the pod's servers stay
 /// reserved, because a server cannot restart while a connection has its port. If the servers' ports are not known, only
-/// the end of the range moves. `None` if the range would get few ports.
+/// the end of the range moves. `None` if few ports would be added.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {

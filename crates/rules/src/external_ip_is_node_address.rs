@@ -173,7 +173,8 @@ impl Here<'_, '_> {
         }
     }
 
-    /// Whether a Node is this node. If this node's name is not known, a link with the address decides.
+    /// Whether a Node is this node: its name decides. If this node's Node object was not read, a link with the address
+    /// decides.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,

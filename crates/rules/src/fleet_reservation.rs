@@ -46,7 +46,8 @@ pub struct NodeReservation {
     pub ephemeral: PortRange,
     /// `ip_local_reserved_ports`.
     pub reserved: PortSet,
-    /// Ports that the kernel may give to outgoing connections: NodePorts, hostPorts, and ports of servers of this node.
+    /// Ports that the kernel may give to outgoing connections: of the NodePort range, of Services outside this range,
+    /// hostPorts, and of servers of this node.
     pub exposed: PortSet,
     /// The unread input, because of which more ports may be exposed.
     pub unread: Option<Gap>,

@@ -119,8 +119,8 @@ impl<'a> Node<'_, 'a> {
         };
         match (named, answer.and_then(Reading::gap).cloned().or(unread.clone())) {
             (Some(named), _) => Ok(first.map(|socket| Wrong::Other(socket, named))),
-            // The answers were not read, and a process of root listens. The process may be the proxy, so the result is
-            // unknown.
+            // The answers were not read, and only processes of root listen. An answer with this Service's name would be
+            // healthy, so the result is unknown.
             (None, Some(gap)) if unread.is_some() && sockets.iter().all(|socket| socket.is_of_root()) => Err(gap),
             (None, _) if sockets.iter().all(|socket| self.round.proxy().certainly_lacks(socket)) => {
                 Ok(first.map(|socket| Wrong::Other(socket, None)))
@@ -191,7 +191,7 @@ impl<'a> Node<'_, 'a> {
             evidence = evidence.affects([Vantage::Remote]);
         }
         let evidence = match wrong {
-            // Without kube-proxy, Cilium's agent serves health checks, and writes no Events about them.
+            // If Cilium replaces kube-proxy, Cilium's agent serves health checks, and writes no Events about them.
             Wrong::Nobody if self.snapshot.is_in(Mode::Cilium) => {
                 let setting = "check that cilium-config does not disable enable-health-check-nodeport";
                 evidence

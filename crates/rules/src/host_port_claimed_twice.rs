@@ -62,8 +62,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants one port for several pods on one node: it has more pods than nodes. Or it has one possible
-/// node, and a rollout starts the new pod before the old pod ends.
+/// A workload that wants one port of the node for several pods, so each pod needs its own node. Or it has one pod and
+/// one possible node, and a rollout starts the new pod before the old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
@@ -169,7 +169,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether two workloads are the same object. A file may contain an object twice.
+/// Whether two workloads are the same object. The input may contain an object twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }

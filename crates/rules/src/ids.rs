@@ -39,7 +39,7 @@ pub struct Variant {
     /// The severities that `lint` can report, if they differ from the severities of agents. `lint` reads some facts
     /// that agents do not read, such as workloads, and may lack other facts, such as sockets.
     pub in_manifests: &'static [Severity],
-    /// Whether only agents report the variant, although the rule judges manifests too.
+    /// Whether `lint` never reports the variant, although the rule judges manifests too.
     pub of_nodes: bool,
 }
 

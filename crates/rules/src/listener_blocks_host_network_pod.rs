@@ -183,7 +183,8 @@ impl Blocked<'_, '_> {
     fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
-        // A server on `::` may be able to listen if the Service has only one family.
+        // If Cilium refuses `bind` in one family only, a server of the other family may be able to listen. For example,
+        // a server on `::` with a Service that has IPv4 only.
         let (of, certain) = match self.refused_families(service)[..] {
             [only] if self.declared().is_none() => (format!(" of {only}"), self.is_failing()),
             _ => (String::new(), self.is_failing() || !self.is_probed()),

@@ -62,7 +62,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     for (number, claims) in by_number {
         let compared = some_of_each_kind(snapshot, &claims);
         // To count conflicts, not all pairs are compared. A claim conflicts with all other claims, except claims of its
-        // Service with the same port.
+        // Service with the same port and another protocol.
         let alike = LazyCell::new(|| {
             let mut alike: HashMap<(*const Service, u16, Protocol), usize> = HashMap::new();
             for (claim, port) in claims.iter().filter_map(|claim| Some((claim, claim.port?))) {
@@ -78,7 +78,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         for claim in &claims {
             let others = compared.iter();
             let others = others.filter_map(|other| Some((Other::Claim(*other), claim.clash(snapshot, other)?)));
-            // If another proxy serves the Service, no packet to the nodePort is redirected on this node.
+            // If another proxy serves the Service, this node's proxy does not serve the nodePort.
             let of_pods = wanted.get(&(number, claim.protocol())).filter(|_| snapshot.proxy_serves(claim.service));
             let of_pods = of_pods.into_iter().flatten();
             let others = others.chain(of_pods.filter_map(|other| Some((*other, claim.clash_with(other)?))));

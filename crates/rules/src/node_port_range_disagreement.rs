@@ -71,7 +71,7 @@ fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evide
     verdicts.into_iter().map(judgement).collect()
 }
 
-/// The finding about NodePorts that another component does not treat as NodePorts, because of its own setting.
+/// The finding about ports that the API server allocates, but that are not in the range of another component.
 fn claimed(round: &Round<'_>, range: &NodePortRange, claim: &RangeClaim) -> Result<Option<Evidence>, Gap> {
     let theirs: PortSet = claim.ranges.get()?.iter().copied().collect();
     let lacking = PortSet::from(range.range).minus(&theirs);

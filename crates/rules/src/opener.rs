@@ -36,7 +36,8 @@ pub(super) struct Clues {
 }
 
 impl Clues {
-    /// Who opened the connection. The first fact that proves the opener decides.
+    /// Who opened the connection. The first fact that shows the opener decides. Some facts show the opener only
+    /// probably, for example port numbers.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());

@@ -78,10 +78,9 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
     snapshot.cluster.workloads.iter().map(AsRef::as_ref).filter(move |it| !with_pods.has(it))
 }
 
-/// The existing pods. If Pods were not requested, new workloads have none.
+/// The existing pods. If Pods were not requested, and workloads will make pods, there are none.
 ///
-/// # Errors
-/// If the pods were not read.
+/// # Errors If the pods were not read. Or if Pods were not requested, and no workload will make pods.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),

@@ -64,7 +64,7 @@ fn problems(
     let round = limits.round(snapshot, None);
     let mut found: Vec<(Severity, Advice)> = Vec::new();
     for opinion in run_rules(RULES, &round, limits) {
-        // If a rule cannot judge, there is no advice. `check` reports the reason.
+        // A rule that cannot judge adds no advice. `check` reports the reason.
         for judgement in opinion.judgements.into_iter().flatten().flatten() {
             let is_requested = judgement.protocol.is_none_or(|protocol| owned.iter().any(|it| it.protocol == protocol));
             let Verdict::Problem(Evidence { severity, variant, summary, remedies, .. }) = judgement.verdict else {

@@ -6,7 +6,7 @@ use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
 use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
 
-/// The use of the NodePort range. A port that is not listed is free.
+/// The use of the NodePort range. A port that is not listed is free, unless unread input contains its user.
 #[derive(Clone, Debug)]
 pub struct PortUsage {
     /// The range.

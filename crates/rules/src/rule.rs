@@ -18,7 +18,8 @@ pub struct Rule {
     pub variants: &'static [&'static str],
     /// The facts that the rule needs to judge at all.
     pub needs: &'static [Source],
-    /// The facts of [`super::SELDOM`] that the rule uses, but can judge without.
+    /// Other facts that the rule uses. A fact of [`super::SELDOM`] is read only if a rule that runs lists the fact here
+    /// or in `needs`.
     pub uses: &'static [Source],
     /// The facts about sockets that the rule needs, and the ports of these sockets.
     pub socket_needs: &'static [SocketNeed],

@@ -38,7 +38,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_port.into_iter().map(judgement).collect())
 }
 
-/// Several tunnels with one port.
+/// All tunnels of this node with one port.
 struct Contested<'a> {
     port: u16,
     down: Vec<&'a Link>,

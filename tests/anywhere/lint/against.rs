@@ -100,8 +100,8 @@ fn a_file_that_may_lack_namespaces_is_no_whole_cluster() {
 fn an_object_of_the_same_name_is_an_update() {
     assert_eq!(with_cluster(&service("shop/web", "nodePort: 30080")), [""; 0]);
     assert_eq!(with_cluster(&service("other/web", "nodePort: 30080")).len(), 1);
-    // If a manifest leaves out a nodePort, the Service keeps its present nodePort. The API server finds the port by its
-    // name.
+    // If a manifest leaves out a nodePort, the port keeps its present nodePort, as long as the type of the Service has
+    // NodePorts. The API server finds the port by its name.
     let left_out = |port: &str| service("shop/web", port) + &service("api", "nodePort: 30080");
     let reported = |port: &str| with_cluster(&left_out(port));
     assert_eq!(

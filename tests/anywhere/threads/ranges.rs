@@ -106,10 +106,11 @@ fn home_ops_11712() -> Served {
     reported
 }
 
-/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473 Symptom: a cloud controller on the host's network crash-loops,
-/// because a connection of the API server to a webhook has its port Says: `connection-on-port/blocks` names the API
-/// server's pod, and the command that adds the port to the reserved ports; `owner 50258` lists the connection. The
-/// result is unknown if nothing shows who opened the connection
+/// Thread: hcloud-k8s/terraform-hcloud-kubernetes#473
+/// Symptom: a cloud controller on the host's network crash-loops, because a connection of the API server to a webhook
+/// has its port
+/// Says: `connection-on-port/blocks` names the API server's pod, and the command that adds the port to the reserved
+/// ports; `owner 50258` lists the connection. The result is unknown if nothing shows who opened the connection
 #[test]
 fn terraform_hcloud_kubernetes_473() -> Served {
     let rule = "connection-on-port/blocks";

@@ -171,7 +171,8 @@ fn kubernetes_132068() -> Served {
 }
 
 /// Thread: kubernetes/kubernetes#125167
-/// Symptom: in ipvs mode, a NodePort with externalTrafficPolicy Local times out on a node without a pod
+/// Symptom: in ipvs mode, a NodePort with externalTrafficPolicy Local times out on a node without a pod, instead of
+/// being refused
 /// Says: `portreeve owner 31444` explains why remote clients time out, and names a node that answers and the policy for
 /// all nodes
 #[test]

@@ -126,7 +126,8 @@ pub fn compared(recording: &Recording) -> usize {
 
 /// Whether packets show a fact that Portreeve does not know yet. If an external IP also serves NodePorts, Cilium does
 /// not serve the external IP at ports of the NodePort range (cilium#44730). Cilium serves no external IP of a disabled
-/// family. With DSR, packets from remote clients were not recorded, but the rules report these clients.
+/// family. If another node answers remote clients directly (DSR), packets from these clients were not recorded, but the
+/// rules report these clients.
 fn is_open(recording: &Recording, row: &Row) -> bool {
     let is = |key: &str, word: &str| recording.settings.get(key).is_some_and(|it| it == word);
     match row.shape.as_str() {
@@ -146,8 +147,8 @@ const BEYOND: [IpAddr; 2] =
 
 /// Whether Portreeve's answer may be unknown. Without socket load balancing, an older Cilium serves other addresses to
 /// pods, and the settings do not show its version. For Services with Cilium's annotations, Portreeve does not know the
-/// nodes, the endpoints of other clusters, or the older Service. Portreeve knows no answer at load balancers' addresses
-/// on a device that Cilium does not use.
+/// nodes, the endpoints of other clusters, or which of two Services is older. Portreeve knows no answer at load
+/// balancers' addresses on a device that Cilium does not use.
 fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> bool {
     let is_set = recording.settings.get("bpf-lb-sock-hostns-only").is_some_and(|it| it == "true");
     match row.shape.as_str() {

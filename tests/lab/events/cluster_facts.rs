@@ -26,7 +26,7 @@ fn told_by_two(stage: &Stage) -> (Finding, Writer<'_>, Writer<'_>) {
 }
 
 /// Fault (operator): two agents report one fact of the cluster
-/// Does: writes one Event each hour, from the first agent
+/// Does: writes one Event each hour, from the agent that is first in this hour
 /// Right again: all the time
 /// Lost: nothing
 #[test]

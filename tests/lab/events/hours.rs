@@ -65,8 +65,8 @@ fn a_restarted_agent_learns_from_the_server_that_it_has_told_and_tells_the_end()
     first.until(written(1));
     drop(first);
     let found = Counters { deduplicated: 1, ..Counters::default() };
-    // `n0` and `n4` are in one slot. Only one node of a slot reports, so the agent of `n4` finds the Event of `n0`.
-    // `n1` is in another slot.
+    // `n0` and `n4` are in one slot. In an hour, only one node of a slot reports, so the agent of `n4` finds the Event
+    // of `n0`. `n1` is in another slot.
     for (node, told) in [("n1", 1), ("n0", 1), ("n4", 0)] {
         let agent = stage.writer(node);
         agent.raise([&finding]);

@@ -24,7 +24,8 @@ const SILENCE: Duration = Duration::from_secs(180);
 /// Lost: nothing
 ///
 /// Fault (API server): a firewall drops all packets of the agent's open connections, and neither end gets an error
-/// Does: keeps facts that become old; finds new listeners; ends the silent watches Right again: with the new watches
+/// Does: keeps facts that become old; finds new listeners; ends the silent watches
+/// Right again: with the new watches
 /// Lost: nothing
 #[test]
 fn a_way_that_is_slow_torn_or_deaf_delays_and_loses_nothing() {

@@ -135,7 +135,8 @@ impl Plan {
         }
     }
 
-    /// Sets the number of Nodes. While the number is unknown, a request waits for the longest time.
+    /// Sets the number of Nodes. Until the number is known, a request waits as in a very large cluster. Then it waits
+    /// only as long as needed.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }

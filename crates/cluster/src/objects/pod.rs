@@ -391,7 +391,7 @@ impl PodSpec {
             return Vec::new();
         }
         let of = |status: &ContainerStatus| {
-            // The id is `containerd://ID`.
+            // The id has a form such as `containerd://ID`.
             let (_, id) = status.id.as_deref()?.split_once("://")?;
             let name = status.name.as_deref()?;
             let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;

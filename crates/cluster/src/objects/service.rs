@@ -188,8 +188,7 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// The program that announces the Service. A name that is not valid counts as absent, because no object has such a
-/// name.
+/// The program that announces the Service. An empty annotation counts as absent.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
@@ -197,7 +196,7 @@ fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     (announced != Announced::default()).then(|| Box::new(announced))
 }
 
-/// The kind of a Service. `None` if it has no ports of its own.
+/// The kind of a Service. `None` for ExternalName and for unknown types.
 fn service_kind(text: &str) -> Option<ServiceKind> {
     [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }

@@ -63,7 +63,7 @@ impl CachedObject {
     }
 
     fn new(mut facts: FactsBuilder) -> Option<Self> {
-        // A refused Pod has no variant, because refused Pods are rare.
+        // A Pod that the kubelet refused has no variant of its own, because such Pods are rare.
         if !facts.holds_objects_only() || !facts.waiting_pods.is_empty() {
             return Some(Self::More(Arc::new(facts)));
         }

@@ -106,8 +106,8 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// Sends the selections that follow from the known state. If a selection still includes everything needed, it stays
-/// unchanged.
+/// Sends the selections that follow from the known state. A selection stays unchanged if it still includes everything
+/// needed and is not much larger.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

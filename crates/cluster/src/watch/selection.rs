@@ -50,7 +50,8 @@ impl Selection {
         matches!(self, Self::EndpointsOf(names) if names.is_empty())
     }
 
-    /// Whether the selection is enough if `needed` is needed. It may be a little larger.
+    /// Whether the selection may stay if `needed` is needed. It must include `needed`, and may have at most twice as
+    /// many names.
     pub fn serves(&self, needed: &Self) -> bool {
         match (self, needed) {
             (Self::EndpointsOf(own), Self::EndpointsOf(others)) if own.len() > 2 * others.len() => false,

@@ -69,7 +69,8 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Text from outside, wrapped to at most 120 columns. The terminal has `taken` columns less.
+    /// Text from outside, wrapped to the width of the terminal, but to at most 120 columns. `taken` columns are
+    /// subtracted from this width. At least 30 columns remain.
     pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
         let width = self.style.width.min(120).saturating_sub(taken).max(30);
         wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()

@@ -219,8 +219,8 @@ fn an_address_of_no_node_and_another_proxys_service_are_silent() {
     expect_healthy(&RULE, &other.with_mode(Mode::Ipvs), &subject());
 }
 
-/// sshd listens on an address. Service `trap` claims port 22 of another address, which is on a link but in no Node's
-/// status.
+/// sshd listens on the address `sshd`. Service `trap` claims port 22 of 198.51.100.7, which is on a link but in no
+/// Node's status.
 fn virtual_address(prefix: u8, load_balancer: bool, sshd: &str) -> Snapshot {
     let claim = |it: World| {
         it.external_ip("198.51.100.7").with(|service| {

@@ -34,8 +34,8 @@ pub struct Evidence {
     pub beside: Vec<ClaimOf>,
 }
 
-/// The identity of a problem, without words and measured values. For example, if a proxy does not answer for a moment,
-/// the values and the certain vantage points change, but not the identity.
+/// The identity of a problem, without its sentence, values, remedies and vantage points, because these change. For
+/// example, a proxy that does not answer for a moment makes fewer vantage points certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.
@@ -152,9 +152,9 @@ impl Evidence {
         self
     }
 
-    /// Merges two problems of one subject, port and protocol. The worse problem keeps its sentence and severity. Each
-    /// remedy ends both problems, and no value is listed twice. If one of them is a problem of this node, the merged
-    /// problem is too: otherwise another node's report could replace it.
+    /// Merges two problems of one subject, port and protocol. The worse problem keeps its sentence and severity.
+    /// Vantage points are merged, no value is listed twice, and each remedy ends both problems. If one problem is about
+    /// this node, the merged problem is too: otherwise another node's report could replace it.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
         let (mut worse, milder) = if other.severity > self.severity { (other, self) } else { (self, other) };

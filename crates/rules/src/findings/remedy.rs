@@ -1,4 +1,4 @@
-//! Remedies as data. The table and the page add the words between the steps.
+//! Remedies as data. The forms of a report add the words between the steps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

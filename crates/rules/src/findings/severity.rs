@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// No loss now, but worth knowing. Never an Event.
+    /// Worth knowing. Never an Event.
     Info,
     /// Some connections fail now, or will fail after a usual change.
     Warning,

@@ -115,8 +115,8 @@ fn ends_with(pod: &Pod, socket: &Socket) -> bool {
 impl Linted {
     /// Adds the objects of manifests to a snapshot. An object of the manifests replaces an object with its name.
     ///
-    /// Without a source for the NodePort range, the range is the default, unless a Service has a number outside the
-    /// default.
+    /// Without a source for the NodePort range, the range is the default. If a Service of the cluster has a nodePort
+    /// outside the default, the range is unknown.
     pub fn new(
         manifests: Vec<Manifest>,
         facts: ClusterFacts,
