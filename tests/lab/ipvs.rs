@@ -141,7 +141,7 @@ fn a_service_with_a_peers_address_takes_the_peer_away_until_its_address_is_gone(
         assert_eq!(ask(kubelet), Answer::Process);
         assert!(look().findings("address-held-twice/ipvs").is_empty());
 
-        // A proxy in another mode does not remove the addresses and the device of ipvs mode.
+        // kube-proxy in iptables mode does not remove the addresses and the device of ipvs mode.
         let _proxy = Proxy::start(&cluster, "iptables", &json!({}));
         let seen = look();
         let told = seen.findings("stale-redirection/proxy");
@@ -224,7 +224,7 @@ fn the_ports_of_nfs_clients_are_those_of_the_kernel() {
     });
 }
 
-// The device has no configured port. The kernel chooses one when the device is first set up, and keeps it.
+// The device has no configured port. The kernel chooses one when the device first goes up, and keeps it.
 #[test]
 fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_port() {
     with_ipvs(|| {

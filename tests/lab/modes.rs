@@ -44,7 +44,7 @@ pub fn unseen<'a>(document: &'a Value, rule: &str) -> Vec<(&'a str, &'a str)> {
     unknown.filter(|it| is_of(it, rule)).map(|it| (word(&it["source"]), word(&it["why"]))).collect()
 }
 
-/// Runs a closure. Returns the findings that the agent had at each moment while the closure ran.
+/// Runs a closure. Returns the agent's documents of findings, which are read about every 50 ms while the closure runs.
 pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     thread::scope(|scope| {
         // The sender is dropped at the end of the closure, even after a panic.
@@ -62,7 +62,7 @@ pub fn meanwhile(agent: &Agent, story: impl FnOnce()) -> Vec<Value> {
     })
 }
 
-/// A node in iptables mode with a reported finding: a listener on loopback gets no connections to its NodePort. The
+/// A node in iptables mode with a reported finding: a NodePort takes the connections of a listener on loopback. The
 /// finding is true only in this mode.
 pub struct Hanging {
     pub wired: Wired,

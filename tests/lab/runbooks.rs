@@ -46,7 +46,8 @@ fn what_a_runbook_has_people_type_prints_what_it_says() {
     person.types(INSTALL);
     roll_out(&person);
     drop(person);
-    // Breaks the agent's configuration early: the kubelet needs a minute or two to update the file.
+    // Breaks the agent's configuration early: the kubelet needs a minute or two to update the file. The agent keeps its
+    // last valid configuration.
     let wrong = json!({"data": {"agent.yaml": "intervall: 30s\n"}});
     let map = "/api/v1/namespaces/portreeve/configmaps/portreeve";
     node.cluster.api().send("PATCH", map, "application/merge-patch+json", &wrong).expect("a patch");

@@ -60,7 +60,7 @@ impl Program {
         Self { version, ..program }
     }
 
-    /// The program's output, for any exit code: the exit code for findings is not 0.
+    /// The program's output, for any exit code: with findings or unread inputs, the exit code is not 0.
     #[track_caller]
     fn prints(&self, arguments: &[&str]) -> String {
         let output = Command::new(&self.path).args(arguments).output().expect("the program runs");

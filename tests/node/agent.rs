@@ -72,7 +72,7 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Waits until the agent ends by itself, and returns its exit status.
+    /// Waits until the agent has ended, and returns its exit status. Sends no signal to the agent.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);

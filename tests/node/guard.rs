@@ -702,7 +702,7 @@ fn a_port_of_the_guard_that_another_program_adds_again_leaves_with_the_guard() {
     guard(&stage, &["--once"]);
     let file = File::options().write(true).open(LIST).expect("the list");
     file.write_at(b"30080\n", 1).expect("the kernel takes it");
-    // The second write restored the ports of the list.
+    // The second write changed no port of the list.
     assert_eq!((guard(&stage, &["--release"]).0, list().as_str()), (0, "2703"));
 }
 

@@ -39,7 +39,7 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// A pod network with a bridge and with hostPorts. Its addresses differ from all addresses of the lab's nodes.
+/// A pod network with a bridge and with hostPorts. Its subnet contains none of the addresses in `node::ADDRESSES`.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

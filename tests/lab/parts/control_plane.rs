@@ -141,7 +141,7 @@ impl ControlPlane {
     }
 
     /// Starts the API server again with a certificate from a new authority, and with another key for the tokens of
-    /// service accounts. Clients then need the new authority and new tokens.
+    /// service accounts. Clients then need the new authority, and service accounts need new tokens.
     #[track_caller]
     pub fn restart_rotated(&mut self) {
         self.kill();

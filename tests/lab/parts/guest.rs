@@ -73,8 +73,8 @@ pub fn pass_in_a_guest(program: &str) {
 }
 
 /// Runs a command as root in a guest, in the working directory of this process. In the guest, loopback is up and
-/// `ip_vs` is loaded. The guest sees the machine's files. Only changes in the package's folder stay. API servers run on
-/// the machine, outside of the guest.
+/// `ip_vs` is loaded. The guest sees the machine's files. Only changes in the package's folder stay, and the temporary
+/// files of a failed command. API servers run on the machine, outside of the guest.
 ///
 /// # Panics
 /// If no guest can be started.

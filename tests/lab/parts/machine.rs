@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// The machine's first process. It is in the control group `init.scope`, like systemd in a container. Portreeve
 /// concludes from this group that it sees a whole node. The process is bash, which reaps orphaned processes.
 ///
-/// `/run` and `/dev/shm` are new and empty, so the machine shares no sockets, locks and memory. `/var/lib` and
+/// `/run` and `/dev/shm` are new and empty, so the machine has its own sockets, locks and shared memory. `/var/lib` and
 /// `/var/log` are in the machine's directory, so that a failed test can keep them.
 const INIT: &str = r#"
 set -eu
@@ -119,7 +119,7 @@ impl Machine {
         pids.filter_map(line).map(|(pid, line)| (pid, words(line))).collect()
     }
 
-    /// The path of the control group in which the kubelet makes its groups.
+    /// The control group in which the kubelet makes its groups, as a path from the root of each hierarchy.
     pub fn cgroup(&self) -> &str {
         &self.cgroup.0
     }

@@ -24,7 +24,7 @@ const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 /// The port of the Service, and a port that only the Node `n2` uses.
 const PORTS: [u16; 2] = [10250, 22];
 
-/// Compares Portreeve's report with packets to the external IP, with a real kube-proxy in this mode.
+/// Compares Portreeve's report with packets to the Node `n2`, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();

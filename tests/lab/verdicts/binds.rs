@@ -33,7 +33,7 @@ pub struct Bind {
     pub device: Option<&'static str>,
 }
 
-/// A listener on an address, for both families if the address is a wildcard, and for all devices.
+/// A listener on an address, for all devices. On `::`, it accepts both families.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }

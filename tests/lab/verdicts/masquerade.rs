@@ -225,7 +225,7 @@ fn here(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// A socket that has sent one datagram, and has received the answer of the echo server.
+/// A socket that has sent one datagram. If the datagram went to the echo server, the socket has received the answer.
 fn datagram(to: &str) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("a route");

@@ -106,7 +106,8 @@ fn without_balanced(mut seen: Snapshot) -> Snapshot {
     seen
 }
 
-/// Redirects packets from any IPv4 address of the calling thread's node to the other pod.
+/// Redirects packets to an IPv4 address of the calling thread's node, except loopback. They go to the backend's port
+/// [`OTHER`].
 #[track_caller]
 fn redirect(protocol: Protocol, port: u16) {
     for chain in ["PREROUTING", "OUTPUT"] {

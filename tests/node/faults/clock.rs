@@ -1,7 +1,8 @@
 //! The node's clock changes while the agent runs: a person or NTP sets it, or the host is broken.
 //!
-//! The test must not set the machine's clock. So the agent loads a library that changes only the agent's time of day.
-//! The clock since boot continues, as on a real machine.
+//! A time namespace does not change the time of day, and the test must not set the machine's clock. So the agent loads
+//! a library that changes only the agent's time of day. The clock since boot continues, as on a machine whose clock is
+//! set.
 
 use std::{fs, process::Command};
 
