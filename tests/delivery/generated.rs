@@ -78,6 +78,9 @@ fn changes(changelog: &str) -> String {
             kind = heading.to_lowercase();
         } else if let Some(sentence) = line.strip_prefix("- ") {
             changes += &format!("    - kind: {kind}\n      description: {sentence:?}\n");
+        } else {
+            // A further line of an entry would be lost.
+            assert!(!line.starts_with(' '), "each entry of CHANGELOG.md is one line: {line}");
         }
     }
     changes
