@@ -16,8 +16,8 @@ use portreeve_agent::{
     settings::{self, Settings},
 };
 
-// Flags of the agent. The environment and the file of --config can set the same values. A flag overrides the
-// environment, and the environment overrides the file.
+// The environment and the file of --config can set the same values. A flag overrides the environment, and the
+// environment overrides the file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
@@ -61,7 +61,6 @@ fn unusable(name: &str, value: &str, wanted: &str) -> UsageError {
     UsageError(format!("environment variable {name}={value:?}, wanted {wanted}"))
 }
 
-/// The value of a variable, if it is set and not empty.
 fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     let value = env::var_os(name).filter(|value| !value.is_empty());
     let text =
@@ -69,8 +68,8 @@ fn of_environment(name: &str) -> Result<Option<String>, UsageError> {
     text.transpose()
 }
 
-/// The socket file of the agent with these settings. The file of --config is read only if no flag or variable sets the
-/// socket, so that the probe works with an invalid file.
+/// The file of --config is read only if no flag or variable sets the socket, so that the probe works with an invalid
+/// file.
 fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(path) = given.socket() {
         return Ok(path.to_owned());
@@ -79,7 +78,6 @@ fn socket(given: &Settings, file: Option<&Path>) -> Result<PathBuf, String> {
     merged.socket().map(Path::to_owned).ok_or_else(|| "--probe needs the agent's --socket: set --socket".to_owned())
 }
 
-/// The settings from the command line and the environment, then from the present file.
 fn merged(given: &Settings, file: Option<&Path>) -> Result<Settings, String> {
     Ok(match file {
         Some(path) => given.clone().over(settings::read(path)?),

@@ -31,7 +31,6 @@ use portreeve_facts::text;
 
 /// The exit code for a command line with an error (sysexits.h `EX_USAGE`).
 const USAGE: u8 = 64;
-/// The exit code for a command that failed.
 const FAILED: u8 = 2;
 
 const EXIT_CODES: &str = "\
@@ -201,7 +200,8 @@ struct Called {
 }
 
 impl Called {
-    /// The name of the program's file decides. `--agents`, or `--snapshot` with a file, overrides the name.
+    /// The name of the program's file decides. `--agents` makes `portreeve` the plugin, and `--snapshot` makes the plugin
+    /// `portreeve`.
     fn of(words: &[OsString]) -> Self {
         let flags = || words.iter().skip(1).filter_map(|word| word.to_str()).take_while(|word| *word != "--");
         let has = |wanted: &str| flags().any(|word| word.split('=').next() == Some(wanted));
@@ -220,7 +220,6 @@ pub(super) fn command<C: CommandFactory>(typed: &'static str) -> Command {
     C::command().bin_name(typed)
 }
 
-/// The parsed command line, or the exit code if it is wrong.
 fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsString>) -> Result<C, ExitCode> {
     let parse = |words: Vec<OsString>| {
         command::<C>(typed).try_get_matches_from(words).and_then(|matches| C::from_arg_matches(&matches))
@@ -239,7 +238,6 @@ fn parse<C: CommandFactory + FromArgMatches>(typed: &'static str, words: Vec<OsS
     })
 }
 
-/// Prints help, a version or an error. The exit code is success for help and a version, otherwise wrong usage.
 fn print_usage(error: &clap::Error) -> ExitCode {
     match error.print() {
         Err(failed) if failed.kind() != ErrorKind::BrokenPipe => ExitCode::from(FAILED),
@@ -266,7 +264,6 @@ fn log(verbose: u8, colour: bool) {
 /// of tokio panics if it cannot open its files.
 const NEEDED: usize = 16;
 
-/// Reports a limit of open files that is too low, in one line, before the command does its work.
 fn require_descriptors() -> anyhow::Result<()> {
     let held: Result<Vec<OwnedFd>, Error> = (0..NEEDED).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
     let errno = held.err().and_then(|error| error.raw_os_error()).map(Errno::from_raw);

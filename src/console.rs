@@ -12,7 +12,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use portreeve_facts::text;
 use portreeve_report::Style;
 
-// Flags of every command.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ConsoleFlags {
     /// Query the agents of all nodes instead of scanning this node, as `kubectl portreeve` does
@@ -63,7 +62,7 @@ impl Console {
         Self { style: Style { width: width.unwrap_or(WIDTH).max(40), colour, program: program.to_owned() } }
     }
 
-    /// Writes to standard output. It is no error if the reader of the output has stopped.
+    /// It is no error if the reader of the output has stopped.
     pub(super) fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> anyhow::Result<()> {
         self.write_while_read(write).map(|_| ())
     }
@@ -84,8 +83,7 @@ impl Console {
         }
     }
 
-    /// Whether standard output may still have a reader. For a pipe without a reader, the kernel reports an error before
-    /// the first write.
+    /// For a pipe without a reader, the kernel reports an error before the first write.
     pub(super) fn is_read(&self) -> bool {
         let out = stdout();
         let mut polled = [PollFd::new(out.as_fd(), PollFlags::empty())];
@@ -99,7 +97,6 @@ impl Console {
         drop(writeln!(stderr(), "{}", text::clean(text, LONGEST)));
     }
 
-    /// Prints the reason why a command failed, in one line.
     pub(super) fn print_error(&self, error: &anyhow::Error) {
         let line = text::clean(&format!("{error:#}"), LONGEST);
         let word = if stderr().is_terminal() && self.style.colour { "\u{1b}[1;31merror:\u{1b}[0m" } else { "error:" };

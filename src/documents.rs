@@ -16,7 +16,6 @@ use portreeve_agent::metrics::metrics_page;
 use portreeve_report::{findings_schema, lint_schema, owner_schema, ports_schema, rule_page_markdown};
 use portreeve_rules::ids::{IDS, Id};
 
-/// Every generated document: its path below `docs/`, and its text.
 fn generated_documents() -> Vec<(String, String)> {
     let mut documents = vec![
         ("cli.md".to_owned(), command_reference()),
@@ -31,7 +30,6 @@ fn generated_documents() -> Vec<(String, String)> {
     documents
 }
 
-/// Every command and flag, in Markdown. A flag of both programs, or of all verbs, appears once.
 fn command_reference() -> String {
     let mut text = String::from(
         "# Commands\n\n`portreeve VERB` is about the node on which you run it, or with `--snapshot FILE` about the node that the file describes. `kubectl portreeve VERB` \
@@ -78,7 +76,6 @@ fn command_reference() -> String {
     text
 }
 
-/// The help of a command, without the flags that the page has explained already.
 fn help(command: Command, explained: &[Arg]) -> String {
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name()).to_owned();
     let is_known = |arg: &Arg| {
@@ -128,7 +125,6 @@ fn the_generated_documents_are_up_to_date() {
             fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             fs::write(&path, &wanted).expect("a document");
         }
-        // A page that does not exist yet counts as old.
         if !fs::read_to_string(&path).is_ok_and(|found| found == wanted) {
             old.push(format!("docs/{name}"));
         }

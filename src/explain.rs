@@ -11,7 +11,7 @@ use super::{
 use portreeve_report::{rule_page_text, rules_table};
 use portreeve_rules::ids::{IDS, Named};
 
-/// The alerts of the chart. The page of an alert is its runbook.
+/// The page of an alert is its runbook.
 const ALERTS: [&str; 13] = [
     "PortreeveAgentAbsent",
     "PortreeveAgentBlind",
@@ -40,7 +40,6 @@ pub(super) struct Args {
 
 const WORDS: Words<Named> = Words { words: rule_words, parse: rule };
 
-/// The ids of all rules, with their titles.
 pub(super) fn rule_words() -> Vec<PossibleValue> {
     IDS.iter().map(|id| PossibleValue::new(id.name.0).help(id.title)).collect()
 }

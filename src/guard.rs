@@ -20,7 +20,6 @@ use portreeve_facts::PortSet;
 use portreeve_guard::{Bound, Kept};
 use portreeve_rules::NodeGuard;
 
-/// The path of the guard's record.
 const RECORD: &str = "/run/portreeve/guard.json";
 
 #[derive(Debug, clap::Args)]
@@ -209,8 +208,7 @@ fn or_none(ports: &str) -> String {
     if ports.is_empty() { "none".to_owned() } else { ports.to_owned() }
 }
 
-/// Reads the guard of this node from the record at the default path. Returns the reason if the guard's state is not
-/// known.
+/// Returns the reason if the guard's state is not known.
 pub(super) fn of_this_node() -> (Option<NodeGuard>, Option<String>) {
     of_record(Path::new(RECORD))
 }

@@ -39,8 +39,7 @@ use portreeve_rules::lint::{
 
 /// The value of `--against` for the cluster of the kubeconfig.
 const CLUSTER: &str = "cluster";
-/// The reason why `lint` does not compare with the Pods of a live cluster. The cluster reader reads only the Pods of
-/// one Node, and `lint` has no Node.
+/// The cluster reader reads only the Pods of one Node, and `lint` has no Node.
 const UNREAD_PODS: &str =
     "Pods of a live cluster are not read: to compare with Pods, use --against with a file that has them";
 
@@ -139,13 +138,12 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(counting.end(report::lint_result(&report), !report::is_undecided(&report)))
 }
 
-/// Notes about the objects that were not judged, and about the accepted findings.
 fn notes(report: &LintReport) -> impl Iterator<Item = String> {
     let accepted = (report.accepted > 0).then(|| format!("accepted: {}", report.accepted));
     report.unknown.iter().map(|(rows, gap)| format!("not known: {rows}: {}", gap.detail)).chain(accepted)
 }
 
-/// The failures as errors. If `each` is false, one error has the first failure and the number of the others.
+/// If `each` is false, one error has the first failure and the number of the others.
 fn errors(failures: &[(Gap, Option<Place>)], each: bool) -> Vec<String> {
     match failures {
         [(first, _), others @ ..] if !each && !others.is_empty() => {
@@ -221,8 +219,6 @@ impl Args {
     }
 }
 
-/// Refuses a wrong combination: flags of a cluster together with a file, or standard input that would have to be read
-/// twice.
 fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError> {
     if what.as_os_str() == "-" {
         return Err(UsageError("--against cannot read standard input: give a file, or the word `cluster`".to_owned()));
@@ -234,7 +230,6 @@ fn compares_with(what: &Path, flags_of_a_cluster: bool) -> Result<(), UsageError
     Ok(())
 }
 
-/// The objects that exist in the cluster.
 fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     if what.as_os_str() == CLUSTER {
         let source = ClusterSource::discover(options, &environment());
@@ -271,7 +266,6 @@ fn is_snapshot(input: &Input) -> std::io::Result<bool> {
     }
 }
 
-/// A snapshot without objects, and without a scan of a node.
 fn alone() -> Snapshot {
     let cluster = cluster::read_now(&ClusterSource::None, None, "").expect("no cluster needs no runtime");
     Snapshot {

@@ -58,9 +58,6 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
 }
 
 /// `namespace/name` of a pod.
-///
-/// # Errors
-/// When the text has another form.
 pub(super) fn pod_name(text: &str) -> Result<String, String> {
     let is_name = |part: &str| !part.is_empty() && !part.contains('/');
     match text.split_once('/') {

@@ -26,7 +26,6 @@ pub(super) struct Args<S: Scope> {
     chosen: Chosen,
 }
 
-// The values from the user.
 #[derive(Debug, clap::Args)]
 struct Chosen {
     /// The action on a violation

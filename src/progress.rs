@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The time between two updates of the line.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// The current step, for a user at a terminal. Without a terminal, nothing is written.
+/// Without a terminal, nothing is written.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {

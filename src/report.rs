@@ -18,7 +18,6 @@ use portreeve_rules::{
     ids::Named,
 };
 
-// Flags for the printed form of findings.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReportFlags {
     /// The form of the output
@@ -68,13 +67,11 @@ enum Form {
 }
 
 impl ReportFlags {
-    /// The rules that run.
     fn rules(&self) -> Vec<&'static Rule> {
         let is_requested = |rule: &&Rule| self.rules.is_empty() || self.rules.iter().any(|it| judges(rule, it));
         RULES.iter().copied().filter(is_requested).collect()
     }
 
-    /// Whether a finding belongs to a requested rule.
     fn wants(&self, Key { rule, variant, .. }: &Key) -> bool {
         self.rules.is_empty() || self.rules.iter().any(|it| it.names(rule.0, variant))
     }
@@ -84,7 +81,6 @@ impl ReportFlags {
         rules::skipped(&self.rules())
     }
 
-    /// Judges a snapshot, prints the report, and returns the exit code.
     pub(super) fn print(&self, snapshot: &Snapshot, is_live: bool, console: &Console) -> anyhow::Result<ExitCode> {
         let Self { output, counting, .. } = *self;
         let CountFlags { min_severity, no_headers, .. } = counting;
@@ -111,7 +107,7 @@ impl ReportFlags {
 }
 
 impl CountFlags {
-    /// The exit code of the command. `--exit-zero` changes the exit code for findings, but not for failures.
+    /// `--exit-zero` changes the exit code for findings, but not for failures.
     pub(super) fn end(self, result: CheckResult, whole: bool) -> ExitCode {
         let result = match result {
             CheckResult::Findings if self.exit_zero && whole => CheckResult::Clear,

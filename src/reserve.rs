@@ -41,7 +41,6 @@ enum Form {
     Json,
 }
 
-/// The platforms, with their help.
 const PLATFORMS: [(&str, ReservationForm, &str); 8] = [
     ("sysctl", ReservationForm::Sysctl, "A file of /etc/sysctl.d"),
     ("talos", ReservationForm::Talos, "A patch of Talos' machine configuration"),

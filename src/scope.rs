@@ -8,7 +8,6 @@ use portreeve_report::NodeScan;
 
 /// The flags that choose the nodes. A verb has the same code for each choice, because it judges one snapshot at a time.
 pub(super) trait Scope: clap::Args {
-    /// Whether the verb scans this node now.
     fn is_this_node(&self) -> bool {
         false
     }
@@ -25,12 +24,9 @@ pub(super) trait Scope: clap::Args {
     ) -> anyhow::Result<NodeResults<T>>;
 }
 
-/// The facts of each node that a verb needs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Wanted {
-    /// The ports whose endpoints the verb needs. An agent may not have read these endpoints.
     pub(super) behind: Behind,
-    /// The sources that the verb does not need.
     pub(super) skipped: BTreeSet<Source>,
 }
 
@@ -43,11 +39,9 @@ pub(super) enum Behind {
     EveryNodePort,
 }
 
-/// The results by node.
 pub(super) struct NodeResults<T> {
     /// One result for each node, including nodes whose agents were not queried.
     pub(super) results: Vec<NodeResult<T>>,
-    /// The nodes and their scans, by name.
     pub(super) nodes: Vec<NodeScan>,
     /// A text about the agents that were not queried, if there are any.
     pub(super) partial: Option<String>,
@@ -57,7 +51,6 @@ pub(super) struct NodeResults<T> {
     pub(super) scope: String,
 }
 
-/// The result of one node's snapshot, or the reason why there is none.
 pub(super) struct NodeResult<T> {
     pub(super) node: String,
     pub(super) result: Result<T, Gap>,

@@ -59,7 +59,6 @@ fn mode(typed: &str) -> Result<Mode, String> {
     typed.parse().map_err(|error: NotAMode| wanted(&error.to_string(), typed, &modes()))
 }
 
-// Flags for the sources of the facts.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sources {
     /// Read a file that `snapshot` wrote, instead of this node; `-` is standard input; may be given once for each node
@@ -102,17 +101,15 @@ pub(super) struct Sources {
 }
 
 impl Sources {
-    /// Whether this node is scanned, and no snapshot file is read.
     pub(super) fn is_live(&self) -> bool {
         self.snapshots.is_empty()
     }
 
-    /// The directory of the node's root file system.
     pub(super) fn host_root(&self) -> &Path {
         &self.host_root
     }
 
-    /// Reads a snapshot, without the skipped sources. Command lines are kept only for a verb about this node.
+    /// Command lines are kept only for a verb about this node.
     pub(super) fn one_snapshot(
         self,
         skipped: BTreeSet<Source>,
@@ -156,7 +153,6 @@ impl Sources {
         Ok(snapshot)
     }
 
-    /// The sources of this node and of the cluster, according to the flags.
     pub(super) fn gathering(
         self,
         (port, pod): (Option<u16>, Option<String>),
@@ -238,7 +234,6 @@ impl Scope for Sources {
     }
 }
 
-/// The environment variables that choose the source of the cluster.
 pub(super) fn environment() -> Environment {
     Environment {
         kubeconfig: env::var_os("KUBECONFIG"),

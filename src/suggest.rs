@@ -35,7 +35,6 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     count.print(&free_ports, (&nodes, judged), &scope, console)
 }
 
-// The number of ports, their kind, and the form of the output.
 #[derive(Debug, clap::Args)]
 struct CountFlag {
     /// How many ports to print
@@ -57,7 +56,6 @@ enum Form {
     Json,
 }
 
-/// The facts that are known about the printed ports, in words.
 fn known(hidden: Hidden, are_some_silent: bool) -> Option<String> {
     let all = [
         (hidden.services, "no Service has these ports"),

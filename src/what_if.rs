@@ -92,8 +92,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     Ok(ExitCode::from(document.result() as u8))
 }
 
-/// Judges a node with its current settings, and with the changed settings. If a kernel would refuse the changed
-/// settings, adds the error to `refused`.
+/// If a kernel would refuse the changed settings, adds the error to `refused`.
 fn compare(
     snapshot: &Snapshot,
     settings: &[Setting],

@@ -9,17 +9,16 @@ use clap::{
 
 use portreeve_facts::text;
 
-/// The message for a word that is not accepted, with the nearest accepted word.
 pub(super) fn wanted(wanted: &str, typed: &str, words: &[PossibleValue]) -> String {
     let names: Vec<&str> = words.iter().map(PossibleValue::get_name).collect();
     format!("{wanted}{}", text::did_you_mean(typed, &names))
 }
 
-/// The words that a flag accepts, and their parser. `parse` can accept other texts too.
+/// `parse` can accept other texts too.
 #[derive(Clone)]
 pub(super) struct Words<T> {
     pub(super) words: fn() -> Vec<PossibleValue>,
-    /// The parser of a word. Its error lists the accepted words ([`wanted`]).
+    /// Its error lists the accepted words ([`wanted`]).
     pub(super) parse: fn(&str) -> Result<T, String>,
 }
 

@@ -12,7 +12,6 @@ use crate::{
     world::{World, run},
 };
 
-/// The rows for these numbers of addresses.
 pub fn measure(world: &World, numbers: &[usize], count: usize) -> Vec<Row> {
     // Some kernels have no dummy links. For a reader, the kind of link makes no difference.
     run(Command::new("ip").args(["link", "add", "kube-ipvs0", "type", "veth", "peer", "name", "spare"]));

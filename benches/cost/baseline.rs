@@ -10,15 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::row::{Row, digits};
 
-/// The file with the ratios. `UPDATE=1` writes it again.
+/// `UPDATE=1` writes it again.
 const FILE: &str = "benches/baseline.json";
 /// A ratio may fall to this part of the baseline. The spread contains the influence of other work on the machine.
 const KEPT: f64 = 0.8;
 
-/// The ratios of a good run.
 #[derive(Serialize, Deserialize)]
 pub struct Baseline {
-    /// The machine of the run, in the form in which it is printed.
     machine: String,
     /// Ratios by the name of the measurement.
     ratios: BTreeMap<String, f64>,
@@ -27,10 +25,6 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Reads the baseline of this source tree.
-    ///
-    /// # Panics
-    /// If the file exists and cannot be read.
     pub fn of(root: &Path) -> Self {
         let path = root.join(FILE);
         match fs::read_to_string(&path) {
@@ -50,18 +44,13 @@ impl Baseline {
         })
     }
 
-    /// How much worse than in the baseline a row is, if it is worse.
     pub fn complaint(&self, row: &Row, machine: &str) -> Option<String> {
         let (before, ratio) = (self.ratios.get(&row.what)?, row.ratio?);
         let worse = self.machine == machine && ratio.high < KEPT * before;
         worse.then(|| format!("{} times was {} times before", digits(ratio.median), digits(*before)))
     }
 
-    /// Stores the ratios of these rows, and writes the file. Ratios of another machine are removed, and then `rows`
-    /// must have all rows.
-    ///
-    /// # Panics
-    /// If the file cannot be written.
+    /// Ratios of another machine are removed, and then `rows` must have all rows.
     pub fn update(&mut self, rows: &[Row], machine: &str) {
         if self.machine != machine {
             self.ratios.clear();
@@ -74,7 +63,6 @@ impl Baseline {
     }
 }
 
-/// The ratio with as many digits as the file has.
 fn rounded(ratio: f64) -> f64 {
     digits(ratio).parse().expect("a number")
 }

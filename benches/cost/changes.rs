@@ -18,7 +18,6 @@ use crate::{
     storm::start,
 };
 
-/// The number of Services with a NodePort, and the first NodePort.
 const SERVICES: u16 = 400;
 const FIRST: u16 = 30_000;
 /// The number of changes in a second by all writers together, the number of writers, and the duration.
@@ -30,7 +29,6 @@ const ANNOTATIONS: usize = 2_000;
 /// The greatest processor time of the agent, in per cent of one core.
 const MOST: f64 = 2.5;
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (20, LASTS / 20) } else { (SERVICES, LASTS) };
     let (directory, cluster) = (Directory::new(), ControlPlane::start());
@@ -69,7 +67,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     ]
 }
 
-/// Changes all Services in turn until the time is over. Returns the number of changes.
 fn write(cluster: &ControlPlane, writer: u32, services: u16, lasts: Duration) -> u32 {
     let api = Api::of(&cluster.kubeconfig("admin")).expect("a kubeconfig");
     let (begun, mut changes) = (Instant::now(), 0);
@@ -85,7 +82,6 @@ fn write(cluster: &ControlPlane, writer: u32, services: u16, lasts: Duration) ->
     changes
 }
 
-/// A curl process that watches all Services and discards the stream.
 struct Stream(Child);
 
 impl Stream {

@@ -13,7 +13,6 @@ use crate::{
 const FROM: [u16; 2] = [32_100, 32_140];
 const ENDED: [u16; 2] = [32_150, 32_170];
 
-/// The rows for one number of sockets.
 pub fn measure(world: &mut World, sockets: usize, count: usize) -> Vec<Row> {
     // The kernel may choose NodePorts, so a scan may skip no connection. No other client connects meanwhile.
     sysctl("net.ipv4.ip_local_port_range", "1024 65535");

@@ -4,14 +4,13 @@ use serde_json::{Value, json};
 
 use crate::parts::{Api, objects};
 
-/// Creates a Service. Returns the Service and its EndpointSlice, as the API server stores them.
+/// Returns the Service and its EndpointSlice, as the API server stores them.
 pub fn create(api: &Api, number: usize, node_port: bool) -> (Value, Value) {
     let kept = api.create(&service(number, node_port));
     let endpoints = api.create(&endpoints(&kept, number));
     (kept, endpoints)
 }
 
-/// A Service as Helm writes it.
 pub fn service(number: usize, node_port: bool) -> Value {
     let name = format!("checkout-service-{number:05}");
     let mut service = objects::service(&name, &[objects::port(80, None), objects::port(9090, None)]);

@@ -13,7 +13,7 @@ use std::{
 /// The greatest number of connections that a holder opens to itself. Each connection needs two descriptors.
 const PAIRS: usize = 9_000;
 
-/// A process that holds sockets. When this value is dropped, the process ends.
+/// When this value is dropped, the process ends.
 pub struct Holder {
     child: Child,
     orders: ChildStdin,
@@ -22,13 +22,11 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts a holder in the network namespace of the calling thread. The holder has its own control group, like a
-    /// pod.
+    /// The holder has its own control group, like a pod.
     pub fn start(place: &str) -> Self {
         Self::of(&format!("portreeve-bench-{}-{}", id(), next()), place, false)
     }
 
-    /// Starts a holder in a new network namespace, and in the control group of a pod.
     pub fn pod() -> Self {
         let number = next();
         let cgroup = format!("portreeve-bench-{}/kubepods/pod0e6a3a0c-5a0b-4b1e-8d6e-{:012x}", id(), number);
@@ -55,7 +53,6 @@ impl Holder {
         self.child.id()
     }
 
-    /// Sends an order, and does not wait until it is done.
     pub fn begin(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("the holder lives");
     }
@@ -67,7 +64,6 @@ impl Holder {
         assert_eq!(line, "done\n", "a holder failed; its error is above");
     }
 
-    /// Sends an order, and waits until it is done.
     pub fn order(&mut self, order: &str) {
         self.begin(order);
         self.end();
@@ -89,7 +85,6 @@ impl Drop for Holder {
     }
 }
 
-/// Established connections, in as many holders as needed. The number can grow. Existing connections stay.
 #[derive(Default)]
 pub struct Crowd(Vec<Holder>);
 
@@ -119,13 +114,11 @@ impl Crowd {
     }
 }
 
-/// A number that this process has not used yet.
 fn next() -> usize {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The mount point of cgroup version 2.
 fn cgroups() -> &'static Path {
     let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
     places.into_iter().find(|place| place.join("cgroup.controllers").exists()).expect("a cgroup2 hierarchy is mounted")

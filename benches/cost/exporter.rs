@@ -9,7 +9,6 @@ use crate::{
 
 const PLACE: &str = "127.0.0.1:29518";
 
-/// A node_exporter that runs in the network namespace of the calling thread.
 pub struct Exporter {
     _process: Process,
     _directory: Directory,
@@ -26,7 +25,7 @@ impl Exporter {
         Self { _process: process, _directory: directory }
     }
 
-    /// The number of listening sockets, from a scrape. With very many sockets, a scrape takes seconds.
+    /// With very many sockets, a scrape takes seconds.
     pub fn scrape(&self) -> f64 {
         let output = run(Command::new("curl").args(["--silent", "--fail", &format!("http://{PLACE}/metrics")]));
         number(&String::from_utf8_lossy(&output.stdout), "node_tcp_connection_states{state=\"listen\"}")

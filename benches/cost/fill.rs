@@ -11,7 +11,6 @@ use crate::{
     parts::{Api, ControlPlane},
 };
 
-/// The number of clients that write at the same time.
 const WRITERS: usize = 4;
 /// The number of copies of one Service that are made.
 const BATCH: usize = 4_096;
@@ -20,11 +19,10 @@ const BATCH: usize = 4_096;
 const LEAD: usize = 1_000;
 /// The first address of the lab's range from which the API server allocates addresses.
 const FIRST: Ipv4Addr = Ipv4Addr::new(10, 96, 1, 0);
-/// The path of the addresses of Services.
 const ADDRESSES: &str = "/apis/networking.k8s.io/v1/ipaddresses";
 
-/// Adds Services with an EndpointSlice each. Every second Service has a NodePort, up to `node_ports` in all. The API
-/// server creates the Services with a NodePort, because it records NodePorts.
+/// Every second Service has a NodePort, up to `node_ports` in all. The API server creates the Services with a NodePort,
+/// because it records NodePorts.
 pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize) {
     let (with, without): (Vec<usize>, Vec<usize>) =
         numbers.partition(|number| number % 2 == 0 && number / 2 < node_ports);
@@ -40,7 +38,6 @@ pub fn services(cluster: &ControlPlane, numbers: Range<usize>, node_ports: usize
     }
 }
 
-/// Adds Services. The API server creates only the first of them.
 fn copies(cluster: &ControlPlane, numbers: &[usize]) {
     let model = Kept::of_new(cluster, numbers[0]);
     let others = numbers[1..].iter().zip(free(cluster));
@@ -55,7 +52,6 @@ fn copies(cluster: &ControlPlane, numbers: &[usize]) {
     }
 }
 
-/// The addresses that have no Service.
 fn free(cluster: &ControlPlane) -> impl Iterator<Item = Ipv4Addr> {
     let list = get(cluster, ADDRESSES);
     let names = list["items"].as_array().expect("a list").iter().filter_map(|item| item["metadata"]["name"].as_str());
@@ -68,7 +64,6 @@ fn get(cluster: &ControlPlane, path: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// The objects that etcd stores for one Service.
 struct Kept {
     service: Value,
     endpoints: Value,
@@ -76,7 +71,6 @@ struct Kept {
 }
 
 impl Kept {
-    /// The stored objects of a new Service. The API server creates this Service.
     fn of_new(cluster: &ControlPlane, number: usize) -> Self {
         let (service, endpoints) = create(cluster.api(), number, false);
         let address = service["spec"]["clusterIP"].as_str().expect("an address");
@@ -84,7 +78,6 @@ impl Kept {
         Self { service, endpoints, address }
     }
 
-    /// The stored objects of a copy of this Service.
     fn copy(&self, number: usize, address: Ipv4Addr) -> Self {
         let mut wanted = service(number, false);
         wanted["spec"]["clusterIP"] = json!(address);
@@ -110,16 +103,14 @@ impl Kept {
     }
 }
 
-/// The request to etcd that writes an object at the key `place`. The API server writes protobuf, but it can also read
-/// JSON.
+/// The API server writes protobuf, but it can also read JSON.
 fn put(place: &str, object: &Value) -> Value {
     let bytes = |text: String| ByteString(text.into_bytes());
     let name = object["metadata"]["name"].as_str().expect("a name");
     json!({"requestPut": {"key": bytes(format!("/registry/{place}/{name}")), "value": bytes(object.to_string())}})
 }
 
-/// A copy of a stored object with a uid of its own and with the given changes. The object has no version, because etcd
-/// keeps the version.
+/// The object has no version, because etcd keeps the version.
 fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     let mut object = over(kept, wanted);
     let uid = kept["metadata"]["uid"].as_str().expect("a uid");
@@ -128,7 +119,7 @@ fn instead(kept: &Value, wanted: &Value, number: usize) -> Value {
     object
 }
 
-/// Puts the fields of `above` into `below`. Fields that `above` does not have stay.
+/// Fields that `above` does not have stay.
 fn over(below: &Value, above: &Value) -> Value {
     match (below, above) {
         (Value::Object(below), Value::Object(above)) => {

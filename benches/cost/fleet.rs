@@ -25,15 +25,12 @@ use crate::{
     world::{node_ports, run},
 };
 
-/// The number of agents in the measured phases. Then the number of agents that start together, and the time for each
-/// phase.
 const AGENTS: usize = 200;
 const AT_ONCE: usize = 500;
 const WHILE: Duration = Duration::from_secs(60);
 /// One node in this number of nodes has its own network namespace. There, an incident goes on after the repair of the
 /// other nodes.
 const LEFT: usize = 40;
-/// The number of Services with a NodePort, before one more Service is added, and the first NodePort.
 const SERVICES: u16 = 200;
 const FIRST: u16 = 30_000;
 /// The number of changes of Services in a second, and their duration.
@@ -44,7 +41,6 @@ const CHURN: Duration = Duration::from_secs(60);
 const AWAY: usize = 5;
 /// The longest time until hundreds of agents see a change, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// The name of the user as whom the agents log in.
 const OBSERVER: &str = "observer";
 /// The port of the first agent. Each agent has its own port.
 const PLACES: usize = 20_000;
@@ -55,7 +51,6 @@ const MOST_READS: f64 = 13.0;
 /// The greatest number of open watches of an agent: one for Services, and one for the Pods of its node.
 const MOST_WATCHES: f64 = 2.0;
 
-/// An API server that records each request with its client, and agents. Each agent runs for another node.
 struct Fleet<'a> {
     binary: &'a Path,
     cluster: ControlPlane,
@@ -66,7 +61,6 @@ struct Fleet<'a> {
     /// The network namespace of the last nodes, and the relay from there to the server.
     apart: Namespace,
     _way: Relay,
-    /// The number of Services with a NodePort.
     services: u16,
     rows: Vec<Row>,
 }
@@ -80,7 +74,6 @@ pub fn start(binary: &Path, small: bool) -> Vec<Row> {
     fleet.rows
 }
 
-/// Measures the rows of all phases but the start.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (size, wait, churn, away) =
         if small { (5, Duration::from_secs(10), CHURN / 6, 1) } else { (AGENTS, WHILE, CHURN, AWAY) };
@@ -121,7 +114,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
 }
 
 impl<'a> Fleet<'a> {
-    /// Makes nodes and Services, but no agents.
     fn of(binary: &'a Path, size: usize) -> Self {
         let audit = Audit::new();
         let flags = audit.flags();
@@ -157,14 +149,12 @@ impl<'a> Fleet<'a> {
         (0..self.size).for_each(|number| self.ready(number));
     }
 
-    /// Makes one more Service with a NodePort.
     fn serve(&mut self) {
         let port = FIRST + self.services;
         self.cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
         self.services += 1;
     }
 
-    /// Waits until an agent has scanned with facts about all Services.
     fn ready(&self, number: usize) {
         until_within(PATIENCE, "view of every Service", || {
             let metrics = self.metrics(number)?;
@@ -177,13 +167,10 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(get) } else { get() }
     }
 
-    /// Whether a node is one of the last nodes.
     fn is_apart(&self, number: usize) -> bool {
         number >= self.size - self.size.div_ceil(LEFT)
     }
 
-    /// Changes Services in turn. Adds a row with the number of changes in a second, and a row with the processor time
-    /// for them.
     fn churn(&mut self, lasts: Duration) {
         let spent = self.spent();
         let begun = Instant::now();
@@ -202,8 +189,6 @@ impl<'a> Fleet<'a> {
         self.tell("processor time of an agent then", "thousandths of a core", [taken]);
     }
 
-    /// Stops the API server and starts it again. Adds rows about the agents' connection attempts, and about their
-    /// requests afterwards.
     fn outage(&mut self, minutes: usize) {
         self.cluster.kill();
         let each_minute: Vec<f64> = (0..minutes)
@@ -228,7 +213,6 @@ impl<'a> Fleet<'a> {
         });
     }
 
-    /// The processor time that all agents have used so far.
     fn spent(&self) -> Duration {
         self.agents.iter().map(|agent| processor_time(agent.pid())).sum()
     }
@@ -242,7 +226,6 @@ impl<'a> Fleet<'a> {
         self.rows.push(Row::alone(what, unit, values, Promise::None));
     }
 
-    /// Starts an agent with the rights of the chart, in the network namespace that most agents share.
     fn agent(&self, number: usize) -> Process {
         let arguments = [
             "agent".to_owned(),
@@ -256,8 +239,7 @@ impl<'a> Fleet<'a> {
         if self.is_apart(number) { self.apart.run(start) } else { start() }
     }
 
-    /// Adds rows about the requests of all agents while `happens` runs, as an average for one agent. Returns the number
-    /// of writes of one agent.
+    /// Returns the number of writes of one agent.
     fn during(&mut self, what: &str, happens: impl FnOnce(&mut Self)) -> f64 {
         let (before, bytes) = (self.audit.of(OBSERVER).len(), self.bytes());
         happens(self);
@@ -287,7 +269,6 @@ impl<'a> Fleet<'a> {
         writes
     }
 
-    /// Prints the requests and how many of them one agent sends.
     fn tell_of(&self, what: &str, asked: &[Asked]) {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for Asked { verb, uri, code, .. } in asked {
@@ -333,7 +314,6 @@ fn place(number: usize) -> String {
     format!("127.0.0.1:{}", PLACES + number)
 }
 
-/// The number of failed connections in this network namespace.
 fn refused() -> f64 {
     let text = fs::read_to_string("/proc/thread-self/net/snmp").expect("counters of the kernel");
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));

@@ -8,14 +8,12 @@ pub const LINEAR: f64 = 1.15;
 /// Up to this exponent, the cost is constant within the precision of a few points.
 pub const NONE: f64 = 0.15;
 
-/// The cost at one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Point {
     pub size: f64,
     pub took: f64,
 }
 
-/// The exponent of these points as a row.
 pub fn row(what: &str, points: &[Point], promise: Promise) -> Row {
     Row::alone(format!("growth of {what}"), "exponent", [exponent(points)], promise)
 }

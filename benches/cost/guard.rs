@@ -21,7 +21,6 @@ use crate::{
 };
 
 const PLACE: &str = "127.0.0.1:29518";
-/// The number of Services, and the number of NodePorts that they have.
 const SERVICES: usize = 5_000;
 const NODE_PORTS: usize = 2_000;
 /// The time for which a guard at rest is measured. The guard reads the node twice a minute.
@@ -33,7 +32,6 @@ const MOST_PROCESSOR: f64 = 3.0;
 const NEW: usize = 10;
 const MOST_WAIT: f64 = 1_000.0;
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (services, lasts) = if small { (100, LASTS / 4) } else { (SERVICES, LASTS) };
     // The default port range contains no NodePort, so the guard would reserve nothing.
@@ -82,7 +80,7 @@ fn start(command: &[String], binary: &str, cluster: &ControlPlane, directory: &D
     Process::start_by(command, binary, &arguments, directory.path())
 }
 
-/// Makes a Service with a NodePort. Returns the milliseconds until the kernel has reserved the NodePort.
+/// Returns the milliseconds until the kernel has reserved the NodePort.
 fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     let service = cluster.api().create(&objects::service(name, &[objects::port(80, None)]));
     let begun = Instant::now();
@@ -95,7 +93,7 @@ fn reserved_after(cluster: &ControlPlane, name: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// The reserved ports. The kernel prints the whole list at the first read.
+/// The kernel prints the whole list at the first read.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -117,7 +115,6 @@ mod hook {
     use super::*;
     use crate::parts::Group;
 
-    /// The number of binds in a round, and the number of rounds.
     const BINDS: u32 = 100_000;
     const ROUNDS: usize = 5;
     /// The greatest additional time of a bind, in microseconds.

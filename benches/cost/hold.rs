@@ -17,9 +17,7 @@ use nix::sys::{
 
 use crate::parts::enter_alone;
 
-/// The sockets that a holder has.
 struct Held {
-    /// The address at which the holder accepts connections.
     place: TcpListener,
     pairs: Vec<[TcpStream; 2]>,
     listeners: Vec<TcpListener>,
@@ -80,7 +78,6 @@ impl Held {
         }
     }
 
-    /// Opens `count` connections to itself.
     fn pairs(&mut self, count: usize) {
         let place = self.place.local_addr().expect("an address");
         while self.pairs.len() < count {
@@ -90,7 +87,6 @@ impl Held {
         self.pairs.truncate(count);
     }
 
-    /// Opens an outgoing connection from a given local address and port.
     fn client(&self, from: SocketAddr) -> (OwnedFd, TcpStream) {
         let near = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
         setsockopt(&near, ReuseAddr, &true).expect("an option");

@@ -7,7 +7,6 @@ use crate::{
     world::run,
 };
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, _: bool) -> Vec<Row> {
     let image = env::var_os("PORTREEVE_IMAGE").expect("PORTREEVE_IMAGE names the image: `make bench` builds it");
     let kept = |file: &Path| fs::metadata(file).expect("a file").len();

@@ -16,16 +16,13 @@ use crate::{
 /// The interval of scans. It is short, so that there are many scans. A result that depends on the interval is a number
 /// of scans.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// The time between two requests to the agent.
 const OFTEN: Duration = Duration::from_millis(5);
-/// The first NodePort of the test.
 const FIRST: u16 = 30_100;
 /// The longest time to the first verdict without an API server. Then the longest time after a change of the cluster, in
 /// milliseconds.
 const FIRST_VERDICT: f64 = 2000.0;
 const CHANGE: f64 = 1000.0;
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let times = if small { 2 } else { 15 };
     let directory = Directory::new();
@@ -63,8 +60,7 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     ]
 }
 
-/// A port with a listener becomes the NodePort of a Service. Returns the milliseconds until the metrics, the finding
-/// and the Event show the conflict.
+/// Returns the milliseconds until the metrics, the finding and the Event show the conflict.
 fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     let _listener = TcpListener::bind(("0.0.0.0", port)).expect("a free port");
     let name = format!("s{port}");
@@ -80,7 +76,7 @@ fn change(cluster: &ControlPlane, port: u16) -> [f64; 3] {
     [seen, found, millis(begun)]
 }
 
-/// A process begins to listen on the NodePort of a Service. Returns the number of scans until the finding.
+/// Returns the number of scans until the finding.
 fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     let before = node_ports(&metrics());
     cluster.api().create(&objects::service(&format!("s{port}"), &[objects::port(80, Some(port))]));
@@ -109,7 +105,6 @@ fn scans_to(is_found: impl Fn() -> bool) -> f64 {
     scans() - before
 }
 
-/// Whether the agent has a finding `listener-on-node-port/loses` with this port.
 fn is_found(port: u16) -> bool {
     let (rule, port) = ("rule=\"listener-on-node-port\",variant=\"loses\"", format!("port=\"{port}\""));
     let metrics = metrics();
@@ -135,7 +130,6 @@ fn start(binary: &Path, server: &str, directory: &Directory) -> Process {
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Repeats a request until it succeeds, without a time limit.
 fn patiently<T>(mut probe: impl FnMut() -> Option<T>) -> T {
     loop {
         match probe() {

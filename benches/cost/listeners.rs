@@ -20,7 +20,6 @@ use crate::{
 /// The command that lists only listeners.
 const CHECK: [&str; 5] = ["check", "--rule", "listener-on-node-port/loses", "--output", "json"];
 
-/// The rows for one number of sockets.
 pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) -> Vec<Row> {
     let exporter = Exporter::start();
     let listeners = world.snapshot()["listeners"]["seen"].take();
@@ -94,7 +93,6 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
     ]
 }
 
-/// A program that uses the procfs crate. It reads both tables of sockets, and lists the listeners on NodePorts.
 pub fn by_procfs() -> ExitCode {
     let tables = [procfs::net::tcp(), procfs::net::tcp6()];
     let sockets = tables.into_iter().flat_map(|table| table.expect("a table"));

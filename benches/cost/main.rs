@@ -49,7 +49,7 @@ use std::{
 
 use self::{parts::enter_alone, row::Row, table::Extent, world::World};
 
-/// Rows that belong together. A family is measured in a network namespace of its own.
+/// A family is measured in a network namespace of its own.
 struct Family {
     name: &'static str,
     measure: fn(&Path, bool) -> Vec<Row>,

@@ -44,7 +44,6 @@ const MOST_PEAK: f64 = 1.5;
 /// The greatest processor time with the same Services and sockets, in thousandths of a core.
 const MOST_PROCESSOR: f64 = 3.0;
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -73,7 +72,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// The rows for the largest clusters, and the growth of memory with the number of Services.
 pub fn many(binary: &Path, small: bool) -> Vec<Row> {
     let cluster = ControlPlane::start();
     cluster.api().create(&objects::node("n1", &PRIMARY));
@@ -100,7 +98,6 @@ fn resident(services: &usize, sockets: usize, memory: f64, promise: Promise) -> 
     Row::alone(what, "MiB", [memory], promise)
 }
 
-/// The memory of a new agent that has read all facts and has scanned a few times.
 fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory) -> Memory {
     let mut agent = start(binary, cluster, Duration::from_secs(1), directory);
     ready(&mut agent, services);
@@ -109,7 +106,6 @@ fn settled(binary: &Path, cluster: &ControlPlane, services: usize, directory: &D
     Memory::of(agent.pid())
 }
 
-/// The processor time of an agent with its usual interval, in thousandths of a core.
 fn processor(binary: &Path, cluster: &ControlPlane, services: usize, directory: &Directory, small: bool) -> Row {
     let mut agent = start(binary, cluster, INTERVAL, directory);
     ready(&mut agent, services);
@@ -160,7 +156,6 @@ fn start(binary: &Path, cluster: &ControlPlane, interval: Duration, directory: &
     Process::start(binary.to_str().expect("a path"), &arguments, directory.path())
 }
 
-/// Waits until an agent knows all NodePorts that Services have.
 fn ready(agent: &mut Process, services: usize) {
     let expected = NODE_PORTS.min(services.div_ceil(2)) as f64;
     agent.wait_for("view of every Service", || {

@@ -10,7 +10,6 @@ use crate::{
     world::{Scanning, World, run, same},
 };
 
-/// The rows for one number of descriptors.
 pub fn measure(world: &World, agent: &Scanning, descriptors: usize, count: usize) -> Vec<Row> {
     let snapshot = world.snapshot();
     let listeners = snapshot["listeners"]["seen"].as_array().expect("listeners");

@@ -12,7 +12,6 @@ use crate::{
     world::{World, run, same},
 };
 
-/// The rows for several numbers of pods. All pods have the same number of sockets.
 pub fn measure(world: &World, pods: &[usize], sockets: usize, count: usize) -> Vec<Row> {
     let most = *pods.last().expect("a number of pods");
     let each = sockets / most / 2;

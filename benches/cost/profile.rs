@@ -14,7 +14,6 @@ const WHILE: Duration = Duration::from_secs(6);
 /// The greatest part of Portreeve's own work, in per cent.
 const MOST: f64 = 10.0;
 
-/// The row for one number of sockets.
 pub fn measure(agent: &Scanning, sockets: usize) -> Row {
     let before = ticks(agent.pid());
     agent.freely(|| thread::sleep(WHILE));

@@ -10,23 +10,20 @@ use serde_json::Value;
 
 const RANGE: &str = "sport >= :30000 and sport <= :32767";
 
-/// Lists listeners on NodePorts with `ss` of iproute2. The kernel applies the filter.
+/// The kernel applies the filter.
 pub fn ss_listeners() -> Command {
     command("ss", &["-Htln", RANGE])
 }
 
-/// Lists all sockets on NodePorts, in all states.
 pub fn ss_all() -> Command {
     command("ss", &["-Htan", RANGE])
 }
 
-/// Lists all TCP sockets. Without a filter, `ss` reads the same facts about each socket as a scan that reads
-/// connections.
+/// Without a filter, `ss` reads the same facts about each socket as a scan that reads connections.
 pub fn ss_every() -> Command {
     command("ss", &["-Htan"])
 }
 
-/// Lists the listeners on NodePorts with their processes.
 pub fn ss_holders() -> Command {
     command("ss", &["-Htlnp", RANGE])
 }
@@ -36,12 +33,10 @@ pub fn netstat_listeners() -> Command {
     command("netstat", &["-tln"])
 }
 
-/// Lists the listeners on NodePorts with `lsof`.
 pub fn lsof_holders() -> Command {
     command("lsof", &["-nP", "-iTCP:30000-32767", "-sTCP:LISTEN", "-Fp"])
 }
 
-/// Lists all TCP sockets in the network namespace of a process.
 pub fn ss_in(pid: u32) -> Command {
     command("nsenter", &["--net", "--target", &pid.to_string(), "ss", "-Htan"])
 }
@@ -52,13 +47,11 @@ fn command(program: &str, words: &[&str]) -> Command {
     command
 }
 
-/// Whether the local port of a snapshot's socket is a NodePort.
 pub fn is_node_port(socket: &Value) -> bool {
     socket["local_port"].as_u64().is_some_and(|port| (30_000..=32_767).contains(&port))
 }
 
-/// The local addresses of listeners, or of other sockets, in the output of `ss`. The local address is the first word of
-/// a line that is an address with a port.
+/// The local address is the first word of a line that is an address with a port.
 pub fn by_ss(output: &Output, listening: bool) -> BTreeSet<SocketAddr> {
     ends(output, |line| (line.starts_with("LISTEN") == listening).then(|| line.split_whitespace().find_map(end))?)
 }
@@ -74,13 +67,11 @@ pub fn holders_by_ss(output: &Output) -> BTreeSet<(SocketAddr, u64)> {
     text.lines().filter_map(holder).collect()
 }
 
-/// The processes in the output of `lsof -Fp`, one for each line.
 pub fn pids_by_lsof(output: &Output) -> BTreeSet<u64> {
     let text = String::from_utf8_lossy(&output.stdout);
     text.lines().filter_map(|line| line.strip_prefix('p')?.parse().ok()).collect()
 }
 
-/// The local addresses with a NodePort in the output of `netstat`.
 pub fn by_netstat(output: &Output) -> BTreeSet<SocketAddr> {
     let of_range = |end: &SocketAddr| (30_000..=32_767).contains(&end.port());
     ends(output, |line| line.split_whitespace().nth(3).and_then(end).filter(of_range))

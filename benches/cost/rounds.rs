@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-/// A program that is measured: its name, and a function that runs and measures it once.
 pub struct Contender<'a> {
     pub name: &'static str,
     measure: Box<dyn FnMut() -> f64 + 'a>,
@@ -26,8 +25,7 @@ impl<'a> Contender<'a> {
     }
 }
 
-/// Measures each program once in a round. The first round does not count, because all data is read for the first time
-/// in it.
+/// The first round does not count, because all data is read for the first time in it.
 pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static str, Vec<f64>)> {
     let mut measured: Vec<_> = contenders.iter().map(|it| (it.name, Vec::with_capacity(count))).collect();
     for round in 0..=count {
@@ -41,7 +39,6 @@ pub fn rounds(count: usize, mut contenders: Vec<Contender<'_>>) -> Vec<(&'static
     measured
 }
 
-/// The results of the program with this name.
 pub fn of<'a>(measured: &'a [(&'static str, Vec<f64>)], name: &str) -> &'a [f64] {
     &measured.iter().find(|(it, _)| *it == name).expect("a contender").1
 }

@@ -30,7 +30,6 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The value with three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -41,39 +40,29 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// What a row promises.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
     /// The other program takes at least this multiple of Portreeve's time.
     Times(f64),
-    /// The result of Portreeve is at most this value.
     AtMost(f64),
-    /// The row promises nothing and only informs.
     None,
 }
 
-/// A row of the table.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The name of the measurement. It must never change, because the baseline finds the row by this name.
     pub what: String,
-    /// The result of Portreeve.
     pub ours: Spread,
-    /// The unit of the results.
     pub unit: String,
-    /// The name of the other program, and its time.
     pub theirs: Option<(String, Spread)>,
     /// The other program's time divided by Portreeve's time, in each round.
     pub ratio: Option<Spread>,
-    /// The promise.
     pub promise: Promise,
-    /// The reason why the row is not valid, for example different sockets.
     pub failed: Option<String>,
 }
 
 impl Row {
-    /// A row with a result of Portreeve, and without a comparison.
     pub fn alone(what: impl Into<String>, unit: &str, values: impl IntoIterator<Item = f64>, promise: Promise) -> Self {
         let (what, unit) = (what.into(), unit.to_owned());
         Self { what, ours: Spread::of(values), unit, theirs: None, ratio: None, promise, failed: None }
@@ -87,12 +76,10 @@ impl Row {
         Self { theirs: Some((who.to_owned(), theirs)), ratio: Some(ratio), ..row }
     }
 
-    /// This row, but not valid if the programs saw different sockets.
     pub fn provided(self, same: &Result<(), String>) -> Self {
         Self { failed: same.clone().err(), ..self }
     }
 
-    /// The message of a row that failed.
     pub fn complaint(&self) -> Option<String> {
         if let Some(failed) = &self.failed {
             return Some(failed.clone());

@@ -17,7 +17,6 @@ use crate::{
 /// The greatest number of descriptors with which other programs search for the holders of sockets.
 const MOST_DESCRIPTORS: usize = 200_000;
 
-/// The rows for all numbers of sockets, and the growth of the cost.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let count = if small { 3 } else { 7 };
     let mut world = World::new(binary);
@@ -62,7 +61,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// How the cost of a scan for listeners grows with the number of listeners.
 fn with_listeners(world: &mut World, small: bool) -> Row {
     let mut first = 5_000;
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [1_000, 3_000, 10_000] }
@@ -78,7 +76,6 @@ fn with_listeners(world: &mut World, small: bool) -> Row {
     growth::row("reading listeners, with listeners", &points, Promise::AtMost(growth::LINEAR))
 }
 
-/// How the cost of a check grows with the number of Services in its file.
 fn with_services(world: &World, small: bool) -> Row {
     let points: Vec<Point> = if small { [100, 300, 1_000] } else { [3_000, 10_000, 30_000] }
         .into_iter()

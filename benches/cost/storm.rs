@@ -23,25 +23,21 @@ use crate::{
 /// connections and changes. Then the agent's interval.
 const COST: f64 = 0.4;
 const INTERVAL: Duration = Duration::from_secs(15);
-/// The number of NodePorts with a listener, and the first of them.
 const CONFLICTS: u16 = 2_000;
 const FIRST: u16 = 30_000;
 /// The number of NodePorts with a listener while the time to find a new listener is measured. With 2,000 NodePorts, a
 /// single scan costs more than the share of an interval.
 const FEW: u16 = 100;
-/// The time between two edits of the same Service.
 const EDITS: Duration = Duration::from_millis(300);
 /// The time in which the agent reads everything for the first time, which is not measured. Then the length and the
 /// number of the measured parts.
 const BEFORE: Duration = Duration::from_secs(90);
 const PART: Duration = Duration::from_secs(15);
 const PARTS: u32 = 10;
-/// The number of connections on a busy node.
 const SOCKETS: usize = 500_000;
 /// The greatest time in seconds until a new listener is found: two ticks, and additional time for a busy machine.
 const LATENCY: f64 = 31.0;
 
-/// Measures, and returns the rows.
 pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     let (conflicts, parts, sockets) = if small { (20, 2, 2_000) } else { (CONFLICTS, PARTS, SOCKETS) };
     let directory = Directory::new();
@@ -105,7 +101,6 @@ pub fn measure(binary: &Path, small: bool) -> Vec<Row> {
     rows
 }
 
-/// Edits one Service again and again.
 fn storm(cluster: &ControlPlane, lasts: Duration) {
     let began = Instant::now();
     let path = format!("/api/v1/namespaces/default/services/s{FIRST}");
@@ -136,7 +131,6 @@ fn listener(cluster: &ControlPlane, port: u16) -> f64 {
     began.elapsed().as_secs_f64()
 }
 
-/// The number of findings about listeners on NodePorts.
 fn findings(metrics: &str) -> f64 {
     let of_rule = |line: &&str| line.starts_with("portreeve_findings{rule=\"listener-on-node-port\",variant=\"loses\"");
     metrics.lines().filter(of_rule).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
@@ -153,7 +147,6 @@ fn metrics() -> String {
     http_get(PLACE, "/metrics").expect("metrics")
 }
 
-/// Starts a process that listens on `conflicts` NodePorts.
 fn hold(control: &str, conflicts: u16) -> Holder {
     let mut holder = Holder::start(control);
     (FIRST..FIRST + conflicts).for_each(|port| holder.order(&format!("listen 0.0.0.0:{port}")));

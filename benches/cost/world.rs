@@ -18,9 +18,7 @@ use crate::{
     parts::{directory::Directory, http_get, process::Process},
 };
 
-/// The NodePorts on which a process listens.
 pub const TAKEN: [u16; 8] = [30001, 30002, 30003, 30004, 31005, 31006, 31007, 32008];
-/// The number of further Services, whose NodePort no process has.
 const SERVICES: u16 = 100;
 /// The numbers of sockets that almost each node has: listeners on other ports, and UDP sockets.
 const LISTENERS: u16 = 100;
@@ -29,7 +27,6 @@ const DATAGRAMS: usize = 100;
 const RARELY: f64 = 20.0;
 /// The time between two requests to an agent that scans every 20 ms.
 const PAUSE: Duration = Duration::from_millis(8);
-/// The address of the agent.
 pub const PLACE: &str = "127.0.0.1:29517";
 
 /// The part of the node that is the same at all sizes: listeners on NodePorts, other listeners, UDP sockets, and a file
@@ -56,26 +53,22 @@ impl World {
         Self { binary: binary.to_owned(), services, directory, holder }
     }
 
-    /// Sends an order to the process that has the NodePorts.
     pub fn order(&mut self, order: &str) {
         self.holder.order(order);
     }
 
-    /// The command `portreeve` with the file of Services.
     pub fn portreeve(&self, words: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(words).args(["--node", "n1", "--proxy-mode", "iptables", "--services"]).arg(&self.services);
         command
     }
 
-    /// The output of `portreeve snapshot` on the node.
     pub fn snapshot(&self) -> Value {
         let output = run(&mut self.portreeve(&["snapshot"]));
         let snapshot: Value = serde_json::from_slice(&output.stdout).expect("a snapshot");
         snapshot["kernel"].clone()
     }
 
-    /// Starts an agent. While it is not stopped, it scans again and again.
     pub fn agent(&self) -> Scanning {
         let arguments = [
             "agent".to_owned(),
@@ -104,7 +97,6 @@ impl Scanning {
         self.process.pid()
     }
 
-    /// Lets the agent scan again and again while `happens` runs.
     pub fn freely<T>(&self, happens: impl FnOnce() -> T) -> T {
         self.process.signal(Signal::SIGCONT);
         let happened = happens();
@@ -112,12 +104,11 @@ impl Scanning {
         happened
     }
 
-    /// The time of one complete scan and of its parts. Nothing changes meanwhile.
     pub fn scan(&self) -> Took {
         self.scan_after(|| ())
     }
 
-    /// The time of one complete scan and of its parts. `change` changes the node after each scan.
+    /// `change` changes the node after each scan.
     pub fn scan_after(&self, change: impl Fn()) -> Took {
         self.process.signal(Signal::SIGCONT);
         let metrics = || http_get(PLACE, "/metrics").expect("metrics");
@@ -149,7 +140,6 @@ impl Drop for Scanning {
     }
 }
 
-/// The cost of a scan: the agent's metrics before and after the scan.
 pub struct Took {
     before: String,
     after: String,
@@ -168,27 +158,24 @@ impl Took {
     }
 }
 
-/// The value of a series in the metrics.
 pub fn number(metrics: &str, series: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {series} in {metrics}"))
 }
 
-/// The number of NodePorts that Services have, in the metrics.
 pub fn node_ports(metrics: &str) -> f64 {
     let states = metrics.lines().filter(|line| line.starts_with("portreeve_node_ports{"));
     let taken = states.filter(|line| !line.contains("state=\"free\""));
     taken.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
 }
 
-/// Runs a command to its end, and returns its output. The command must succeed or print output.
+/// The command must succeed or print output.
 pub fn run(command: &mut Command) -> Output {
     let output = command.stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(!output.stdout.is_empty() || output.status.success(), "{command:?}: {output:?}");
     output
 }
 
-/// The local addresses of the snapshot's sockets that `of` accepts.
 pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr> {
     let sockets = sockets.as_array().unwrap_or_else(|| panic!("sockets, not {sockets}"));
     let end = |socket: &Value| {
@@ -198,18 +185,15 @@ pub fn ends(sockets: &Value, of: impl Fn(&Value) -> bool) -> BTreeSet<SocketAddr
     sockets.iter().filter(|socket| of(socket)).map(end).collect()
 }
 
-/// Whether two results are equal. If they are not, the row is not valid.
 pub fn same<T: PartialEq + std::fmt::Debug>(ours: &T, theirs: &T, whose: &str) -> Result<(), String> {
     if ours == theirs { Ok(()) } else { Err(format!("{whose} sees {theirs:?}, Portreeve {ours:?}")) }
 }
 
-/// A Service for each NodePort with a listener, and further Services.
 fn services() -> String {
     let others = (0..SERVICES).map(|number| 32_100 + number);
     services_of(TAKEN.into_iter().chain(others).map(Some))
 }
 
-/// A file of Services. Each Service has one of these NodePorts, or no NodePort.
 pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
     let service = |(number, port): (usize, Option<u16>)| {
         json!({

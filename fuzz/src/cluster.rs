@@ -15,12 +15,10 @@ use portreeve_cluster::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Source, names, text};
 
-/// Asserts that the text of a fact can be printed.
 fn shown(text: &str, longest: usize) {
     assert!(text.len() <= longest && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// Asserts the promises about the facts of any cluster.
 fn sound(facts: &ClusterFacts) {
     assert!(facts.rejected.len() <= 65, "{}", facts.rejected.len());
     facts.rejected.iter().for_each(|gap| shown(&gap.detail, 512));
@@ -57,8 +55,6 @@ fn read_manifests(bytes: &[u8], at_once: usize) -> (ClusterFacts, Vec<Gap>, bool
     (finished(facts), gaps, found)
 }
 
-/// A file of manifests in YAML or JSON.
-///
 /// The reader gives a reason for each part that it does not read. Input in pieces gives the same facts as input in one
 /// piece. A cut file is not complete.
 pub fn manifest(bytes: &[u8]) {
@@ -81,7 +77,6 @@ pub fn manifest(bytes: &[u8]) {
     assert_eq!(streamed_errors.len(), errors.len(), "{text:?}");
     if errors.is_empty() {
         assert_eq!(streamed, facts, "{text:?}");
-        // The sum of the bytes decides where the text is cut.
         let place = bytes.iter().map(|byte| usize::from(*byte)).sum::<usize>() % bytes.len();
         let (start, rest) = bytes.split_at(place);
         let cut = !rest.trim_ascii().is_empty() && !begins(rest);
@@ -89,7 +84,6 @@ pub fn manifest(bytes: &[u8]) {
     }
 }
 
-/// The answer of an API server to a LIST request.
 pub fn api_list(bytes: &[u8]) {
     list_of::<objects::Service>(bytes);
     list_of::<objects::EndpointSlice>(bytes);
@@ -103,12 +97,10 @@ fn list_of<K: Object>(bytes: &[u8]) {
     }
 }
 
-/// The lines of a watch: first the present objects, then the changes.
 pub fn watch_lines(bytes: &[u8]) {
     crate::watch::watch_lines(bytes, sound);
 }
 
-/// The answer of kube-apiserver at `/flagz`.
 pub fn flagz(bytes: &[u8]) {
     let mut settings = Settings::default();
     let named = settings.flagz("here".to_owned(), &String::from_utf8_lossy(bytes));
@@ -119,7 +111,6 @@ pub fn flagz(bytes: &[u8]) {
     }
 }
 
-/// The settings of kube-proxy and of kubeadm in ConfigMaps.
 pub fn component_config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     let mut errors = Notes::default();
@@ -131,10 +122,8 @@ pub fn component_config(bytes: &[u8]) {
     errors.into_iter().for_each(|error| shown(&error, 1024));
 }
 
-/// A word that no error may contain.
 const SECRET: &str = "s3cr3t-0f-a-us3r";
 
-/// Asserts that an error about a kubeconfig can be printed.
 fn said(what: String) {
     shown(&Error::Credentials { place: "kubeconfig here".to_owned(), what }.gap(Source::Services).detail, 512);
 }
@@ -143,8 +132,7 @@ fn parse(yaml: &str) -> Result<Kubeconfig, String> {
     Kubeconfig::from_yaml(yaml).map_err(connect::of_kubeconfig)
 }
 
-/// A kubeconfig, alone and merged with another. The reader reads no file and starts no program that the kubeconfig
-/// names.
+/// The reader reads no file and starts no program that the kubeconfig names.
 pub fn kubeconfig(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     parse(&text).and_then(usable).err().into_iter().for_each(said);

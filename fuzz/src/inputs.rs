@@ -12,7 +12,6 @@ use portreeve_guard::Record;
 use portreeve_report::{self as report, AgentAnswer, Fleet, PortArgument, Report, Setting, Style, Wanted};
 use portreeve_rules::{Limits, findings::Severity};
 
-/// Writes the output in one form, and asserts that it is clean.
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
     let mut out = Vec::new();
     write(&mut out).expect("memory takes it");
@@ -26,7 +25,6 @@ fn style() -> Style {
     Style { width: 100, colour: false, program: "portreeve".to_owned() }
 }
 
-/// A snapshot. It is parsed, printed and parsed again, judged, and reported in all forms.
 pub fn snapshot(bytes: &[u8]) {
     let Ok(snapshot) = Snapshot::from_json(bytes) else { return };
     let printed = serde_json::to_vec(&snapshot).expect("a snapshot is JSON");
@@ -47,7 +45,6 @@ pub fn snapshot(bytes: &[u8]) {
     assert!(line.lines().count() <= 1 && line.len() <= report::NPD_LINE + 1, "{line:?}");
 }
 
-/// The answer of one agent to `kubectl portreeve check`. A second agent gives a valid answer without findings.
 pub fn agents_answer(bytes: &[u8]) {
     let agent = |node: &str, answer: &[u8]| AgentAnswer {
         node: node.to_owned(),
@@ -70,7 +67,6 @@ pub fn agents_answer(bytes: &[u8]) {
     written(|out| fleet.write_names(out));
 }
 
-/// The agent's configuration file. If the file is accepted, all settings are within their bounds.
 pub fn configuration_file(bytes: &[u8]) {
     let Ok(yaml) = str::from_utf8(bytes) else { return };
     match settings::parse(yaml) {
@@ -84,7 +80,6 @@ pub fn configuration_file(bytes: &[u8]) {
     }
 }
 
-/// The record of a guard. It is parsed, printed and parsed again.
 pub fn guard_record(bytes: &[u8]) {
     let Ok(record) = serde_json::from_slice::<Record>(bytes) else { return };
     let printed = serde_json::to_vec(&record).expect("a record is JSON");
@@ -93,7 +88,6 @@ pub fn guard_record(bytes: &[u8]) {
     assert!(record.ours_in(list, &record.boot_id).minus(list).is_empty(), "an entry that is not in the list");
 }
 
-/// Arguments with a fixed format: ports, ranges, sets, durations, modes, and `--set`.
 pub fn arguments(bytes: &[u8]) {
     let Ok(typed) = str::from_utf8(bytes) else { return };
     if let Ok(range) = typed.parse::<PortRange>() {
@@ -117,14 +111,12 @@ pub fn arguments(bytes: &[u8]) {
     drop(typed.parse::<Setting>());
 }
 
-/// Text from outside, cleaned and cut. A second cleaning changes nothing. A shell reads the text as one word.
 pub fn strange_text(bytes: &[u8]) {
     let typed = String::from_utf8_lossy(bytes);
     let limit = bytes.first().map_or(0, |byte| usize::from(*byte));
     let once = text::clean(&typed, limit);
     assert!(once.len() <= limit && !once.chars().any(text::is_invisible), "{once:?}");
     assert_eq!(text::clean(&once, limit), once);
-    // The clean text has characters of the original text, in the same order.
     let mut left = typed.chars();
     assert!(once.chars().all(|kept| left.any(|it| it == kept)), "{once:?} of {typed:?}");
     let word = text::shell_word(&once);

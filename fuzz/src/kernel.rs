@@ -13,15 +13,13 @@ use portreeve_kernel::{
     proc_net, proc_sctp, process, proxy, resolv, route, sock_diag, sockstat,
 };
 
-/// The longest text of a fact from one line or one answer, in bytes.
 const LONGEST: usize = 64 << 10;
 
-/// Asserts that the text of a fact can be printed.
 fn shown(text: &str) {
     assert!(text.len() <= LONGEST && !text.chars().any(text::is_invisible), "{text:?}");
 }
 
-/// Cuts the bytes into pieces of at most 255 bytes. Before each piece, the input has a byte with its length.
+/// Before each piece, the input has a byte with its length.
 fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (length, rest) = bytes.split_first()?;
@@ -31,7 +29,6 @@ fn pieces(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A fake kernel that answers with these datagrams.
 struct Script<'a>(VecDeque<&'a [u8]>, u32);
 
 impl Transport for Script<'_> {
@@ -59,8 +56,7 @@ impl Transport for Script<'_> {
     }
 }
 
-/// Dumps of netlink in complete datagrams. A dump may be torn (changed during the read), cut, endless, or out of
-/// sequence.
+/// A dump may be torn (changed during the read), cut, endless, or out of sequence.
 pub fn netlink_dump(bytes: &[u8]) {
     let request = Request { source: Source::Listeners, what: "sockets", kind: 20, body: &[], absent: None };
     let mut connection = Connection::over(|| Ok(Script(pieces(bytes).collect(), 0)));
@@ -78,7 +74,6 @@ pub fn netlink_dump(bytes: &[u8]) {
     }
 }
 
-/// One message of sock_diag, parsed for each protocol.
 pub fn sock_diag_message(bytes: &[u8]) {
     for protocol in Protocol::ALL {
         if let Ok(Some(record)) = sock_diag::parse(protocol, bytes) {
@@ -118,7 +113,6 @@ pub fn netfilter_message(bytes: &[u8]) {
     }
 }
 
-/// The files about sockets below `/proc/net`.
 pub fn proc_net_file(bytes: &[u8]) {
     for family in Family::BOTH {
         let each =
@@ -135,7 +129,6 @@ pub fn proc_net_file(bytes: &[u8]) {
     }
 }
 
-/// The other files below `/proc` and `/sys`: counts, control groups, processes, mounts, IPVS.
 pub fn proc_file(bytes: &[u8]) {
     let (path, text) = (Path::new("/proc/file"), String::from_utf8_lossy(bytes));
     let mut sums = sockstat::Sums::default();
@@ -168,12 +161,10 @@ pub fn proc_file(bytes: &[u8]) {
     }
 }
 
-/// `/etc/resolv.conf`.
 pub fn resolv_conf(bytes: &[u8]) {
     assert!(resolv::nameservers(&String::from_utf8_lossy(bytes)).len() <= bytes.len());
 }
 
-/// The answers at kube-proxy's port and at its health check: `/proxyMode`, `/configz`, `/metrics`.
 pub fn proxy_answer(bytes: &[u8]) {
     let body = String::from_utf8_lossy(bytes).into_owned();
     let answer = Answer { place: "127.0.0.1:10249/metrics".to_owned(), status: StatusCode::OK, body };

@@ -92,7 +92,6 @@ fn watch<K: Object>(resource: Resource, selection: Selection, lines: &[&str], so
     sound(&index.facts());
 }
 
-/// Asserts that the error of the last line of a watch can be printed after cleaning.
 fn said(what: &str) {
     let what = text::clean(what, 256);
     assert!(what.len() <= 256 && !what.chars().any(text::is_invisible), "{what:?}");

@@ -11,42 +11,33 @@ use portreeve_rules::findings::Severity;
 pub(super) const NODE: &str = "node-a";
 /// The node's address (RFC 5737: documentation only).
 pub(super) const NODE_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 11);
-/// The address of the second node. A packet to this address leaves the first node, and gets no answer.
+/// A packet to this address leaves the first node, and gets no answer.
 pub(super) const PEER_IP: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 12);
 
-/// One incident.
 pub(super) struct Incident {
-    /// The incident's name on the command line.
     pub(super) name: &'static str,
-    /// The effect on clients, in a few words.
     pub(super) title: &'static str,
     /// All steps of the setup: the name for `--without`, and the step as text. Without one of the steps, the incident
     /// does not occur.
     pub(super) steps: &'static [(&'static str, &'static str)],
-    /// The findings of the incident. The demo must find all of them.
     pub(super) expected: &'static [Expected],
-    /// Makes the scene from the steps.
     pub(super) scene: fn(&Steps) -> Scene,
 }
 
-/// The steps that the demo sets up.
 pub(super) struct Steps {
     without: Option<String>,
 }
 
 impl Steps {
-    /// All steps, except `step` if it is given.
     pub(super) fn without(step: Option<String>) -> Self {
         Self { without: step }
     }
 
-    /// Whether the demo sets up the step with this name.
     pub(super) fn has(&self, step: &str) -> bool {
         self.without.as_deref() != Some(step)
     }
 }
 
-/// A finding that `check` must report.
 pub(super) struct Expected {
     /// The id and variant of the finding.
     pub(super) rule: &'static str,
@@ -58,15 +49,11 @@ pub(super) struct Expected {
     pub(super) evidence: &'static [(&'static str, &'static str)],
 }
 
-/// The state of the node after the chosen steps.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Scene {
-    /// The cluster's objects, in the format of an API server.
     pub(super) objects: Vec<Value>,
     /// Settings below `/proc/sys/net/ipv4`.
     pub(super) sysctls: Vec<(&'static str, &'static str)>,
-    /// Addresses on a device named kube-ipvs0.
     pub(super) ipvs_addresses: Vec<IpAddr>,
-    /// The processes that open the sockets.
     pub(super) parts: Vec<Part>,
 }

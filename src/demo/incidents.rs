@@ -10,7 +10,6 @@ use super::{
 use portreeve_facts::Mode;
 use portreeve_rules::findings::Severity::{self, Critical, Info, Warning};
 
-/// Every incident, in the order in which they are shown.
 pub(super) static INCIDENTS: [Incident; 5] = [
     Incident {
         name: "starved-proxy",
@@ -106,7 +105,6 @@ const fn expected(rule: &'static str, severity: Severity, subject: &'static str,
     Expected { rule, severity, subject, port, evidence: &[] }
 }
 
-/// Every name that `--without` takes.
 pub(super) fn step_names() -> impl Iterator<Item = &'static str> {
     INCIDENTS.iter().flat_map(|incident| incident.steps).map(|(name, _)| *name)
 }

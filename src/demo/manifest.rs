@@ -4,10 +4,8 @@ use std::net::Ipv4Addr;
 
 use serde_json::{Map, Value, json};
 
-/// One entry of a Service's ports.
 pub(super) struct Port {
     pub(super) name: String,
-    /// The port of the Service's own address.
     pub(super) port: u16,
     /// The port's nodePort; 0 if it has none.
     pub(super) node_port: u16,
@@ -16,18 +14,15 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// A port whose nodePort the API server chose.
     pub(super) fn automatic(name: impl Into<String>, port: u16, node_port: u16) -> Self {
         Self { name: name.into(), port, node_port, fixed: false }
     }
 
-    /// A port without a nodePort.
     pub(super) fn cluster(name: impl Into<String>, port: u16) -> Self {
         Self { name: name.into(), port, node_port: 0, fixed: false }
     }
 }
 
-/// A Node with an InternalIP.
 pub(super) fn node(name: &str, ip: Ipv4Addr) -> Value {
     json!({
         "apiVersion": "v1",
@@ -41,7 +36,6 @@ pub(super) fn node(name: &str, ip: Ipv4Addr) -> Value {
     })
 }
 
-/// A Service in the namespace `default`.
 pub(super) fn service(name: &str, kind: &str, ports: &[Port]) -> Value {
     let spec_ports: Vec<_> = ports
         .iter()
@@ -86,7 +80,6 @@ pub(super) fn service(name: &str, kind: &str, ports: &[Port]) -> Value {
     })
 }
 
-/// The only EndpointSlice of a Service, with ready pods at these addresses.
 pub(super) fn endpoint_slice(service: &str, ports: &[Port], pods: &[&str]) -> Value {
     let ports: Vec<_> =
         ports.iter().map(|port| json!({ "name": port.name, "port": 8080, "protocol": "TCP" })).collect();
@@ -140,10 +133,6 @@ pub(super) fn api_server(node_port_range: &str) -> Value {
     })
 }
 
-/// Objects as a List in YAML, as kubectl prints them.
-///
-/// # Errors
-/// If an object cannot be written as YAML.
 pub(super) fn list(objects: &[Value]) -> anyhow::Result<String> {
     let list = json!({ "apiVersion": "v1", "items": objects, "kind": "List", "metadata": { "resourceVersion": "" } });
     Ok(serde_saphyr::to_string(&list)?)

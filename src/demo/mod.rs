@@ -33,7 +33,6 @@ use portreeve_facts::text;
 /// The longest error message of a stage that is printed, in bytes.
 const COMPLAINT: usize = 2000;
 
-// Flags of `demo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DemoArgs {
     /// The incidents to make; without a name, all five incidents
@@ -54,7 +53,7 @@ fn incident_parser() -> PossibleValuesParser {
     PossibleValuesParser::new(INCIDENTS.each_ref().map(|incident| incident.name))
 }
 
-/// Runs the demo. Success means that `check` found every incident.
+/// Success means that `check` found every incident.
 pub(super) fn run(args: DemoArgs, console: &Console) -> anyhow::Result<ExitCode> {
     let DemoArgs { incidents, without, stage, part } = args;
     if part {
@@ -85,7 +84,7 @@ fn direct(names: &[String], without: Option<String>, console: &Console) -> anyho
     Ok(if found == number { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Starts the stage of an incident. All stages run at the same time.
+/// All stages run at the same time.
 fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["demo", "--stage", incident.name]);
@@ -100,7 +99,6 @@ fn open(incident: &Incident, without: Option<&str>) -> anyhow::Result<Child> {
         .with_context(|| format!("starting the stage of {}", incident.name))
 }
 
-/// Waits for a stage, and reads the result of `check`, or the error.
 fn close(stage: Child) -> anyhow::Result<Result<ObservedReport, String>> {
     let output = stage.wait_with_output().context("waiting for a stage")?;
     let complaint = String::from_utf8_lossy(&output.stderr);

@@ -14,12 +14,10 @@ pub(super) struct ObservedReport {
 }
 
 impl ObservedReport {
-    /// The expected finding, if it is in the document.
     pub(super) fn find(&self, expected: &Expected) -> Option<&Problem> {
         self.findings.iter().find(|found| is(found, expected))
     }
 
-    /// The reason why a rule has no answer.
     pub(super) fn why_unknown(&self, rule: &str) -> Option<&str> {
         let (id, variant) = rule.split_once('/')?;
         let is_it = |gap: &&Unknown| gap.rule.as_deref() == Some(id) && gap.variants.iter().any(|it| it == variant);
@@ -27,7 +25,6 @@ impl ObservedReport {
     }
 }
 
-/// Whether a finding is the expected finding.
 pub(super) fn is(found: &Problem, expected: &Expected) -> bool {
     let Expected { rule, severity, subject, port, evidence } = expected;
     found.name() == *rule

@@ -37,18 +37,14 @@ const PROXY_DOOR: &str = "127.0.0.1:10249";
 const RETRANSMISSION_PATIENCE: u32 = 50;
 const RETRANSMISSION_POLL: Duration = Duration::from_millis(100);
 
-/// The role of a process.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Part {
     /// The name of the process, at most 15 bytes.
     pub(super) name: String,
-    /// The soft limit of open files for the process.
     pub(super) descriptor_limit: Option<u64>,
-    /// The address at which the process listens. The process never accepts a connection.
+    /// The process never accepts a connection.
     pub(super) listens: Vec<SocketAddr>,
-    /// The two ends of the process's connection.
     pub(super) connects: Option<(SocketAddrV4, SocketAddrV4)>,
-    /// The answers of the process, if it acts as kube-proxy.
     pub(super) answers: Option<Answers>,
 }
 
@@ -60,7 +56,6 @@ pub(super) struct Answers {
 }
 
 impl Part {
-    /// A process without sockets.
     pub(super) fn named(name: &str) -> Self {
         Self { name: name.to_owned(), ..Self::default() }
     }
@@ -99,7 +94,6 @@ impl Player {
 }
 
 impl Drop for Player {
-    /// Closes the input of the process, and waits until the process ends.
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         if let Err(error) = self.child.wait() {
@@ -168,7 +162,6 @@ fn retransmits(line: &str, port: u16) -> bool {
     local.ends_with(&format!(":{port:04X}")) && retransmits.bytes().any(|digit| digit != b'0')
 }
 
-/// Answers as a kube-proxy, one request after another, until standard input ends.
 fn answer_until_the_end(door: &TcpListener, answers: &Answers) -> anyhow::Result<()> {
     let input = stdin();
     loop {
@@ -224,7 +217,6 @@ fn configuration(mode: Mode) -> String {
     .to_string()
 }
 
-/// The metrics of kube-proxy that rules use, with values of this process.
 fn metrics(version: &str) -> anyhow::Result<String> {
     let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE)?;
     let open = fs::read_dir("/proc/self/fd")?.count();

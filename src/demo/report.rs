@@ -9,30 +9,23 @@ use super::{
 use portreeve_report::{Ink, Problem, Style, tidy, wrap};
 use portreeve_rules::findings::Severity;
 
-/// Prints the incidents that the demo will make.
 pub(super) fn opening(out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "Each incident has its own network namespaces, which are deleted afterwards. Portreeve reads only")?;
     writeln!(out, "the node in these namespaces and a manifest: portreeve check --services cluster.yaml\n")
 }
 
-/// The report about one incident.
 pub(super) struct IncidentReport<'a> {
     pub(super) incident: &'a Incident,
-    /// The steps that were set up.
     pub(super) steps: &'a Steps,
-    /// The findings of `portreeve check`, or the reason why it failed.
     pub(super) look: &'a Result<ObservedReport, String>,
-    /// The layout of lines.
     pub(super) style: &'a Style,
 }
 
 impl IncidentReport<'_> {
-    /// Whether all expected findings were found.
     pub(super) fn is_found(&self) -> bool {
         self.look.as_ref().is_ok_and(|look| self.missing(look).next().is_none())
     }
 
-    /// Prints the setup, the findings, and whether these findings were expected.
     pub(super) fn write(&self, number: usize, out: &mut dyn Write) -> io::Result<()> {
         let Self { incident, steps, look, style } = self;
         writeln!(out, "{number}. {} ({})", style.paint(Ink::Heading, incident.title), incident.name)?;

@@ -27,7 +27,6 @@ use super::{
     part::Player,
 };
 
-/// Makes an incident, runs an observer that prints its findings, and removes the incident.
 pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
     prctl::set_pdeathsig(Signal::SIGKILL).context("asking to end with the parent")?;
     let private = enter().context("entering namespaces of its own")?;
@@ -46,7 +45,6 @@ pub(super) fn run(incident: &Incident, steps: &Steps) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the command that a user types, without the environment variables of this process.
 fn observe(manifest: &Path) -> anyhow::Result<()> {
     let status = Command::new("/proc/self/exe")
         .args(["check", "-o", "json", "--services"])
@@ -62,8 +60,7 @@ fn observe(manifest: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Moves this process into new namespaces. If the process is not root, it becomes root of its own user namespace. Then
-/// makes a private directory.
+/// If the process is not root, it becomes root of its own user namespace.
 fn enter() -> anyhow::Result<PathBuf> {
     let namespaces =
         CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWCGROUP;
@@ -102,7 +99,6 @@ fn enter() -> anyhow::Result<PathBuf> {
 const NO_USER_NAMESPACES: &str = "this user may not make namespaces here: allow unprivileged user namespaces \
                                   (user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns), or run as root";
 
-/// The mount point in a line of mountinfo, if it is a cgroup2 mount.
 fn cgroup2_mount(line: &str) -> Option<&str> {
     let (mount, filesystem) = line.split_once(" - ")?;
     filesystem.starts_with("cgroup2 ").then(|| mount.split(' ').nth(4))?
@@ -119,8 +115,6 @@ const NOBODY: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0c];
 const LOOPBACK: u32 = 1;
 const IPVS_LINK: &str = "kube-ipvs0";
 
-/// Sets up loopback, and an uplink with the node's address and a peer that does not answer. Adds addresses to
-/// kube-ipvs0.
 fn build_network(ipvs_addresses: &[IpAddr]) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

@@ -10,7 +10,6 @@ use portreeve_agent::{events::AGENT_NAMESPACE, settings::duration};
 use portreeve_cluster::{Access, Agent, AgentPlace, Agents, ClusterSource, Impersonation, SourceOptions};
 use portreeve_facts::Gap;
 
-// Flags for the connection to the agents.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct AgentFlags {
     /// The kubeconfig, instead of $KUBECONFIG or ~/.kube/config
@@ -48,7 +47,6 @@ pub(super) struct AgentFlags {
 }
 
 impl AgentFlags {
-    /// The namespace in which the agents are listed.
     pub(super) fn agent_namespace(&self) -> &str {
         &self.agent_namespace
     }
@@ -58,7 +56,6 @@ impl AgentFlags {
         self.time_limit
     }
 
-    /// Makes a client for the requests to agents.
     pub(super) async fn connect(&self) -> anyhow::Result<Agents> {
         let impersonation = Impersonation { user: self.user.clone(), groups: self.groups.clone() };
         let place = AgentPlace { namespace: self.agent_namespace.clone(), reader: self.reader.clone() };
@@ -93,7 +90,6 @@ impl AgentFlags {
     }
 }
 
-/// The runtime for asynchronous requests.
 pub(super) fn runtime() -> anyhow::Result<Runtime> {
     Ok(runtime::Builder::new_current_thread().enable_all().build()?)
 }

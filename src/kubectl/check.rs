@@ -92,12 +92,10 @@ pub(crate) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The agents of the chosen nodes.
 pub(super) async fn list(scope: &AgentScope, agents: &Agents) -> anyhow::Result<Vec<Agent>> {
     scope.agent_flags.list(agents, &scope.node).await
 }
 
-/// The findings of these agents.
 pub(super) async fn query(
     scope: &AgentScope,
     wanted: Wanted,
@@ -132,8 +130,7 @@ impl Args {
         }
     }
 
-    /// Prints the report. `again` means that an earlier report was printed. Returns whether a program still reads the
-    /// output.
+    /// `again` means that an earlier report was printed. Returns whether a program still reads the output.
     fn print(&self, fleet: &Fleet, again: bool, console: &Console) -> anyhow::Result<bool> {
         let style = &console.style;
         let is_table = matches!(self.output, Form::Table | Form::Wide) && !self.counting.no_headers;

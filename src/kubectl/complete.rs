@@ -23,15 +23,10 @@ const GOES_ON: u8 = 6;
 /// The time limit for the list of nodes, after the user pressed Tab.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The kind of the next word.
 enum Next<'a> {
-    /// The value of this flag, or of the argument at this position.
     Value(&'a Arg),
-    /// A flag.
     Flag,
-    /// A command.
     Command,
-    /// The kind is not known.
     Nothing,
 }
 
@@ -55,7 +50,6 @@ pub(crate) fn complete(mut command: Command, typed: &[String], console: &Console
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that the user is typing, and the kind of its next word.
 fn place<'a>(command: &'a Command, words: &[String], unfinished: &str) -> (&'a Command, Next<'a>) {
     let (mut command, mut places, mut value_of) = (command, 0, None);
     for word in words {
@@ -115,8 +109,7 @@ fn values(arg: &Arg, command: &Command, words: &[String]) -> (Vec<(String, Strin
     }
 }
 
-/// The nodes with an agent, in the cluster that the typed words select. If the cluster does not answer, prints neither
-/// completions nor an error.
+/// If the cluster does not answer, prints neither completions nor an error.
 fn nodes(command: &Command, words: &[String]) -> Vec<(String, String)> {
     // If the last word is a flag, leave it out: the parser refuses a flag without a value.
     let words = words.split_last().filter(|(last, _)| last.starts_with('-')).map_or(words, |(_, words)| words);

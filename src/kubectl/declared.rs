@@ -13,10 +13,8 @@ use portreeve_report::{DeclaredReport, PortArgument, look_once, write_declared, 
 
 /// The file that names the image's registry. For an image without a registry, each node would choose a registry.
 const NAMES: &str = include_str!("../../deploy/names");
-/// The placeholder for the name of a node.
 const NODE: &str = "NODE";
 
-// Flags for nodes without an agent.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct NoAgentFlags {
     /// Query no agent: print the objects that claim the port, and a command that scans one node once
@@ -31,7 +29,6 @@ pub(super) struct NoAgentFlags {
 }
 
 impl NoAgentFlags {
-    /// Prints the objects that claim a port, on these nodes or on all nodes.
     pub(super) fn print(
         &self,
         port: PortArgument,
@@ -64,7 +61,6 @@ impl NoAgentFlags {
         Ok(ExitCode::from(report.result() as u8))
     }
 
-    /// Prints the requirements of the printed command.
     fn explain(&self, has_node: bool, agent_flags: &AgentFlags, console: &Console) {
         if !has_node {
             console.print_note(&format!("replace {NODE} in the command with a node's name, or set --node"));
@@ -82,7 +78,6 @@ impl NoAgentFlags {
     }
 }
 
-/// The image of this release, with its registry.
 fn released() -> String {
     let registry = NAMES.lines().find_map(|line| line.strip_prefix("REGISTRY=")).unwrap_or_default();
     format!("{registry}:{}", env!("CARGO_PKG_VERSION"))

@@ -28,7 +28,6 @@ use super::{
     explain, lint, man, policies, reserve, suggest, what_if,
 };
 
-/// The exit codes, for the help text.
 const EXIT_CODES: &str = "\
 Exit codes:
   0   no finding of at least --min-severity (default: warning)
@@ -38,7 +37,6 @@ Exit codes:
       After Ctrl-C or the time limit: 1 with findings, otherwise 2
   64  the command line was not understood";
 
-/// Examples, for the help text.
 const EXAMPLES: &str = "\
 Examples:
   kubectl portreeve check                      # the findings of all nodes
@@ -118,7 +116,7 @@ impl Elsewhere {
 }
 
 impl Action {
-    /// Runs the verb. `command` makes the command with all verbs, for a manual page.
+    /// `command` makes the command with all verbs, for a manual page.
     pub(super) fn run(self, command: impl FnOnce() -> Command, console: &Console) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(args) => check::run(&args, console),

@@ -24,7 +24,6 @@ use portreeve_report::{NodeScan, ScanAge, Stopped, listed as listed_agents};
 /// The longest description of a wrong answer, in bytes.
 const DETAIL: usize = 256;
 
-// The agents to query.
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentScope {
     /// Query only the agent of this node; may be given several times
@@ -66,8 +65,8 @@ pub(super) fn judge_one_snapshot<T>(
     nodes.pop().zip(results.pop()).map(|(node, it)| (node, it.result)).ok_or_else(none)
 }
 
-/// Queries the agents of these nodes, or all agents, for their snapshots. `judge` gets each snapshot when it arrives.
-/// Then the snapshot is dropped, because all snapshots together may be too large for the memory.
+/// `judge` gets each snapshot when it arrives. Then the snapshot is dropped, because all snapshots together may be too
+/// large for the memory.
 pub(super) fn judge_node_snapshots<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -77,7 +76,6 @@ pub(super) fn judge_node_snapshots<T>(
     judge_those(agent_flags, nodes, endpoints, |_| Ok(()), judge)
 }
 
-/// Like [`judge_node_snapshots`], but only if `accepts` accepts the list of agents.
 fn judge_those<T>(
     agent_flags: &AgentFlags,
     nodes: &[String],
@@ -134,8 +132,7 @@ fn judge_those<T>(
     })
 }
 
-/// Reads the snapshot in an answer of the agent on `node`. Refuses a snapshot of another node, and a snapshot that is
-/// too old or too new at the time `now`.
+/// Refuses a snapshot of another node, and a snapshot that is too old or too new at the time `now`.
 fn read(node: &str, answer: &[u8], now: Timestamp) -> Result<Snapshot, Gap> {
     let snapshot = Snapshot::from_json(answer)
         .or_else(|error| wrong(&format!("the agent's answer is not a snapshot: {error}")))?;
@@ -169,7 +166,6 @@ impl<'a> MissingEndpoints<'a> {
         Self { agents, known: BTreeMap::new() }
     }
 
-    /// Adds the missing endpoints of every Service with NodePorts. Each request is for a group of Services.
     async fn fill_in_all(&mut self, facts: &mut ClusterFacts) {
         let services = facts.services.known_part(Unread::Chooses).iter();
         let with_node_port = services.filter(|it| it.ports.iter().any(|port| port.node_port.is_some()));
@@ -180,7 +176,7 @@ impl<'a> MissingEndpoints<'a> {
         }
     }
 
-    /// Adds the endpoints of the Services with a port to an agent's facts. Endpoints that cannot be read stay missing.
+    /// Endpoints that cannot be read stay missing.
     async fn fill_in(&mut self, facts: &mut ClusterFacts, port: u16) {
         let wanted = facts.reached_on(port);
         self.fill_in_those(facts, wanted).await;

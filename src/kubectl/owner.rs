@@ -68,7 +68,6 @@ pub(super) fn run(args: &Args, console: &Console) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(owners_result(&owners) as u8))
 }
 
-/// Whether a pod is on another node.
 fn is_elsewhere(snapshot: &Snapshot, pod: &str) -> bool {
     let is_here = |it: &Arc<Pod>| it.is_named(pod) && it.may_be_on(snapshot.node_name());
     snapshot.cluster.pods.get().is_ok_and(|pods| !pods.iter().any(is_here))

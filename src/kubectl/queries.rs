@@ -13,7 +13,6 @@ use portreeve_cluster::{Agent, AgentRequest, Agents};
 use portreeve_facts::Gap;
 use portreeve_report::Stopped;
 
-/// The progress in words: `1200 of 5000 agents queried, 12 gave no answer`.
 #[derive(Clone, Copy, Debug)]
 struct QueryProgress {
     agents: usize,
@@ -32,7 +31,7 @@ impl fmt::Display for QueryProgress {
     }
 }
 
-/// Waits for Ctrl-C. While this value exists, Ctrl-C does not end the program by itself.
+/// While this value exists, Ctrl-C does not end the program by itself.
 pub(super) struct Interrupts(Signal);
 
 impl Interrupts {
@@ -40,7 +39,6 @@ impl Interrupts {
         Ok(Self(signal(SignalKind::interrupt())?))
     }
 
-    /// Runs a future, unless the user presses Ctrl-C.
     pub(super) async fn unless<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
         select! {
             biased;
@@ -49,8 +47,7 @@ impl Interrupts {
         }
     }
 
-    /// Queries agents. `take` gets each answer when it arrives. Returns the reason why some agents were not queried, if
-    /// there are any.
+    /// `take` gets each answer when it arrives. Returns the reason why some agents were not queried, if there are any.
     pub(super) async fn query(
         &mut self,
         agents: &Agents,

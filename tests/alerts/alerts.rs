@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use crate::promql::{Metric, Query, catalogue, promtool};
 
-/// The file of alerts that need agents, and the file of alerts that need none.
 const FILES: [&str; 2] = ["alerts", "alerts-without-agent"];
 
 /// Metrics of other programs: kube-state-metrics, the API server, kube-proxy and node_exporter.
@@ -95,7 +94,6 @@ fn an_alert_that_never_fires_or_for_everything_or_too_soon_or_too_short_fails_it
     }
 }
 
-/// Changes one key of an alert, and runs the tests of this alert in a file.
 fn changed(file: &str, number: usize, key: &str, value: &str) -> Result<(), String> {
     let mut rule = rules(file).remove(number);
     rule[key] = value.into();

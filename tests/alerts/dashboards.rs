@@ -44,7 +44,6 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().unwrap_or_else(|| panic!("no {key} in {value}"))
 }
 
-/// Every panel except rows. Each panel has a name for error messages.
 fn panels() -> Vec<(String, Value)> {
     let panels = NAMES.into_iter().flat_map(|name| {
         let dashboard = dashboard(name);
@@ -63,12 +62,10 @@ fn queries() -> Vec<(String, Value)> {
     targets.collect()
 }
 
-/// Every query of the dashboards, for tests that compare the queries of alerts and dashboards.
 pub(crate) fn all_queries() -> impl Iterator<Item = String> {
     queries().into_iter().map(|(_, target)| word(&target, "expr").to_owned())
 }
 
-/// A query after Grafana has replaced the variables with values.
 fn substituted(query: &str) -> String {
     let mut query = query.to_owned();
     let usual = [("__rate_interval", "5m"), ("__interval", "1m"), ("__range", "6h"), ("cluster", ".*"), ("node", "n1")];

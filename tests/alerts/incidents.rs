@@ -1,5 +1,4 @@
-//! One mistake makes one alert, on one node and on hundreds of nodes. promtool runs generated tests with 1, 3 and 500
-//! nodes.
+//! One mistake makes one alert, on one node and on hundreds of nodes.
 
 use std::fs;
 
@@ -7,14 +6,13 @@ use serde_json::{Value, json};
 
 use crate::promql::promtool;
 
-/// The numbers of nodes that have a problem.
 const SIZES: [usize; 3] = [1, 3, 500];
 
 fn node(number: usize) -> String {
     format!("n{number:03}")
 }
 
-/// One series of a metric for each node, with these values. In `labels`, `{node}` stands for the name of the node.
+/// In `labels`, `{node}` stands for the name of the node.
 fn on_each(size: usize, metric: &str, labels: &str, values: &str) -> Vec<Value> {
     let series = |number| {
         let labels = labels.replace("{node}", &node(number));
@@ -34,7 +32,6 @@ fn nodes(size: usize) -> String {
     if size == 1 { "1 node".to_owned() } else { format!("{size} nodes") }
 }
 
-/// Runs a test of the alerts with these series. `cases` are the expected alerts.
 #[track_caller]
 fn run(series: &[Value], cases: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -56,7 +53,6 @@ fn silent(alert: &str) -> Value {
     json!({"eval_time": "30m", "alertname": alert})
 }
 
-/// The metrics of a cluster with a thousand nodes: on every node, an agent scans.
 fn fleet() -> Vec<Value> {
     let mut series = on_each(1000, "portreeve_build_info", "version=\"0.1.0\"", "1x40");
     series.extend(on_each(1000, "portreeve_scans_total", "pod=\"{node}\"", "0+4x40"));

@@ -16,15 +16,12 @@ const OPERATORS: [&str; 5] = ["and", "or", "unless", "offset", "bool"];
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) selectors: Vec<Selector>,
-    /// The labels in `by (...)`, `on (...)` and similar clauses.
     pub(crate) grouped: BTreeSet<String>,
 }
 
-/// One metric in a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selector {
     pub(crate) metric: String,
-    /// The labels that the query compares, and the values.
     pub(crate) matchers: Vec<(String, String)>,
     /// The function around the metric and the range, for example `rate` and `5m`. `None` if the query has no range.
     pub(crate) range: Option<(String, String)>,
@@ -37,7 +34,6 @@ pub(crate) struct Metric {
 }
 
 impl Query {
-    /// Splits a query into its parts.
     pub(crate) fn of(text: &str) -> Self {
         let tokens = tokens(text);
         let is = |at: usize, wanted: &str| tokens.get(at).is_some_and(|token| token == wanted);
@@ -75,7 +71,6 @@ impl Query {
         query
     }
 
-    /// The names in the query that are not in the catalogue.
     pub(crate) fn strange(&self, catalogue: &BTreeMap<String, Metric>) -> Vec<String> {
         let mut strange = Vec::new();
         let mut known: BTreeSet<&str> = TARGET.into();
@@ -117,8 +112,6 @@ pub(crate) fn catalogue() -> BTreeMap<String, Metric> {
     all
 }
 
-/// Runs promtool in a folder. Returns its output, and whether it succeeded.
-///
 /// # Panics
 /// If promtool is not installed: no other program can check the rules.
 pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, String> {
@@ -128,13 +121,11 @@ pub(crate) fn promtool(folder: &Path, arguments: &[&str]) -> Result<String, Stri
     if output.status.success() { Ok(said) } else { Err(said) }
 }
 
-/// Whether a token is a metric or a function.
 fn is_name(token: &str) -> bool {
     token.starts_with(|first: char| first.is_ascii_alphabetic()) && !OPERATORS.contains(&token)
 }
 
-/// The tokens of a query. A token is a word, a string with its quotes, a range from `[` without its end, or one other
-/// character.
+/// A token is a word, a string with its quotes, a range from `[` without its end, or one other character.
 fn tokens(text: &str) -> Vec<String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

@@ -19,10 +19,8 @@ use portreeve_rules::{
 
 use crate::every_node::{board, one_of_each_plane, pair, ports, small};
 
-/// Variants of rules about a listener that gets no connections.
 const OF_LISTENERS: [&str; 3] =
     ["listener-on-node-port/loses", "host-port-conflict/takes-listener", "external-ip-conflict/takes-listener"];
-/// The variant about a redirection that stayed after its hostPort was removed.
 const LEFT_BEHIND: &str = "stale-redirection/host-port";
 /// Variants of rules about several claims to one port, without a listener. For each variant: the kinds of the claims on
 /// this node.
@@ -36,12 +34,10 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("host-port-conflict/health-check", &[ClaimKind::HostPort]),
 ];
 
-/// The owners of a port, as `owner PORT -o json` prints them.
 pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> Option<Ownership> {
     owner(&Limits::default().round(snapshot, None), protocol, port).ok()
 }
 
-/// Whether a claim loses connections from this vantage point, or may lose them.
 fn is_lost_or_unknown(owned: &Ownership, from: Vantage, lost: impl Fn(&Answered) -> bool) -> bool {
     let mut answers = owned.answers.iter().filter(|it| it.from == from);
     answers.any(|it| it.outcome.is_err() || lost(it))
@@ -103,12 +99,10 @@ fn name(key: &Key) -> String {
     format!("{}/{}", key.rule, key.variant)
 }
 
-/// Whether these rows of a rule include this variant.
 fn have(rows: &Rows, of: &str) -> bool {
     Named::parse(of).expect("a variant").names_any(rows.rule.0, rows.variants)
 }
 
-/// Whether two Services claim this port at one address of this node.
 fn is_claimed_twice_here(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> bool {
     let services = snapshot.cluster.services.seen().into_iter().flatten();
     let with_port: Vec<_> =
@@ -124,7 +118,6 @@ fn is_claimed_twice_here(snapshot: &Snapshot, (port, protocol): (u16, Protocol))
 /// Why a listener has no finding, although `owner` shows that it loses connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Excuse {
-    /// The listener is the proxy's own socket.
     Proxys,
     /// A UDP socket in the ephemeral range is usually a client, not a server.
     Client,
@@ -148,7 +141,6 @@ fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local())
 }
 
-/// The excuse for a listener that loses connections and has no finding.
 fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
     let lost = || owned.answers.iter().filter(move |it| it.loser == Some(loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
@@ -182,7 +174,6 @@ fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {
     snapshot.cluster.nodes.seen().into_iter().flatten().any(|node| node.addresses.iter().any(|it| it.ip == ip))
 }
 
-/// The ports that Services and pods claim on a node, and the ports in its findings.
 fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
     let round = Limits::default().round(snapshot, None);
     let mut claimed: Vec<Port> = Vec::new();

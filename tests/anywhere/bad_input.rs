@@ -16,7 +16,6 @@ use crate::cli::{binary, ended, healthy};
 const GOOD: &str =
     "kind: Service\nmetadata: {name: good}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
 
-/// Runs `check` with a file of Services, on a node without recorded facts.
 fn check(directory: &TempDir, content: &[u8], form: &str) -> (i32, String, String) {
     let path = directory.path().join("services.yaml");
     fs::write(&path, content).expect("a file");
@@ -140,7 +139,6 @@ fn a_message_about_an_argument_has_no_character_that_turns_or_hides_it() {
     }
 }
 
-/// Runs a command. Ends the command after this number of seconds if it still runs.
 pub(crate) fn within_seconds(command: &mut Command, seconds: u32) -> (i32, String, String) {
     let mut bounded = Command::new("timeout");
     bounded.arg("--signal=KILL").arg(seconds.to_string()).arg(command.get_program()).args(command.get_args());

@@ -417,8 +417,7 @@ const SEEN: &[Row] = &[
     ),
 ];
 
-/// The error if a test does not exist, or is not about the variant. For a test without a report, the file needs to name
-/// only the rule's id.
+/// For a test without a report, the file needs to name only the rule's id.
 fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Option<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = if file.starts_with("crates/") { root.to_owned() } else { root.join("tests") };
@@ -434,7 +433,6 @@ fn complaint(rule: &str, is_silent: bool, (file, function): (&str, &str)) -> Opt
     (!is_test || !is_about_it).then(|| format!("{file} has no test {function} about {rule}"))
 }
 
-/// The error if one test is named for both cases of a variant.
 fn one_for_both((rule, speaks, silent): &Row) -> Option<String> {
     (speaks == silent).then(|| format!("{rule}: {} is named for both", speaks.1))
 }

@@ -340,7 +340,6 @@ fn a_verb_is_about_the_node_of_a_snapshot_under_both_names() {
         let [mine, same] = [(stdout, stderr), (same, notes)].map(|(out, notes)| (as_typed(out), as_typed(notes)));
         assert_eq!((code, mine), (again, same), "{words:?}");
     }
-    // Without a cluster, the program finds no agents.
     let mut agents = binary();
     agents.args(["--agents", "check", "--kubeconfig", "/nonexistent"]);
     let (code, _, stderr) = ended(&mut agents);

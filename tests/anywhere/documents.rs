@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, fs, path::Path};
 
 use portreeve_cluster::WatchTiming;
 
-/// Documents that people write, and other files that people read.
 const READ: [&str; 18] = [
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -26,7 +25,6 @@ const READ: [&str; 18] = [
     "deny.toml",
 ];
 
-/// People read every page in these folders.
 const FOLDERS: [&str; 6] =
     ["docs", "docs/platforms", "docs/rules", "docs/runbooks", "docs/symptoms", "docs/who-answers"];
 
@@ -59,12 +57,10 @@ fn whoever_is_advised_to_widen_the_ephemeral_range_reads_what_else_has_ports_the
     assert!(pages.len() > 2, "documents speak of the ephemeral port range: {pages:?}");
 }
 
-/// The median in a field of a table row, for example `10.8`.
 fn median<'a>(rows: &'a str, name: &str, column: usize) -> &'a str {
     let start = format!("| {name} |");
     let row = rows.lines().find(|line| line.starts_with(&start)).unwrap_or_else(|| panic!("no row {name}"));
     let number = row.split('|').nth(column).and_then(|cell| cell.split_whitespace().next()).expect("a number");
-    // A count is written as `2`, not as `2.0`.
     number.strip_suffix(".0").unwrap_or(number)
 }
 
@@ -134,7 +130,6 @@ fn pinned(program: &str) -> (String, String) {
     (row[3].to_owned(), required(row[3], module))
 }
 
-/// The version of a module that the file `go.mod` of a folder requires.
 fn required(folder: &str, module: &str) -> String {
     let modules = text(&format!("{folder}/go.mod"));
     let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
@@ -142,7 +137,6 @@ fn required(folder: &str, module: &str) -> String {
     version.unwrap_or_else(|| panic!("{folder}/go.mod does not require {module}")).to_owned()
 }
 
-/// The words of a table field that begin with a digit.
 fn versions(cell: &str) -> Vec<&str> {
     cell.split([' ', ',']).filter(|word| word.starts_with(|it: char| it.is_ascii_digit())).collect()
 }

@@ -26,7 +26,6 @@ const BESIDE: [&str; 5] = [
     "restart kube-proxy: the rules of its current mode",
 ];
 
-/// Whether the test can apply every step that the problem needs.
 fn is_whole(remedy: &Remedy) -> bool {
     let is_done = |step: &Step| match step.kind {
         StepKind::Advice => step.effect().is_some() || BESIDE.iter().any(|it| step.text.starts_with(it)),
@@ -54,7 +53,7 @@ fn interfaces(snapshot: &mut Snapshot, change: impl Fn(&mut Interfaces)) {
     }
 }
 
-/// Changes the snapshot as a remedy's command changes the node and the cluster. The proxy's reaction is included.
+/// The proxy's reaction is included.
 fn apply(snapshot: &mut Snapshot, effect: &Effect) {
     match effect {
         Effect::Reserve(ports) => snapshot.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(ports.clone()),
@@ -211,8 +210,7 @@ fn texts(remedy: &Remedy) -> Vec<&str> {
     remedy.steps.iter().map(|step| step.text.as_str()).collect()
 }
 
-/// The errors of remedies that change something, and the number of such remedies for each rule. Of similar findings,
-/// only the first two count.
+/// Of similar findings, only the first two count.
 pub(crate) fn wrong_remedies(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<&'static str, usize>) {
     const ALIKE: usize = 2;
     let (mut complaints, mut applied, mut alike) = (Vec::new(), BTreeMap::new(), BTreeMap::new());

@@ -33,13 +33,11 @@ pub(crate) fn one_of_each_plane() -> impl Iterator<Item = (String, Snapshot)> {
     of_cells().filter(|(name, _)| NAMES.contains(&name.as_str()))
 }
 
-/// Sorts the cluster's objects as the readers of a cluster or of a file do.
 fn in_order((name, mut snapshot): (String, Snapshot)) -> (String, Snapshot) {
     snapshot.cluster = snapshot.cluster.in_order();
     (name, snapshot)
 }
 
-/// The findings and unknown results of a node, with the default limits.
 pub(crate) fn board(snapshot: &Snapshot) -> Board {
     judge(snapshot, &Limits::default())
 }
@@ -68,7 +66,6 @@ pub(crate) fn severities(findings: &[Finding]) -> BTreeMap<String, Severity> {
     all
 }
 
-/// Every port that a finding names. Each port appears once.
 pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     let mut ports: Vec<_> = findings.iter().filter_map(|it| Some((it.key.port?, it.key.protocol?))).collect();
     ports.sort_unstable();
@@ -76,7 +73,6 @@ pub(crate) fn ports(findings: &[Finding]) -> Vec<(u16, Protocol)> {
     ports
 }
 
-/// Checks a node from a public thread: the order of the input, missing inputs, `owner`, and remedies.
 #[track_caller]
 pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
     let (name, snapshot) = in_order(("the node".to_owned(), snapshot.clone()));
@@ -94,8 +90,7 @@ fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
     wrong
 }
 
-/// Checks every node on which packets were recorded. Only `tests/nightly` runs these tests, because they need minutes
-/// for each node.
+/// Only `tests/nightly` runs these tests, because they need minutes for each node.
 mod over_every_recording {
     use super::*;
 

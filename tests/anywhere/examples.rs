@@ -28,7 +28,7 @@ fn shown(page: &str) -> Vec<(Vec<&str>, Vec<&str>)> {
     commands
 }
 
-/// Whether the output has these lines in this order. A line `...` stands for any number of lines.
+/// A line `...` stands for any number of lines.
 fn has(output: &str, lines: &[&str]) -> bool {
     let parts: Vec<String> = lines.split(|line| *line == "...").map(|part| part.join("\n")).collect();
     let mut rest = output.trim_end();

@@ -275,7 +275,7 @@ fn cilium_serves_sctp_where_its_config_map_says_so() {
     );
 }
 
-/// The facts of Cilium as kube-proxy's replacement, with additional settings. Each setting begins with a comma.
+/// Each setting begins with a comma.
 #[track_caller]
 fn of_cilium(settings: &str) -> CiliumConfig {
     let facts = facts_of(&[format!(
@@ -316,7 +316,6 @@ fn who_masquerades_for_cilium_is_in_its_config_map() {
     assert!(!of_cilium(nothing).masquerades);
 }
 
-/// The settings that Portreeve reads from kube-proxy's ConfigMap, if the ConfigMap has this line.
 fn configured(line: &str) -> ProxyConfig {
     let facts = facts_of(&[format!(
         "kind: ConfigMap\nmetadata: {{name: kube-proxy, namespace: kube-system}}\ndata: {{config.conf: '{line}'}}"

@@ -15,7 +15,6 @@ use crate::{
     snapshots,
 };
 
-/// The tests shuffle the input of each node once for each seed.
 const SEEDS: [u64; 2] = [1, 2];
 
 /// Random numbers that depend only on the seed.
@@ -43,7 +42,7 @@ impl Dice {
         }
     }
 
-    /// Shuffles the objects. `within` shuffles the unordered lists in each object.
+    /// `within` shuffles the unordered lists in each object.
     fn shuffle_objects<T: Clone>(&mut self, list: &mut Reading<Vec<Arc<T>>>, within: impl Fn(&mut Self, &mut T)) {
         self.shuffle_seen(list);
         if let Reading::Seen(list) = list {
@@ -112,7 +111,6 @@ fn shuffled(snapshot: &Snapshot, seed: u64) -> Snapshot {
     other
 }
 
-/// The output of every command about a node, with the name of the command.
 fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
     let style = Style { width: 120, colour: false, program: "portreeve".to_owned() };
     let board = board(snapshot);
@@ -173,7 +171,6 @@ pub(crate) fn told_otherwise(name: &str, snapshot: &Snapshot, seeds: &[u64]) -> 
     seeds.iter().filter_map(other).collect()
 }
 
-/// The first line in which the outputs about two nodes differ.
 fn first_difference(name: &str, as_it_was: &[(String, String)], other: &[(String, String)]) -> Option<String> {
     assert_eq!(as_it_was.len(), other.len(), "{name}");
     let (was, is) = as_it_was.iter().zip(other).find(|(was, is)| was != is)?;

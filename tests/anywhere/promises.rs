@@ -15,7 +15,6 @@ use crate::permissions::{ACCESS, REVIEWS};
 const OPENS: &str = "crates/kernel/src/netlink/socket.rs";
 /// A promise without a test must have both of these words.
 const NO_PROMISE: [&str; 2] = ["no promise", "nothing"];
-/// The header rows of the threat model's two tables.
 const THREATS: [&str; 2] = ["| asset | protection | tests |", "| attacker | reaches | protection | tests |"];
 
 fn root() -> &'static Path {
@@ -34,7 +33,6 @@ fn files(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Every Rust file below these folders: path and text.
 fn sources(folders: &[&str]) -> Vec<(PathBuf, String)> {
     let paths = folders.iter().flat_map(|folder| files(&root().join(folder)));
     paths.map(|path| (path.clone(), fs::read_to_string(path).expect("a source"))).collect()
@@ -51,7 +49,7 @@ fn document() -> String {
     fs::read_to_string(root().join("SECURITY.md")).expect("a document")
 }
 
-/// The names of the tests in a file. A test is a function below an attribute that ends with `test]`.
+/// A test is a function below an attribute that ends with `test]`.
 fn tests(source: &str) -> impl Iterator<Item = &str> {
     let after = source.split("test]\n").skip(1);
     after.filter_map(|rest| rest.split_once("fn ")?.1.split_once('(').map(|(name, _)| name))
@@ -66,7 +64,6 @@ fn named(document: &str) -> impl Iterator<Item = &str> {
     document.split('`').skip(1).step_by(2).filter(is_sentence)
 }
 
-/// The list items, and the table rows except header rows.
 fn promises(document: &str) -> Vec<String> {
     let is_rule = |line: &str| line.starts_with("|---");
     let mut found: Vec<String> = Vec::new();
@@ -88,7 +85,6 @@ fn promises(document: &str) -> Vec<String> {
     found
 }
 
-/// Whether a promise names a test, or has both words of [`NO_PROMISE`].
 fn is_held(promise: &str) -> bool {
     named(promise).next().is_some() || NO_PROMISE.iter().all(|words| promise.contains(words))
 }

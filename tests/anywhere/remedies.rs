@@ -12,7 +12,6 @@ use portreeve_agent::judge;
 use portreeve_rules::{Limits, findings::StepKind};
 
 const WRITER: &str = "crates/rules/src/remedies.rs";
-/// In the list, this name is hostile: it tries to break out of its command.
 const HOSTILE: &str = "a'b\"c $(touch x)`touch x`;touch x\n&";
 
 fn rooted(path: &str) -> PathBuf {
@@ -23,7 +22,6 @@ fn source(path: &str) -> String {
     fs::read_to_string(rooted(path)).expect("a source file")
 }
 
-/// Every command that a rule can write, with hostile names.
 fn listed() -> Vec<String> {
     let text = source("crates/rules/src/remedies/snapshots/portreeve_rules__remedies__tests__commands.snap");
     let (_, list) = text.split_once("\n---\n").expect("a head and a list");

@@ -108,7 +108,7 @@ fn tree(summary: &str) -> Vec<(String, Vec<String>)> {
     parts
 }
 
-/// The number of words. The bars of a table do not count.
+/// The bars of a table do not count.
 fn words(pages: &[String]) -> usize {
     let is_word = |it: &&str| it.contains(char::is_alphanumeric);
     pages.iter().map(|page| text(Path::new("docs").join(page)).split_whitespace().filter(is_word).count()).sum()

@@ -43,7 +43,6 @@ fn without(world: &Value, place: &str, source: &str, why: &str) -> NamedTempFile
     file
 }
 
-/// Every healthy example node that has all inputs of [`CORE`].
 fn healthy() -> impl Iterator<Item = (String, Value)> {
     let worlds = worlds::snapshots().map(|(name, world)| (name, serde_json::to_value(&world).expect("JSON")));
     worlds.filter(|(_, world)| CORE.iter().all(|(place, _)| world.pointer(&format!("{place}/seen")).is_some()))
@@ -79,7 +78,6 @@ fn a_world_whose_input_failed_is_not_called_clear() {
     assert!(judged >= 100, "{judged} worlds without an input");
 }
 
-/// Reasons for a missing input: its reading failed.
 const FAILURES: [&str; 6] = ["unreachable", "timed-out", "malformed", "torn", "stale", "too-much"];
 
 #[test]
@@ -263,7 +261,6 @@ const INPUTS: [Input; 41] = [
     ("sockets of pods", Source::PodNamespaces, |it, gap| pods(it, |pod| gone(&mut pod.needed, gap.clone()))),
 ];
 
-/// The reasons why the reading of a requested input can fail.
 const HOW: [Why; 5] = [Why::Unreachable, Why::NotPermitted, Why::TimedOut, Why::Malformed, Why::Torn];
 
 /// Findings that appear only if one input is missing: the rule, the missing input, and the reason why the finding is
@@ -341,12 +338,12 @@ fn no_flows(snapshot: &mut Snapshot, gap: Gap) -> bool {
     }
 }
 
-/// Removes one part of every claim on a NodePort range. Returns whether a claim had this part.
+/// Returns whether a claim had this part.
 fn claims(snapshot: &mut Snapshot, take: impl Fn(&mut RangeClaim) -> bool) -> bool {
     snapshot.cluster.range_claims.iter_mut().map(take).filter(|taken| *taken).count() > 0
 }
 
-/// Removes one part of every pod's network. Returns whether a pod's network had this part.
+/// Returns whether a pod's network had this part.
 fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bool {
     match &mut snapshot.kernel.pod_namespaces {
         Reading::Seen(pods) => pods.iter_mut().map(take).filter(|taken| *taken).count() > 0,
@@ -354,7 +351,7 @@ fn pods(snapshot: &mut Snapshot, take: impl Fn(&mut PodNamespace) -> bool) -> bo
     }
 }
 
-/// Removes one part of every socket's holder. Returns whether a holder had this part.
+/// Returns whether a holder had this part.
 fn holders(snapshot: &mut Snapshot, take: impl Fn(&mut Holder) -> bool) -> bool {
     let clients = match &mut snapshot.kernel.clients {
         Reading::Seen(clients) => std::mem::take(&mut clients.sockets),

@@ -28,9 +28,7 @@ use crate::{
 const SERVICES: u32 = 50_000;
 /// The limit of the agent's pod, in KiB: `resources.limits.memory` of the chart.
 const LIMIT: u64 = 128 << 10;
-/// The longest time that the test waits for the result of a scan.
 const SOON: Duration = Duration::from_secs(120);
-/// A Kubernetes list as text, up to its first item.
 const BEGINNING: &str = r#""apiVersion":"v1","metadata":{"resourceVersion":"9"},"items":["#;
 
 fn list_of(kind: &str, items: impl Iterator<Item = String>) -> String {
@@ -67,7 +65,6 @@ fn pod(n: u32) -> String {
     )
 }
 
-/// A server with very many Services. The server answers every request of an agent.
 fn large() -> Fake {
     let services = list_of("Service", (0..SERVICES).map(service));
     let slices = list_of("EndpointSlice", (0..SERVICES).map(slice));
@@ -81,7 +78,7 @@ fn large() -> Fake {
     })
 }
 
-/// The binary as an agent. If this value is dropped, the agent ends.
+/// If this value is dropped, the agent ends.
 pub(crate) struct Agent {
     child: Child,
     directory: TempDir,
@@ -92,7 +89,6 @@ impl Agent {
         Self::with(fake, &[])
     }
 
-    /// Starts an agent with additional arguments.
     pub(crate) fn with(fake: &Fake, more: &[&str]) -> Self {
         let directory = TempDir::new().expect("a directory");
         let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
@@ -108,14 +104,12 @@ impl Agent {
         fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
 
-    /// Ends the agent as kubelet does, and waits for its end.
     pub(crate) fn stop(&mut self) {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).expect("a pid"));
         kill(pid, Signal::SIGTERM).expect("the agent is a child");
         assert!(self.child.wait().expect("the agent ended").success(), "{}", self.log());
     }
 
-    /// The body of an answer with status 200 at the agent's socket.
     fn ask(&self, path: &str) -> Option<String> {
         let mut stream = UnixStream::connect(self.directory.path().join("socket")).ok()?;
         write!(stream, "GET {path} HTTP/1.0\r\n\r\n").ok()?;
@@ -125,7 +119,6 @@ impl Agent {
         head.contains(" 200 ").then(|| body.to_owned())
     }
 
-    /// Waits for the first answer that fits, and returns it.
     #[track_caller]
     pub(crate) fn wait_for(&self, path: &str, fits: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();

@@ -9,7 +9,7 @@ use crate::{
     watch::calm,
 };
 
-/// The first findings of an agent that is ready. The API server never answers a list request for `unread`.
+/// The API server never answers a list request for `unread`.
 fn ready_without(unread: &'static str) -> Value {
     let fake = Fake::new(move |path, _| match path.starts_with(unread) {
         true => Reply::Silence,

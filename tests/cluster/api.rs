@@ -21,7 +21,7 @@ pub(crate) fn page(kind: &str, items: &[&str], next: &str) -> Reply {
     Reply::Json(said::page(kind, &items, next).to_string())
 }
 
-/// The answers of a cluster with one node and one Service. The cluster has no objects of a platform.
+/// The cluster has no objects of a platform.
 pub(crate) fn small(path: &str) -> Reply {
     match path.split('?').next().expect("a path") {
         "/api/v1/nodes" => list("Node", &[r#"{"metadata":{"name":"n1","uid":"u"}}"#]),
@@ -84,7 +84,6 @@ pub(crate) fn rows_of_reading() -> usize {
     ACCESS.iter().filter(|grant| grant.verbs != ["create"]).count()
 }
 
-/// The row of the access table that allows a request.
 pub(crate) fn row_of(request: &str) -> usize {
     let path = request.split('?').next().expect("a path").to_owned();
     let parts: Vec<_> = path.trim_start_matches('/').split('/').collect();

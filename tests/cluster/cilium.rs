@@ -8,13 +8,11 @@ use crate::{
     fake::{Fake, Reply},
 };
 
-/// The path of Cilium's ConfigMap.
 pub(crate) const MAP: &str = "/api/v1/namespaces/kube-system/configmaps/cilium-config";
 const CONFIGS: &str = "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs";
 const OLD_CONFIGS: &str = "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs";
 const NODE: &str = r#"{"metadata":{"name":"n1","uid":"u","labels":{"pool":"edge"}}}"#;
 
-/// The answer with Cilium's ConfigMap.
 pub(crate) fn config_map() -> Reply {
     let data = json!({"kube-proxy-replacement": "true", "devices": "eth0", "nodeport-addresses": "10.0.0.0/8"});
     let metadata = json!({"name": "cilium-config", "namespace": "kube-system"});
@@ -29,7 +27,6 @@ fn edge() -> Value {
     json!({"matchLabels": {"pool": "edge"}})
 }
 
-/// A server with Cilium's ConfigMap and this node. For the path `place`, the server gives the answer of `answer`.
 fn cilium(place: &'static str, answer: impl Fn() -> Reply + Send + Sync + 'static) -> Fake {
     Fake::new(move |path, _| match path.split('?').next().expect("a path") {
         MAP => config_map(),

@@ -23,11 +23,10 @@ use crate::{
 };
 
 const STATUS: &str = "/api/v1/nodes/n1/status?fieldManager=portreeve";
-/// The content type of a strategic merge patch.
 const MERGE: &str = "application/strategic-merge-patch+json";
 const READY: &str = r#"{"type":"Ready","status":"True","reason":"KubeletReady","message":"kubelet is ready"}"#;
 
-/// An API server with the Node `n1`. Before the server keeps a patch, it gives each answer of `troubles` once.
+/// Before the server keeps a patch, it gives each answer of `troubles` once.
 struct Server {
     fake: Fake,
     node: Arc<Mutex<Value>>,
@@ -62,7 +61,6 @@ impl Server {
         all.iter().filter(|condition| condition["type"] == kind).cloned().collect()
     }
 
-    /// The condition that the agent writes, if it exists.
     fn condition(&self) -> Option<Value> {
         let conditions = self.conditions("PortConflict");
         assert!(conditions.len() <= 1, "{conditions:#?}");
@@ -73,7 +71,7 @@ impl Server {
         self.fake.requests().iter().filter(|path| path.as_str() == STATUS).count()
     }
 
-    /// Waits until the condition is as wanted. The limit is long enough for a slow machine.
+    /// The limit is long enough for a slow machine.
     async fn until(&self, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
         for _ in 0..12_000 {
             match self.condition().filter(|condition| holds(condition)) {
@@ -84,7 +82,6 @@ impl Server {
         panic!("never {what}: {:#?}", self.condition());
     }
 
-    /// Starts a writer of the condition, and returns the writer's task too.
     fn start(&self, heartbeat: Duration) -> (NodeCondition, JoinHandle<()>) {
         let client = cluster::client(self.fake.access("t", PATIENT));
         let timing = ConditionTiming { least: Duration::from_millis(50).min(heartbeat), heartbeat };
@@ -99,7 +96,6 @@ fn healthy() -> Snapshot {
     Snapshot::healthy().service("web", |it| it.node_port(30080))
 }
 
-/// The same node at this minute, with a process that listens on the NodePort.
 fn conflict(minute: i64) -> Snapshot {
     at(healthy().listens("0.0.0.0:30080"), minute)
 }
@@ -124,7 +120,6 @@ async fn has_written(condition: &NodeCondition) {
     }
 }
 
-/// The number of scans in the text of the metrics.
 fn scans(metrics: &str) -> f64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total "));
     count.and_then(|count| count.parse().ok()).expect("a number")

@@ -34,7 +34,7 @@ fn facts_of(path: &Path, request_timeout: Duration) -> ClusterFacts {
     cluster::read_now(&ClusterSource::Api(access), None, "n1").expect("a runtime")
 }
 
-/// The facts that a user of the kubeconfig reads. The server accepts the token `t`.
+/// The server accepts the token `t`.
 fn facts(user: &str, request_timeout: Duration) -> ClusterFacts {
     let (fake, directory) = (Fake::new(|path, _| small(path)), TempDir::new().expect("a directory"));
     facts_of(&kubeconfig(&directory, &format!("{{server: \"{}\"}}", fake.address()), user), request_timeout)
@@ -130,7 +130,6 @@ fn a_password_in_the_address_of_a_server_is_shown_nowhere() {
     assert!(facts.services.gap().is_some() && !format!("{facts:?}").contains("hunter2"), "{facts:?}");
 }
 
-/// The error if the credential plug-in is this shell script.
 fn plugin(words: &str, request_timeout: Duration) -> String {
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";
     let facts = facts(&format!("{{exec: {{{exec}, args: [\"-c\", {words:?}]}}}}"), request_timeout);
@@ -147,7 +146,6 @@ fn a_plug_in_that_hangs_is_killed() {
     is_ended(&path);
 }
 
-/// Reads a pid from this file, and waits until the process with this pid has ended.
 fn is_ended(path: &Path) {
     let process: i32 = fs::read_to_string(path).expect("it ran").trim().parse().expect("a number");
     // The process may be a zombie, if its parent has not waited for it yet.
@@ -162,8 +160,7 @@ fn is_ended(path: &Path) {
         .expect("the process has ended");
 }
 
-/// A user of a kubeconfig whose plug-in is a shell script. The plug-in's token has already expired, so the plug-in runs
-/// again.
+/// The plug-in's token has already expired, so the plug-in runs again.
 fn short_lived(more: &str) -> String {
     let ended = r#"{"status":{"token":"t","expirationTimestamp":"2020-01-01T00:00:00Z"}}"#;
     let exec = "apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, command: sh";

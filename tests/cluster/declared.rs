@@ -19,7 +19,6 @@ fn pod(name: &str, node: &str, host_network: bool, ports: &Value) -> String {
     .to_string()
 }
 
-/// A cluster without agents. The user may or may not have the right to list pods.
 fn cluster(may_list_pods: bool) -> Fake {
     Fake::new(move |path, _| match path.split('?').next().expect("a path") {
         "/api/v1/services" => {
@@ -62,7 +61,6 @@ fn claims_on_a_port_are_listed_without_an_agent_with_the_command_for_a_scan() {
     assert_eq!(plugin.run(&fake, &["owner", "30080", "--image", "r/x:1"]).0, 64);
 }
 
-/// The arguments of `kubectl` in a line of a shell.
 fn words(line: &str) -> Vec<String> {
     let script = format!("kubectl() {{ printf '%s\\0' \"$@\"; }}; {line}");
     let output = Command::new("sh").args(["-c", &script]).output().expect("a shell");

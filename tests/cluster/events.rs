@@ -19,10 +19,8 @@ use portreeve_rules::{
 };
 use serde_json::Value;
 
-/// An answer of the server that the writer does not want.
 #[derive(Clone, Copy)]
 enum Whim {
-    /// An answer with this status code and reason.
     Status(u16, &'static str),
     /// 429 with a `Retry-After` of this number of seconds.
     Busy(u32),
@@ -139,7 +137,6 @@ impl Server {
     }
 }
 
-/// A clock whose time a test sets.
 #[derive(Clone)]
 struct Clock(Arc<Mutex<Timestamp>>);
 
@@ -187,7 +184,7 @@ fn raised() -> [Change; 1] {
     [Change::Raised(finding())]
 }
 
-/// Waits until the counters are as expected. The limit is long enough for a slow machine.
+/// The limit is long enough for a slow machine.
 async fn counted(recorder: &Recorder, expected: Counters) {
     for _ in 0..3000 {
         if recorder.counters() == expected {

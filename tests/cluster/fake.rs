@@ -16,7 +16,6 @@ use tempfile::TempDir;
 
 use crate::said;
 
-/// The answer of the server to one request.
 pub(crate) enum Reply {
     Json(String),
     Html(&'static str),
@@ -40,7 +39,6 @@ pub(crate) enum Reply {
     Watch(Vec<String>, After),
 }
 
-/// One request. An answer may depend on more than the path.
 pub(crate) struct Sent<'a> {
     pub(crate) method: &'a str,
     /// The path, with its query.
@@ -50,16 +48,14 @@ pub(crate) struct Sent<'a> {
     pub(crate) body: &'a [u8],
 }
 
-/// The state of a watch after its last line.
 pub(crate) enum After {
     Ends,
     Goes,
 }
 
-/// The requests in their order. Each entry is the path, with its query.
+/// Each entry is the path, with its query.
 pub(crate) type RequestLog = Arc<Mutex<Vec<String>>>;
 
-/// Features that a server may have.
 #[derive(Clone, Copy, Default)]
 struct Manner {
     /// The server can begin a watch with the present objects.
@@ -75,12 +71,11 @@ pub(crate) struct Fake {
 }
 
 impl Fake {
-    /// A server. `answer` gets the path with its query, and the number of equal requests before.
+    /// `answer` gets the path with its query, and the number of equal requests before.
     pub(crate) fn new(answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::at("127.0.0.1:0", answer)
     }
 
-    /// Like `new`, but the server listens on `address`.
     pub(crate) fn at(address: &str, answer: impl Fn(&str, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::guarded(address, Arc::new(Mutex::new("t".to_owned())), answer)
     }
@@ -98,12 +93,12 @@ impl Fake {
         Self::of("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), manner, answer)
     }
 
-    /// A server that accepts writes. `answer` gets the whole request.
+    /// `answer` gets the whole request.
     pub(crate) fn writable(answer: impl Fn(&Sent<'_>, usize) -> Reply + Send + Sync + 'static) -> Self {
         Self::of_whole("127.0.0.1:0", Arc::new(Mutex::new("t".to_owned())), Manner::default(), answer)
     }
 
-    /// A server that answers only clients with the right token. A test can change the token.
+    /// A test can change the token.
     pub(crate) fn guarded(
         address: &str,
         token: Arc<Mutex<String>>,
@@ -153,12 +148,11 @@ impl Fake {
         facts_at(&self.address, &self.directory, request_timeout)
     }
 
-    /// The settings with which a client reaches this server. A second call writes another token into the same file.
+    /// A second call writes another token into the same file.
     pub(crate) fn access(&self, token: &str, request_timeout: Duration) -> Access {
         access(&self.address, &self.directory, token, request_timeout)
     }
 
-    /// A kubeconfig for this server, as a person writes it.
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.access("t", Duration::from_secs(20));
         self.directory.path().join("kubeconfig")
@@ -173,14 +167,12 @@ impl Fake {
     }
 }
 
-/// Reads the facts from the server at `address`, on a host with the name `n1`.
 pub(crate) fn facts_at(address: &str, directory: &TempDir, request_timeout: Duration) -> ClusterFacts {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let source = ClusterSource::Api(access(address, directory, "t", request_timeout));
     runtime.block_on(cluster::read(&source, None, "n1"))
 }
 
-/// The settings with which a client reaches the server at `address`.
 pub(crate) fn access(address: &str, directory: &TempDir, token: &str, request_timeout: Duration) -> Access {
     let kubeconfig = directory.path().join("kubeconfig");
     let text = format!(

@@ -24,7 +24,7 @@ use crate::{
     plugin::{self, Plugin, ended, listener, pod, snapshot, told},
 };
 
-/// A cluster with these nodes. Its API server issues tokens. `agent` gives the answer of a node's agent to `/findings`.
+/// `agent` gives the answer of a node's agent to `/findings`.
 fn cluster(nodes: Vec<String>, agent: impl Fn(&str) -> Reply + Send + Sync + 'static) -> Fake {
     Fake::patient(move |path, _| {
         if path.starts_with("/api/v1/namespaces/portreeve/pods?") {
@@ -52,7 +52,7 @@ fn started(mut command: Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary runs")
 }
 
-/// Waits for the end of a program. Returns exit code, standard output and standard error.
+/// Returns exit code, standard output and standard error.
 fn end(child: Child) -> (i32, String, String) {
     let output = child.wait_with_output().expect("the program ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

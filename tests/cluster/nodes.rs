@@ -29,7 +29,6 @@ const TABLE: &str = r#"{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":
     "columnDefinitions":[{"name":"Name"},{"name":"Version"},{"name":"Internal-IP"},{"name":"External-IP"}],
     "rows":[{"cells":["n3","v1.36.3","10.0.0.3","<none>"]},{"cells":["n4","v1.36.3","10.0.0.4","203.0.113.4"]}]}"#;
 
-/// The answers of a server by the selectors of the request.
 fn answer(path: &str, own: &str, table: Reply) -> Reply {
     match path {
         path if !path.starts_with("/api/v1/nodes?") || path.contains("watch=1") => calm(path),

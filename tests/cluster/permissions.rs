@@ -1,7 +1,6 @@
 //! All permissions that the requests of the program need. Tests compare these tables with the requests and with the
 //! chart's RBAC.
 
-/// A resource that the program reads, and the RBAC rights for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The API group. Empty for the core group, and for a path that is not a resource.
@@ -10,7 +9,6 @@ pub struct Grant {
     pub resource: &'static str,
     /// The names of the objects that the program reads. Empty means all names.
     pub names: &'static [&'static str],
-    /// The verbs of RBAC.
     pub verbs: &'static [&'static str],
     /// Whether the program does not report a refusal.
     pub optional: bool,
@@ -24,7 +22,6 @@ pub const fn optional(group: &'static str, resource: &'static str, verbs: &'stat
     Grant { optional: true, ..needed(group, resource, verbs) }
 }
 
-/// A right for only these names.
 const fn named(names: &'static [&'static str], grant: Grant) -> Grant {
     Grant { names, ..grant }
 }

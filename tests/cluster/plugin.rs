@@ -38,7 +38,7 @@ impl Plugin {
         command
     }
 
-    /// Runs `kubectl portreeve`. Returns exit code, standard output and standard error.
+    /// Returns exit code, standard output and standard error.
     pub(crate) fn run(&self, fake: &Fake, words: &[&str]) -> (i32, String, String) {
         ended(self.command("kubectl-portreeve", fake, words))
     }
@@ -78,8 +78,7 @@ pub(crate) fn listener() -> Value {
     }])
 }
 
-/// A cluster whose agents give the answers of `agent`. `agent` gets the node, the path after the proxy, and the number
-/// of equal requests before.
+/// `agent` gets the node, the path after the proxy, and the number of equal requests before.
 pub(crate) fn cluster(
     nodes: &'static [&'static str],
     agent: impl Fn(&str, &str, usize) -> Reply + Send + Sync + 'static,
@@ -289,7 +288,6 @@ fn a_watch_prints_again_only_if_something_changed() {
 /// The time at which all agents have scanned.
 static LOOKED: LazyLock<String> = LazyLock::new(|| jiff::Timestamp::now().to_string());
 
-/// The scan of an agent on the healthy example node, with the present time and one more listener.
 pub(crate) fn snapshot(node: &str, port: u16) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/healthy.json");
     let mut world: Value = serde_json::from_slice(&fs::read(path).expect("the recorded world")).expect("JSON");
@@ -303,8 +301,6 @@ pub(crate) fn snapshot(node: &str, port: u16) -> String {
     world.to_string()
 }
 
-/// A cluster with three nodes. The agents of two nodes answer with their scans, and the agent of the third node gives a
-/// wrong answer.
 pub(crate) fn seen() -> Fake {
     cluster(&["n1", "n2", "odd"], |node, path, _| match (node, path) {
         ("odd", _) => Reply::Json(r#"{"schema":"portreeve.snapshot/v1"}"#.to_owned()),

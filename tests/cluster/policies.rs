@@ -16,7 +16,6 @@ fn documents(text: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// The parameters of all policies in the output.
 fn parameters(text: &str) -> Value {
     let objects = documents(text);
     let policies = objects.iter().filter(|it| it["kind"] == "ValidatingAdmissionPolicy");

@@ -20,7 +20,6 @@ use crate::{
     plugin::{Plugin, cluster, snapshot},
 };
 
-/// The scan of an agent on a node with this ephemeral range and these reserved ports.
 fn seen(node: &str, ephemeral: &str, reserved: &str) -> Reply {
     let mut world: Value = serde_json::from_str(&snapshot(node, 29999)).expect("JSON");
     let range: PortRange = ephemeral.parse().expect("a range");
@@ -41,7 +40,7 @@ fn differing() -> Fake {
     })
 }
 
-/// The ports in a file. Exactly one line of the file is not a comment.
+/// Exactly one line of the file is not a comment.
 fn list(file: &str) -> PortSet {
     let lines: Vec<&str> = file.lines().filter(|line| !line.starts_with('#')).collect();
     let [line] = lines[..] else { panic!("{file}") };

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-/// A page of a list. `next` is the token of the next page, or empty on the last page.
+/// `next` is the token of the next page, or empty on the last page.
 pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
     let mut metadata = json!({"resourceVersion": "1"});
     if !next.is_empty() {
@@ -12,7 +12,7 @@ pub fn page(kind: &str, items: &[Value], next: &str) -> Value {
     json!({"kind": format!("{kind}List"), "apiVersion": "v1", "metadata": metadata, "items": items})
 }
 
-/// A refusal. 410: the version is expired. 422: a field is unknown. 504: the server has not reached the version.
+/// 410: the version is expired. 422: a field is unknown. 504: the server has not reached the version.
 pub fn refusal(code: u16) -> Value {
     let (reason, message) = match code {
         410 => ("Expired", "The provided continue parameter is too old to display a consistent list result."),
@@ -41,7 +41,6 @@ pub fn patch_status(node: &mut Value, patch: &Value) {
     }
 }
 
-/// One event of a watch.
 pub fn event(word: &str, object: &Value) -> Value {
     json!({"type": word, "object": object})
 }

@@ -16,7 +16,6 @@ fn is_streamed(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && path.contains("&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 }
 
-/// A server that begins a watch of Services with these `lines`.
 fn streaming(lines: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Fake {
     Fake::streaming(move |path, before| match path {
         path if is_streamed(path) => lines(before),

@@ -16,7 +16,6 @@ const STARTS: &str = r#"{"metadata":{"name":"new","namespace":"d"},"spec":{},"st
 const RUNS: &str =
     r#"{"metadata":{"name":"far","namespace":"d"},"spec":{"nodeName":"n1"},"status":{"phase":"Running"}}"#;
 
-/// Whether the request is the list request for Pods without a Node.
 fn asks_for_waiting(path: &str) -> bool {
     path.starts_with("/api/v1/pods?") && path.contains("fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending")
 }

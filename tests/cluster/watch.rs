@@ -40,7 +40,6 @@ pub(crate) fn timing() -> WatchTiming {
     }
 }
 
-/// The facts and the statuses of a view at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) facts: Arc<ClusterFacts>,
@@ -54,7 +53,6 @@ impl View {
     }
 }
 
-/// A channel that names the Services whose endpoints are needed.
 pub(crate) fn about(services: &[&str]) -> (Sender<Arc<BTreeSet<String>>>, EndpointsOf) {
     channel(Arc::new(services.iter().map(|name| (*name).to_owned()).collect()))
 }
@@ -68,8 +66,7 @@ pub(crate) fn start_within(fake: &Fake, request_timeout: Duration, timing: Watch
     Watch::start_with(access, &Resource::ALL, None, "n1".to_owned(), endpoints_of, timing)
 }
 
-/// Waits for the first view for which `holds` is true. This function polls, because statuses change without a
-/// notification.
+/// This function polls, because statuses change without a notification.
 pub(crate) async fn until(views: &ClusterView, what: &str, mut holds: impl FnMut(&View) -> bool) -> View {
     let look = async {
         loop {
@@ -99,7 +96,6 @@ pub(crate) fn is_watch(path: &str) -> bool {
     path.contains("watch=1")
 }
 
-/// Whether the request is a list request for Services.
 pub(crate) fn is_list(path: &str) -> bool {
     path.starts_with("/api/v1/services?") && !is_watch(path)
 }
@@ -109,13 +105,11 @@ pub(crate) fn event(word: &str, object: &str, version: u32) -> String {
     format!("{{\"type\":\"{word}\",\"object\":{object}}}\n")
 }
 
-/// Whether the request begins a watch of Services at this version.
 pub(crate) fn from(path: &str, version: u32) -> bool {
     let begins = format!("resourceVersion={version}");
     path.starts_with("/api/v1/services?") && is_watch(path) && path.split('&').any(|part| part == begins)
 }
 
-/// The answers of the small cluster. Its objects do not change.
 pub(crate) fn calm(path: &str) -> Reply {
     if is_watch(path) { Reply::Watch(vec![], After::Goes) } else { small(path) }
 }

@@ -35,7 +35,6 @@ fn losses_in_another_mode_are_reported_once_for_all_nodes() {
     assert!(code == 64 && error.contains("nftable"), "{error}");
 }
 
-/// A cluster with one node. `change` changes the snapshot of its agent.
 fn one(change: fn(&mut Value)) -> Fake {
     cluster(&["n1"], move |node, path, _| match path {
         "/snapshot" => {
@@ -62,7 +61,6 @@ fn a_finding_that_would_be_less_severe_is_neither_new_nor_over() {
     assert!(changes.len() == 1 && changes[0]["how"] == "stays" && changes[0]["difference"] == words, "{text}");
 }
 
-/// Every finding that changes, from all claims of the document.
 fn findings(document: &Value) -> impl Iterator<Item = &Value> {
     let claims = document["claims"].as_array().expect("a list").iter();
     claims.flat_map(|claim| claim["findings"].as_array().expect("a list"))
@@ -196,7 +194,6 @@ fn a_node_whose_kernel_refuses_the_value_is_not_known_and_the_others_are_judged(
     }
 }
 
-/// The document of `what-if` about a recorded node with this setting.
 fn of_recorded(name: &str, setting: &str) -> Value {
     let recorded = format!("{}/tests/anywhere/snapshots/v1/{name}.json", env!("CARGO_MANIFEST_DIR"));
     let nobody = Fake::new(|_, _| Reply::Status(404, "no agent is queried"));

@@ -39,7 +39,6 @@ fn the_chart_is_of_the_version_of_the_program() {
     assert_eq!(image, concat!("r.example/x:", env!("CARGO_PKG_VERSION")));
 }
 
-/// All ports that a policy names, in any place, as text or as number.
 fn ports(policy: &Value) -> Vec<u64> {
     match policy {
         Value::Object(fields) => fields

@@ -15,14 +15,12 @@ use crate::helm::try_render;
 /// to the socket.
 const OF_THE_CHART: [&str; 2] = ["listen", "socket"];
 
-/// The schema of the values below `config`.
 pub(crate) fn schema() -> Value {
     let mut keys = keys();
     keys.retain(|key, _| !OF_THE_CHART.contains(&key.as_str()));
     of_keys(&keys)
 }
 
-/// All keys of the agent's configuration, with the form of each value: the keys of the flags, and the limits.
 pub(crate) fn keys() -> Map<String, Value> {
     let command = Settings::augment_args(Command::new("agent"));
     let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), of_flag(flag))));
@@ -51,11 +49,10 @@ fn of_flag(flag: &Arg) -> Value {
     }
 }
 
-/// A pattern for a port number with 16 bits.
 const PORT: &str = "0*([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])";
 
-/// The form that the parser of a type accepts. If a rule cannot be written as a pattern, templates/_helpers.tpl refuses
-/// the value. For IPv6 addresses, the pattern only knows which characters are allowed.
+/// If a rule cannot be written as a pattern, templates/_helpers.tpl refuses the value. For IPv6 addresses, the pattern
+/// only knows which characters are allowed.
 fn of_type(parser: &ValueParser) -> Value {
     let reads = |of: TypeId| parser.type_id() == of;
     let pattern = |pattern: String| json!({"type": "string", "pattern": pattern});

@@ -17,7 +17,6 @@ fn parsed(text: &str) -> Value {
     serde_saphyr::from_str(text).expect("YAML")
 }
 
-/// The jobs of a workflow: the name of each job, and its steps.
 fn jobs(workflow: &Value) -> impl Iterator<Item = (&String, &Vec<Value>)> {
     let jobs = workflow["jobs"].as_object().expect("jobs").iter();
     jobs.map(|(name, job)| (name, job["steps"].as_array().expect("steps")))
@@ -163,7 +162,7 @@ fn the_go_of_a_workflow_is_late_enough_for_every_module() {
     }
 }
 
-/// The image in which a job runs. `None` if the job runs directly on the machine.
+/// `None` if the job runs directly on the machine.
 fn image(job: &Value) -> Option<&str> {
     job["container"]["image"].as_str()
 }

@@ -13,7 +13,7 @@ const HEAD: &str = "\
 # It names the image of deploy/names. If your nodes pull from another registry, write that name here.
 ";
 
-/// Files of the chart that are copies of other files. The chart has no links, because Flux and Windows lose links.
+/// The chart has no links, because Flux and Windows lose links.
 const COPIES: [(&str, &str); 7] = [
     ("dashboards", "files/agent.json"),
     ("dashboards", "files/fleet.json"),
@@ -27,7 +27,6 @@ const SCHEMA: &str = "deploy/chart/values.schema.json";
 
 const CHART: &str = "deploy/chart/Chart.yaml";
 
-/// The lines before and after the generated part of the README.
 const MARKS: [&str; 2] = ["<!-- values.yaml, by `make chart` -->\n", "<!-- end -->\n"];
 
 fn path(name: &str) -> PathBuf {

@@ -6,7 +6,6 @@ use crate::helm::{objects, render, try_render};
 
 const ON: &str = r#"guard={"enabled":true}"#;
 
-/// The objects that the guard adds to the chart.
 fn added(settings: &[&str]) -> Vec<Value> {
     let without = objects(&render(&settings[1..]));
     objects(&render(settings)).into_iter().filter(|object| !without.contains(object)).collect()

@@ -9,7 +9,6 @@ use crate::{names::name, programs};
 /// The version of Kubernetes that `make lab` builds. The committed manifest is made for the same version.
 const KUBERNETES: &str = "--kube-version=1.36.3";
 
-/// The manifest that `helm template` makes of the chart for the namespace `portreeve`, or the error of helm.
 pub(crate) fn try_render(settings: &[&str]) -> Result<String, String> {
     let image = image();
     let values =
@@ -23,7 +22,6 @@ pub(crate) fn image() -> String {
     format!("image.repository={:?}", name("REGISTRY"))
 }
 
-/// The manifest that `helm template` makes of the chart. If helm refuses the settings, the test fails.
 #[track_caller]
 pub(crate) fn render(settings: &[&str]) -> String {
     try_render(settings).unwrap_or_else(|error| panic!("{settings:?}: {error}"))
@@ -34,7 +32,6 @@ pub(crate) fn objects(manifest: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(manifest).unwrap_or_else(|error| panic!("{error}\n{manifest}"))
 }
 
-/// The only object of a kind that the chart makes with these settings.
 #[track_caller]
 pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
     let mut found = objects(&render(settings)).into_iter().filter(|object| object["kind"] == kind);
@@ -43,7 +40,6 @@ pub(crate) fn object(kind: &str, settings: &[&str]) -> Value {
     object
 }
 
-/// The output of helm, or its error.
 pub(crate) fn run<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<String, String> {
     let program = programs::find("helm");
     let output = Command::new(&program)

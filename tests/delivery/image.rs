@@ -15,7 +15,7 @@ fn package(name: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Builds the image from a folder with all files that it needs. Returns a folder with the parts of the image.
+/// Returns a folder with the parts of the image.
 fn build() -> TempDir {
     let folder = TempDir::new().expect("a folder");
     for name in ["Dockerfile", "LICENSE"] {
@@ -40,7 +40,7 @@ fn run<'a>(folder: &TempDir, program: &str, arguments: impl Iterator<Item = &'a 
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The file of an image's part. The manifest names the part by its digest.
+/// The manifest names the part by its digest.
 fn part(reference: &Value) -> String {
     let digest = reference["digest"].as_str().and_then(|it| it.strip_prefix("sha256:")).expect("a digest");
     format!("parts/{digest}")

@@ -27,13 +27,11 @@ mod release;
 mod skew;
 mod tried;
 
-/// The text of a file of the package.
 fn text(name: &str) -> String {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The files of the package that match a pattern of git, one on each line.
 fn listed(pattern: &str) -> String {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     maker::successful("git", &maker::command("git", &["ls-files", pattern], root).output().expect("git"))

@@ -12,7 +12,6 @@ use tempfile::TempDir;
 const NAMES: &str = "REPOSITORY=https://forge.test/portreeve/portreeve\nREGISTRY=registry.test/portreeve\n\
                      SITE=https://site.test/\nMAINTAINERS=@portreeve/maintainers\n";
 
-/// A new folder with the maintainer's keys for signatures, and names.
 pub struct Maker(TempDir);
 
 impl Maker {
@@ -23,7 +22,6 @@ impl Maker {
         maker
     }
 
-    /// A maintainer with keys. The keys are made with the tools of a release.
     pub fn with_keys() -> Self {
         let maker = Self::new();
         maker.run(&program("cosign"), &["generate-key-pair"]);
@@ -45,19 +43,16 @@ impl Maker {
         successful(program, &output.unwrap_or_else(|error| panic!("{program}: {error}")))
     }
 
-    /// Clones the present commit into a new folder.
     pub fn clone_of_this(&self, name: &str) -> PathBuf {
         self.run("git", &["clone", "--quiet", env!("CARGO_MANIFEST_DIR"), name]);
         self.0.path().join(name)
     }
 
-    /// Runs `tools/names` in a clone.
     pub fn names(&self, clone: &Path, names: &[&str]) -> Output {
         command(clone.join("tools/names").to_str().expect("UTF-8"), names, clone).output().expect("bash")
     }
 
-    /// As [`Self::clone_of_this`], and then commits the maintainer's names and further files. The commit has the time
-    /// of the commit before it, so the commits of two clones are equal.
+    /// The commit has the time of the commit before it, so the commits of two clones are equal.
     pub fn clone_and(&self, name: &str, files: &[(&str, &str)]) -> PathBuf {
         let clone = self.clone_of_this(name);
         let git = |words: &[&str], date: &str| {
@@ -81,13 +76,11 @@ impl Maker {
         clone
     }
 
-    /// As [`Self::clone_and`] with the public keys.
     pub fn clone_with_keys(&self, name: &str) -> PathBuf {
         let keys = ["cosign.pub", "minisign.pub"].map(|it| (it, fs::read_to_string(self.path(it)).expect("a key")));
         self.clone_and(name, &keys.each_ref().map(|(file, text)| (*file, &**text)))
     }
 
-    /// Makes a release in a clone. Returns the output of the command.
     pub fn release(&self, clone: &Path, version: &str, more: &[(&str, &str)]) -> Output {
         let [cosign, minisign, names] = ["cosign.key", "minisign.key", "names"].map(|name| self.path(name));
         let keys = [("COSIGN_KEY", &*cosign), ("MINISIGN_KEY", &minisign), ("NAMES", &names), ("COSIGN_PASSWORD", "")];
@@ -115,7 +108,6 @@ impl Maker {
         self.script("cargo", &text)
     }
 
-    /// Writes a program, and returns its path.
     pub fn script(&self, name: &str, text: &str) -> String {
         let path = self.write(name, text);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
@@ -123,7 +115,6 @@ impl Maker {
     }
 }
 
-/// The path of a Go program that `tools/install` builds.
 #[track_caller]
 pub fn program(name: &str) -> String {
     let tools = concat!(env!("CARGO_MANIFEST_DIR"), "/tools/install");

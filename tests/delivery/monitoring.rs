@@ -17,7 +17,6 @@ fn file(name: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The objects that the settings add to the chart's objects.
 fn added(settings: &[&str]) -> Vec<Value> {
     let usual = objects(&render(&[]));
     objects(&render(settings)).into_iter().filter(|object| !usual.contains(object)).collect()

@@ -6,14 +6,12 @@ use serde_json::Value;
 
 use crate::text;
 
-/// The name with this key in `deploy/names`.
 pub(crate) fn name(which: &str) -> String {
     let names = text("deploy/names");
     let found = names.lines().find_map(|line| line.strip_prefix(which)?.strip_prefix('='));
     found.unwrap_or_else(|| panic!("deploy/names has no {which}")).to_owned()
 }
 
-/// The targets of links in a text, and other addresses.
 fn addresses(text: &str) -> impl Iterator<Item = &str> {
     let ends = |it: char| it.is_whitespace() || matches!(it, ')' | '"' | '`' | '>');
     text.match_indices("://").map(move |(at, _)| {

@@ -10,14 +10,12 @@ use crate::{
     permissions::{ACCESS, Grant, REVIEWS, optional},
 };
 
-/// The right to write Events.
 const EVENTS: Grant = optional("events.k8s.io", "events", &["create", "patch"]);
 
-/// The right to read findings. An agent queries whether the user of a token has this right. The ServiceAccount of
-/// readers has this right.
+/// An agent queries whether the user of a token has this right. The ServiceAccount of readers has this right.
 const READ: Grant = optional("", "/portreeve/findings", &["get"]);
 
-/// The right to patch the Node's status. An agent with `--node-condition` needs it.
+/// An agent with `--node-condition` needs it.
 const CONDITION: Grant = optional("", "nodes/status", &["patch"]);
 
 const SWITCHED_OFF: [&str; 3] = [

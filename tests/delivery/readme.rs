@@ -4,10 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-/// One value that a user can set.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Documented {
-    /// The path of the value, for example `image.tag`.
     pub(crate) path: String,
     /// The default as compact JSON.
     pub(crate) default: String,
@@ -15,7 +13,6 @@ pub(crate) struct Documented {
     pub(crate) meaning: String,
 }
 
-/// All values with a comment directly above them, in the order of the file.
 pub(crate) fn values(text: &str) -> Vec<Documented> {
     let defaults: Value = serde_saphyr::from_str(text).expect("values.yaml is YAML");
     let mut found = Vec::new();
@@ -63,7 +60,6 @@ pub(crate) fn silent(text: &str) -> Vec<String> {
     silent
 }
 
-/// A Markdown table of these values.
 pub(crate) fn table(values: &[Documented]) -> String {
     let mut table = String::from("| value | default | meaning |\n|---|---|---|\n");
     for Documented { path, default, meaning } in values {

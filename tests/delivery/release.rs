@@ -21,14 +21,12 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// equal.
 const SIGNED: [&str; 2] = ["SHA256SUMS.sigstore.json", "SHA256SUMS.provenance.json"];
 
-/// The files of a release by their names.
 fn files(dist: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dist).unwrap_or_else(|error| panic!("{}: {error}", dist.display()));
     let path = entries.map(|entry| entry.expect("an entry").path());
     path.map(|it| (it.file_name().expect("a name").display().to_string(), fs::read(&it).expect("a file"))).collect()
 }
 
-/// Asserts that two releases have the same files with the same bytes.
 #[track_caller]
 fn same(first: &Path, second: &Path) {
     let [first, second] = [first, second].map(files);
@@ -231,7 +229,6 @@ fn the_package_has_the_name_of_the_repository_and_no_tests_or_pictures() {
     assert_eq!(strange.collect::<Vec<_>>(), Vec::<&str>::new());
 }
 
-/// The words of a document in this tree, with one space between two words.
 fn words(name: &str) -> String {
     crate::text(name).split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -274,7 +271,6 @@ fn nothing_is_published_that_was_not_made() {
     assert!(String::from_utf8_lossy(&published.stderr).contains("dist has no release"));
 }
 
-/// The text of the public key for signatures.
 const KEY: &str = "the key that signs";
 
 /// Fake programs that only write down their arguments, and a repository of the forge. git really pushes to this
@@ -307,7 +303,6 @@ impl<'a> Forge<'a> {
         Self(maker)
     }
 
-    /// A clone of this commit, with one more commit: these public keys and a changelog.
     fn clone_with_keys(&self, name: &str, cosign: &str, minisign: &str) -> PathBuf {
         let changes =
             ["1.11.0", "1.10.0", "1.9.1"].map(|version| format!("## [{version}]\n\nWhat is new in {version}.\n"));
@@ -376,7 +371,6 @@ impl<'a> Forge<'a> {
         publish.envs(more.iter().copied()).output().expect("bash")
     }
 
-    /// The output of git about the forge's repository.
     fn has(&self, arguments: &[&str]) -> String {
         self.0.run("git", &[&["--git-dir=forge"], arguments].concat())
     }
@@ -600,7 +594,6 @@ mod made {
         assert!(components.iter().all(|it| it["licenses"][0].is_object()), "each has a licence");
     }
 
-    /// Asserts that the signatures sign this list, that the list has these files, and that a changed file is noticed.
     fn verifies(maker: &Maker, dist: &Path) {
         let [sums, bundle, provenance] = ["SHA256SUMS", SIGNED[0], SIGNED[1]].map(|name| path(dist, name));
         successful(
@@ -662,7 +655,6 @@ mod made {
         index["digest"].as_str().expect("a digest").to_owned()
     }
 
-    /// Asserts that this release's alerts link to existing pages, and that the pages have this release's names.
     fn site(maker: &Maker, dist: &Path) {
         let archive = path(dist, &format!("portreeve-{VERSION}-site.tar.gz"));
         let file = |name: &str| maker.run("tar", &["-xzOf", &archive, &format!("./{name}")]);
@@ -724,8 +716,6 @@ mod made {
         }
     }
 
-    /// Asserts that the maker's file `portreeve` is a program for this architecture, and contains no path of the
-    /// machine.
     fn is_shipped(maker: &Maker, arch: &str) {
         let header = maker.run("readelf", &["--wide", "--file-header", "--section-headers", "--segments", "portreeve"]);
         let has = |wanted: &str| header.contains(wanted);

@@ -33,7 +33,6 @@ const BEFORE: [&str; 17] = [
 /// release, a key stays for one more minor version.
 const GONE: [(&str, &str); 1] = [("heartbeat", "before 0.1.0: the probe connects to the socket")];
 
-/// The agent's container in the objects of a chart.
 fn container(chart: &str) -> Value {
     let image = helm::image();
     let arguments =
@@ -48,7 +47,6 @@ fn words(list: &Value) -> Vec<&str> {
     list.as_array().expect("words").iter().map(|word| word.as_str().expect("a word")).collect()
 }
 
-/// The configuration keys that a container sets with environment variables.
 fn keys(container: &Value) -> BTreeSet<String> {
     let names = container["env"].as_array().expect("an environment").iter().filter_map(|it| it["name"].as_str());
     names.filter_map(|name| name.strip_prefix("PORTREEVE_")).map(|key| key.to_lowercase().replace('_', "-")).collect()

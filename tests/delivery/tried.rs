@@ -11,8 +11,7 @@ fn text(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The exit code and the output of a command line that begins with a name of the program. The program can reach no
-/// cluster.
+/// The program can reach no cluster.
 fn run(line: &str) -> (i32, String) {
     let folder = TempDir::new().expect("a folder");
     let words: Vec<_> = line.split_whitespace().map(|word| word.trim_matches('"')).collect();

@@ -13,7 +13,7 @@ use portreeve_kernel::{Host, Known};
 
 use crate::namespace::Namespace;
 
-/// Adds flows to conntrack. Each flow is one line of options for `conntrack`.
+/// Each flow is one line of options for `conntrack`.
 #[track_caller]
 fn enter(flows: &[String]) {
     let mut conntrack = Command::new("conntrack")
@@ -34,7 +34,6 @@ fn hanging(protocol: &str, from: &str, to: &str, as_address: &str, port: u16) ->
     format!("-p {protocol} -s {from} -d {to} --sport {port} --dport 443 {state} --src-nat {address}:{port}")
 }
 
-/// A masqueraded flow of a pod with this port and with an answer.
 fn answered(port: u16) -> String {
     hanging("tcp", "10.244.0.6", "198.51.100.7", "192.0.2.1", port)
         .replace("SYN_SENT", "ESTABLISHED -u SEEN_REPLY,ASSURED")
@@ -44,8 +43,7 @@ fn ports(text: &str) -> PortSet {
     text.parse().expect("ports")
 }
 
-/// The masqueraded flows of one scan. The scan counts flows with a port in `counted`, and lists flows with a port in
-/// `listed`.
+/// The scan counts flows with a port in `counted`, and lists flows with a port in `listed`.
 fn read(counted: &str, listed: &str) -> Masquerade {
     let wanted = NodeQuery { masquerade_ports: ports(counted), client_ports: ports(listed), ..NodeQuery::default() };
     Host::at("/").read(&wanted).masquerade.get().expect("root may list flows").clone()

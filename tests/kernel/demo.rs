@@ -12,7 +12,6 @@ use tempfile::TempDir;
 
 use crate::process::{ControlGroup, eventually};
 
-/// A user without any privilege.
 const NOBODY: u32 = 65534;
 
 /// A copy of the program that every user may run, and a directory for its temporary files. Only processes of this copy
@@ -66,7 +65,6 @@ impl Copy {
     }
 }
 
-/// The incidents in a report. Each incident has its steps.
 fn steps(report: &str) -> Vec<(String, Vec<String>)> {
     let mut incidents: Vec<(String, Vec<String>)> = Vec::new();
     let mut in_steps = false;

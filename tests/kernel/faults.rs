@@ -20,11 +20,9 @@ use crate::{
     process::{ControlGroup, eventually},
 };
 
-/// The number of addresses that stay, and the number of addresses that come and go.
 const STAY: u8 = 200;
 const GO: u8 = 200;
 
-/// Starts `ip -batch` with these lines, in the network namespace of the calling thread.
 fn ip(lines: &str) -> Child {
     let batch = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn();
     let mut batch = batch.expect("ip of iproute2 is installed");
@@ -39,12 +37,10 @@ fn batch(word: &str, network: u8, count: u8) -> String {
     })
 }
 
-/// The number of addresses in 10.`network`.0.0/16.
 fn of(network: u8, addresses: &BTreeSet<IpAddr>) -> usize {
     addresses.iter().filter(|it| matches!(it, IpAddr::V4(it) if it.octets()[..2] == [10, network])).count()
 }
 
-/// All addresses of the namespace; `None` if the addresses are unread.
 fn addresses(known: &mut Known) -> Option<BTreeSet<IpAddr>> {
     let (seen, _) = Host::at("/").read_again(&NodeQuery::default(), known);
     Some(seen.interfaces.seen()?.addresses.iter().map(|address| address.ip).collect())

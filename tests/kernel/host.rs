@@ -29,7 +29,6 @@ fn wanted() -> NodeQuery {
     }
 }
 
-/// A process on a NodePort, a connection that the process accepted, and a proxy.
 fn incident() -> (TcpListener, TcpStream) {
     serve("127.0.0.1:10249", kube_proxy("ipvs"));
     let listener = TcpListener::bind("0.0.0.0:30080").expect("a free port in a new namespace");
@@ -37,7 +36,6 @@ fn incident() -> (TcpListener, TcpStream) {
     (listener, client)
 }
 
-/// The source and the reason of every `Gap` in the facts.
 fn gaps(value: &Value) -> BTreeSet<(String, String)> {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     match value {
@@ -82,7 +80,7 @@ fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
     }
 }
 
-/// The facts that the program reads. The last word of the command must be the path of the program.
+/// The last word of the command must be the path of the program.
 fn snapshot(command: &mut Command) -> Value {
     let output = command.arg("snapshot").output().expect("the program runs");
     let snapshot: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -126,7 +124,6 @@ fn an_unprivileged_user_lacks_only_processes_pod_namespaces_and_netfilter() {
     assert_eq!(as_nobody.proxy.metrics.get().expect("metrics").open_fds, Some(900));
 }
 
-/// Writes a file of a recorded tree.
 fn record(tree: &Path, name: &str, content: &str) {
     let path = tree.join(name);
     std::fs::create_dir_all(path.parent().expect("a directory")).expect("made");

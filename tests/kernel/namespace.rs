@@ -14,8 +14,6 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Makes a namespace and enters it.
-    ///
     /// # Panics
     /// Without CAP_SYS_ADMIN: without namespaces, these tests would prove nothing.
     pub fn enter() -> Self {
@@ -26,13 +24,11 @@ impl Namespace {
         namespace
     }
 
-    /// Runs `ip` with these arguments.
     pub fn ip(&self, arguments: &str) {
         let status = Command::new("ip").args(arguments.split(' ')).status().expect("ip of iproute2 is installed");
         assert!(status.success(), "ip {arguments}: {status}");
     }
 
-    /// Runs a command in the root of the cgroup2 hierarchy.
     pub fn in_root_cgroup(&self, command: &str) {
         let places = "for it in /sys/fs/cgroup /sys/fs/cgroup/unified; do [ -e $it/cgroup.controllers ] && break; done";
         let script = format!("{places}; echo $$ > $it/cgroup.procs && exec {command}");
@@ -40,18 +36,16 @@ impl Namespace {
         assert!(status.success(), "{command}: {status}");
     }
 
-    /// Adds an address with its prefix to loopback. On loopback, the kernel does not search for duplicates.
+    /// On loopback, the kernel does not search for duplicates.
     pub fn add_address(&self, address: &str) {
         self.ip(&format!("address add {address} dev lo"));
     }
 
-    /// Sets a sysctl below `/proc/sys/net`, for example `ipv4/ip_local_port_range`.
     pub fn set(&self, sysctl: &str, value: &str) {
         fs::write(format!("/proc/sys/net/{sysctl}"), value).expect("a sysctl of this namespace");
     }
 
-    /// Adds the link `void` with the address 10.66.0.1/24. Packets to 10.66.0.2 leave through this link, and get no
-    /// answer.
+    /// Packets to 10.66.0.2 leave through this link, and get no answer.
     pub fn add_void(&self) {
         self.ip("link add void type veth peer name pit");
         self.ip("link set void up");

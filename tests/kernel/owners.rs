@@ -126,10 +126,8 @@ struct NamedHierarchy {
 }
 
 impl NamedHierarchy {
-    /// The path of a pod's control group below the root of the hierarchy.
     const GROUPS: [&str; 3] = ["kubepods", "burstable", "pod0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f"];
 
-    /// Gives the calling thread its own mounts, and mounts the hierarchy there.
     fn mount(name: &str) -> Self {
         unshare(CloneFlags::CLONE_NEWNS).expect("root may");
         mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>).expect("private");
@@ -149,7 +147,6 @@ impl NamedHierarchy {
         Self::GROUPS.iter().fold(self.place.path().to_owned(), |path, name| path.join(name)).join(CONTAINER)
     }
 
-    /// Whether the kernel has removed the hierarchy.
     fn is_gone(&self) -> bool {
         let name = self.options.trim_start_matches("none,");
         let own = fs::read_to_string("/proc/thread-self/cgroup").expect("control groups");
@@ -184,7 +181,7 @@ impl Drop for NamedHierarchy {
     }
 }
 
-/// Removes every cgroup2 mount of the calling thread. The thread must have its own mounts.
+/// The thread must have its own mounts.
 fn hide_cgroup2() {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
     let of_cgroup2 = mounts.lines().filter(|line| line.contains(" - cgroup2 "));

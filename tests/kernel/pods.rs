@@ -63,7 +63,6 @@ fn a_pods_own_namespace_is_counted_from_outside() {
     assert_eq!(eventually(|| ours(102).is_none().then_some(())), Some(()), "the pod ended");
 }
 
-/// Starts a pod's process in its own network namespace. The process runs this script.
 fn pod(cgroup: &ControlGroup, script: &str) -> process::Process {
     let start = || {
         let _inside = Namespace::enter();

@@ -13,8 +13,7 @@ use std::{
 pub struct Process(Child);
 
 impl Process {
-    /// Starts a script, and waits until the script prints a line. If `cgroup` is given, the process is in this control
-    /// group.
+    /// Starts a script, and waits until the script prints a line.
     pub fn start(cgroup: Option<&ControlGroup>, script: &str) -> Self {
         let enter = cgroup.map_or(String::new(), |cgroup| format!("echo $$ > {} && ", cgroup.procs().display()));
         let mut child = Command::new("sh")
@@ -31,7 +30,6 @@ impl Process {
         process
     }
 
-    /// The pid of the process.
     pub fn pid(&self) -> u32 {
         self.0.id()
     }
@@ -52,7 +50,7 @@ pub struct ControlGroup {
 }
 
 impl ControlGroup {
-    /// Makes the control group `/portreeve-<pid>-<name>/<below>`. `name` must differ between the tests of one run.
+    /// `name` must differ between the tests of one run.
     pub fn make(name: &str, below: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -62,12 +60,10 @@ impl ControlGroup {
         Self { mount, path }
     }
 
-    /// The file `cgroup.procs` of the group: a process that is written there joins the group.
     pub fn procs(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
 
-    /// The path of the group below the cgroup2 mount.
     pub fn name(&self) -> String {
         format!("/{}", self.path.strip_prefix(&self.mount).expect("below the mount").display())
     }
@@ -83,7 +79,6 @@ impl Drop for ControlGroup {
     }
 }
 
-/// Calls `ask` for ten seconds until it returns a value.
 pub fn eventually<T>(mut ask: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + Duration::from_secs(10);
     loop {

@@ -16,8 +16,8 @@ use portreeve_kernel::Host;
 
 use crate::namespace::Namespace;
 
-/// Answers every request at `place`. From the path of the request, `answer` makes the bytes of a complete response. If
-/// `answer` returns `None`, the connection stays open without a response. The threads end when the test process ends.
+/// From the path of the request, `answer` makes the bytes of a complete response. If `answer` returns `None`, the
+/// connection stays open without a response. The threads end when the test process ends.
 pub fn serve(place: &str, answer: impl Fn(&str) -> Option<String> + Send + Clone + 'static) {
     let place: SocketAddr = place.parse().expect("an address");
     let listener = TcpListener::bind(place).unwrap_or_else(|error| panic!("listen on {place}: {error}"));
@@ -43,12 +43,10 @@ fn respond(mut stream: TcpStream, answer: impl Fn(&str) -> Option<String>) {
     }
 }
 
-/// A response with a body.
 pub fn response(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
-/// A kube-proxy in this mode. It serves NodePorts only on the primary addresses.
 pub fn kube_proxy(mode: &'static str) -> impl Fn(&str) -> Option<String> + Send + Clone {
     let configz = format!(
         r#"{{"kubeproxy.config.k8s.io":{{"Mode":"{mode}","NodePortAddresses":["primary"],"BindAddress":"0.0.0.0"}}}}"#

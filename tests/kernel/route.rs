@@ -23,7 +23,6 @@ fn again(known: &mut Known) -> Arc<Interfaces> {
     seen.interfaces.get().expect("rtnetlink answers").clone()
 }
 
-/// Runs `ip -batch` in the network namespace of this thread.
 fn ip(batch: &str) {
     let mut child = Command::new("ip")
         .args(["-batch", "-"])
@@ -73,7 +72,6 @@ fn links_have_kind_master_state_and_the_port_of_a_tunnel() {
     assert_eq!((link("br0").udp_port, link("lo").kind.as_deref()), (None, None));
 }
 
-/// Runs `ip` in the network namespace of this thread. Returns whether `ip` succeeded.
 fn succeeds(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().expect("the program ip").status.success()
 }
@@ -174,7 +172,6 @@ fn gateways_come_only_from_default_routes_in_the_main_table() {
     assert_eq!(interfaces().gateways, want);
 }
 
-/// The number of notifications that the netlink sockets in the namespace of this thread have lost.
 fn lost() -> u64 {
     let table = std::fs::read_to_string("/proc/thread-self/net/netlink").expect("a table");
     let drops = |line: &str| line.split_ascii_whitespace().nth(8).and_then(|word| word.parse::<u64>().ok());

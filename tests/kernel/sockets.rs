@@ -36,7 +36,7 @@ fn on_port(sockets: &[Socket], port: u16) -> &Socket {
     socket
 }
 
-/// A TCP socket that is bound to an address. `prepare` sets the options that must be set before `bind`.
+/// `prepare` sets the options that must be set before `bind`.
 fn bound(address: &str, prepare: impl FnOnce(&OwnedFd) -> nix::Result<()>) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address");
     let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
@@ -96,7 +96,7 @@ fn listeners_have_address_family_v6only_device_uid_and_inode() {
     assert_eq!((udp.protocol, udp.state, udp.local.to_string()), (Protocol::Udp, State::Close, "::1".to_owned()));
 }
 
-/// Binds a socket to an address. `None` if another socket has the port. `shares` sets `SO_REUSEADDR`.
+/// `None` if another socket has the port.
 fn is_given(kind: SockType, address: &str, shares: bool) -> Option<OwnedFd> {
     let address: SocketAddr = address.parse().expect("an address");
     let made = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None).expect("a socket");

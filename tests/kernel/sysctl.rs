@@ -43,7 +43,6 @@ fn a_written_setting_is_read() {
     assert_eq!((seen.route_localnet, seen.tcp_tw_reuse), (Reading::Seen(true), Reading::Seen(1)));
 }
 
-/// `--set` refuses exactly the values that the kernel refuses.
 #[test]
 fn a_supposed_value_is_accepted_if_the_kernel_accepts_it() {
     let _namespace = Namespace::enter();

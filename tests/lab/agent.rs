@@ -11,7 +11,6 @@ use crate::parts::{
 
 const SQUATTERS: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
 
-/// The present value of a series.
 fn value(agent: &Agent, series: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), series)
 }
@@ -55,8 +54,7 @@ fn a_squatter_is_an_event_on_its_service_once_and_one_more_when_it_is_gone() {
     drop(agent);
 }
 
-/// The node `n1` with a Service. A process listens on the Service's nodePort, and the kernel may choose NodePorts for
-/// connections.
+/// A process listens on the Service's nodePort, and the kernel may choose NodePorts for connections.
 pub struct Trouble {
     pub cluster: ControlPlane,
     service: Value,
@@ -81,7 +79,6 @@ impl Trouble {
     }
 }
 
-/// The words of each line of a table, from the line that begins with `head`.
 fn rows<'a>(text: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.skip_while(|words| words.first() != Some(&head)).skip(1).collect()
@@ -188,7 +185,6 @@ fn an_agent_that_may_not_write_events_counts_it_and_goes_on() {
     assert!(events(cluster).is_empty());
     let metrics = agent.metrics();
     assert_eq!(Agent::value(&metrics, SQUATTERS), Some(1.0), "{metrics}");
-    // The agent still scans, and does not try to write the Event again.
     let looks = |metrics: &str| Agent::value(metrics, "portreeve_scans_total").expect("looks");
     until("looks", || (looks(&agent.metrics()) > looks(&metrics) + 3.0).then_some(()));
     let refused = audit.of("observer").into_iter().filter(|it| it.code == 403).map(|it| it.verb);

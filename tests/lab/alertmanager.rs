@@ -9,7 +9,6 @@ use crate::parts::{
     until,
 };
 
-/// The address of the documentation that this installation uses.
 const DOCUMENTATION: &str = "https://docs.example/portreeve/";
 
 /// The alerts of the chart with shorter waits: each minute becomes a second. Expressions and texts are unchanged.
@@ -31,7 +30,6 @@ fn hurried_alerts(cluster: &ControlPlane) -> Value {
     alerts
 }
 
-/// The values of these labels or annotations of an alert in a message.
 fn words<'a, const N: usize>(alert: &'a Value, kind: &str, names: [&str; N]) -> [&'a str; N] {
     names.map(|name| alert[kind][name].as_str().unwrap_or_else(|| panic!("no {name}: {alert:#}")))
 }

@@ -11,7 +11,6 @@ use crate::{
 
 const SERVICES: &str = "/api/v1/services";
 
-/// A cluster with the Service `kubernetes` and four more Services.
 fn cluster() -> ControlPlane {
     let cluster = small_cluster();
     for name in ["a", "b", "c", "d"] {
@@ -20,14 +19,13 @@ fn cluster() -> ControlPlane {
     cluster
 }
 
-/// The answer to a request. The answer may be a refusal.
+/// The answer may be a refusal.
 #[track_caller]
 fn answer(cluster: &ControlPlane, query: &str) -> Value {
     let text = Api::unrepeated(&cluster.kubeconfig("admin")).answer(&format!("{SERVICES}?{query}"));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The lines of a watch that ends after a second.
 #[track_caller]
 fn lines(cluster: &ControlPlane, query: &str) -> Vec<Value> {
     let text = Api::unrepeated(&cluster.kubeconfig("admin"))

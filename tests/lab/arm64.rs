@@ -20,10 +20,8 @@ const APPLETS: [&str; 14] = [
 ];
 /// The pod uid in the control group of the server that `init-alone` starts.
 const POD: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
-/// The modules that the kernel may load in the guest.
 const MODULES: [&str; 4] = ["lib", "net", "drivers/net/dummy.ko", "drivers/net/veth.ko"];
-/// The time limit. A guest that emulates each instruction needs a minute on an idle machine, and many minutes beside
-/// other tests.
+/// A guest that emulates each instruction needs a minute on an idle machine, and many minutes beside other tests.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
 /// The guest's output between the two lines with a name, and the exit code.
@@ -43,7 +41,6 @@ fn kernel() -> PathBuf {
     newest.unwrap_or_else(|| panic!("no kernel: run `tests/lab/guest/fetch {} arm64`", kernels.display()))
 }
 
-/// The binary for arm64, as a release contains it.
 fn binary() -> PathBuf {
     let built = "target/aarch64-unknown-linux-musl/release/portreeve";
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join(built);
@@ -123,7 +120,6 @@ fn the_binary_of_arm64_checks_finds_its_incidents_and_serves_in_a_guest_of_that_
         assert!(listed.lines().any(|line| line.starts_with(module)), "{module} is not loaded:\n{listed}");
     }
 
-    // A socket's control group shows the socket's pod.
     let (owner, code) = of("owner");
     let document: Value =
         serde_json::from_str(&owner).unwrap_or_else(|error| panic!("{error}, exit code {code}:\n{owner}"));

@@ -9,16 +9,13 @@ use crate::{
     server::{node_ports, small_cluster},
 };
 
-/// The name and the address of the agent of another node. It runs beside the agent of `n1`.
 const OTHER: (&str, &str) = ("n2", "127.0.0.1:29518");
 
-/// Waits until a series of an agent has a value.
 #[track_caller]
 fn reaches(agent: &Agent, series: &str, value: u32) {
     until(series, || (Agent::value(&agent.metrics(), series) == Some(f64::from(value))).then_some(()));
 }
 
-/// A Service with this number of nodePorts. The server chooses them.
 fn many(name: &str, count: u16) -> Value {
     let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
     objects::service(name, &ports)
@@ -57,7 +54,7 @@ fn a_range_is_told_from_a_fixed_port_to_the_last_one_and_once_by_two_agents() {
         let series = format!("portreeve_findings{{{labels}}}");
         agents.iter().for_each(|agent| reaches(agent, &series, 1));
     };
-    // Waits until each agent has reported each opening of an incident. Both agents together leave one Event.
+    // Both agents together leave one Event.
     let settled = |count: u32, openings: u32| {
         until("Events", || {
             let told =
@@ -127,7 +124,7 @@ fn the_range_comes_from_the_best_place_that_says_it_and_the_place_is_named() {
     known("flagz", "https://127.0.0.1:6443/flagz");
 }
 
-/// Waits until the only finding of this variant is also an Event. Returns the sentence of the finding, and the Event.
+/// Returns the sentence of the finding, and the Event.
 #[track_caller]
 fn disagreement(cluster: &ControlPlane, agent: &Agent, variant: &str) -> (String, Value) {
     let event = until("Event", || events(cluster).into_iter().find(|it| it["reason"] == "NodePortRangeMismatch"));
@@ -189,7 +186,6 @@ fn cilium_with_a_range_of_its_own_on_this_node_alone_disagrees_there() {
     assert!(told.contains("ConfigMap kube-system/cilium-config with CiliumNodeConfig edge"), "{told}");
 }
 
-/// Defines a kind of object, and waits until the server knows it.
 #[track_caller]
 fn define(cluster: &ControlPlane, (group, version): (&str, &str), (kind, plural): (&str, &str), scope: &str) {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});

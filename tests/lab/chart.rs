@@ -31,7 +31,6 @@ pub const UPGRADE: &str = "helm upgrade portreeve deploy/chart -n portreeve --re
 /// dashboards, alerts and policies.
 pub const INSTALL_BEFORE: &str = "helm install portreeve tests/lab/chart-before -n portreeve";
 
-/// The address of the agent.
 pub const PLACE: &str = "192.0.2.1:29517";
 
 pub fn prepare(person: &Person<'_>) {
@@ -45,7 +44,6 @@ pub fn roll_out(person: &Person<'_>) {
     person.types("kubectl -n portreeve rollout status daemonset/portreeve --timeout=2m");
 }
 
-/// Asserts the user, the capabilities and the restrictions of a process of the node.
 #[track_caller]
 fn has_status(node: &WholeNode, pid: u32, wanted: &[&str]) {
     let status = fs::read_to_string(node.machine.file(&format!("/proc/{pid}/status"))).expect("a process");
@@ -90,7 +88,6 @@ fn found_without_an_agent(node: &WholeNode, port: u64) {
     assert!(!person.types("kubectl -n portreeve get pods").contains("portreeve-look"), "it deletes its pod");
 }
 
-/// The pids of the agents on the node. Probes are left out.
 fn agents(node: &WholeNode) -> Vec<u32> {
     let processes = node.machine.processes().into_iter();
     let ours = processes.filter(|(_, words)| words[0] == "/portreeve" && !words.iter().any(|word| word == "--probe"));
@@ -105,18 +102,16 @@ fn the_agent(node: &WholeNode) -> u32 {
     }
 }
 
-/// The present findings and unknown results of the agent.
 pub fn told(node: &WholeNode) -> Option<Value> {
     Some(serde_json::from_str(&node.findings()?).expect("JSON"))
 }
 
-/// The sources that the agent has no right to read.
 fn not_permitted(told: &Value) -> BTreeSet<&str> {
     let unknown = told["unknown"].as_array().expect("a list").iter();
     unknown.filter(|it| it["why"] == "not-permitted").filter_map(|it| it["source"].as_str()).collect()
 }
 
-/// Makes a Service with one pod. Returns the Service, and the nodePort that the API server chose.
+/// Returns the Service, and the nodePort that the API server chose.
 pub(crate) fn served(node: &WholeNode) -> (Value, u64) {
     let service = node.cluster.api().create(&json!({
         "apiVersion": "v1",
@@ -341,7 +336,6 @@ fn helm_takes_over_what_kubectl_applied() {
     until("end of its objects", || (left() == BTreeSet::from(["Namespace//portreeve".to_owned()])).then_some(()));
 }
 
-/// The number of successful liveness probes of the agent.
 fn found_alive(node: &WholeNode) -> u32 {
     let metrics = node.cluster.api().text("/api/v1/nodes/n1/proxy/metrics/probes").expect("the kubelet's metrics");
     let words =

@@ -16,7 +16,6 @@ use crate::parts::{
 /// The number of first rounds. During these rounds, heaps and tables grow to their final size. The test then starts to
 /// compare memory.
 const WARM_UP: usize = 20;
-/// The number of rounds in each part of the test after the first rounds, and the number of parts.
 const ROUNDS: usize = 15;
 const PARTS: usize = 4;
 /// The number of Services that one round makes and the next round deletes, and the number of Services whose NodePort
@@ -26,9 +25,7 @@ const SQUATTERS: usize = 10;
 /// The allowed growth of memory from one part to the next, as a fraction: a tenth of the memory that leaked Services
 /// would need.
 const NOISE: f64 = 0.05;
-/// The number of connections that each round opens, and the next round closes.
 const CONNECTIONS: usize = 50;
-/// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
 
 #[test]
@@ -69,7 +66,6 @@ fn start(cluster: &ControlPlane, directory: &Directory) -> Process {
     Process::start(env!("CARGO_BIN_EXE_portreeve"), &arguments, directory.path())
 }
 
-/// The objects that exist in one round.
 #[derive(Default)]
 struct Crowd {
     round: usize,
@@ -79,7 +75,6 @@ struct Crowd {
 }
 
 impl Crowd {
-    /// Replaces the objects by objects with new names, and waits until the agent has read them.
     fn change(&mut self, cluster: &ControlPlane) {
         self.round += 1;
         let gone = mem::take(&mut self.objects);

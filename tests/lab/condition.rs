@@ -41,14 +41,12 @@ fn read(cluster: &ControlPlane) -> Value {
     serde_json::from_str(&cluster.api().text("/api/v1/nodes/n1").expect("a Node")).expect("JSON")
 }
 
-/// The Node's conditions, sorted by type.
 fn conditions(node: &Value) -> Vec<Value> {
     let mut all = node["status"]["conditions"].as_array().expect("a list").clone();
     all.sort_by_key(|condition| condition["type"].to_string());
     all
 }
 
-/// The Node's conditions that other programs write.
 fn others(node: &Value) -> Vec<Value> {
     conditions(node).into_iter().filter(|condition| condition["type"] != "PortConflict").collect()
 }

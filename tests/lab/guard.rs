@@ -35,7 +35,6 @@ use crate::{
 /// The NodePort range, and the range of outgoing connections: 600 of its 1,000 ports can be NodePorts.
 const NODE_PORTS: &str = "--service-node-port-range=30000-30599";
 const RANGE: &str = "30000 30999";
-/// The number of all Services, and the number of Services that exist at the same time.
 const SERVICES: usize = 200;
 const BATCH: usize = 20;
 /// The number of connections that begin while a batch of Services exists. Without a guard, about 2 % of these
@@ -82,7 +81,6 @@ impl Stream {
         Self { count, stop, thread }
     }
 
-    /// Waits until the stream has begun this number of further connections.
     fn continue_for(&self, connections: usize) {
         let end = self.count.load(Ordering::Relaxed) + connections;
         until("connections", || {
@@ -131,7 +129,6 @@ impl Wire {
     }
 }
 
-/// The guard of `n1`. When this value is dropped, the guard ends.
 struct Guard(Child);
 
 impl Guard {
@@ -151,7 +148,7 @@ impl Drop for Guard {
     }
 }
 
-/// The reserved ports. One read must take the whole list, because the kernel returns it only once.
+/// One read must take the whole list, because the kernel returns it only once.
 fn reserved() -> PortSet {
     let mut bytes = vec![0; 1 << 18];
     let list = File::open("/proc/sys/net/ipv4/ip_local_reserved_ports");
@@ -162,7 +159,7 @@ fn reserved() -> PortSet {
 /// For each NodePort, the spans of time in which its Service existed, or was being made.
 type Times = BTreeMap<u16, Vec<(Instant, Instant)>>;
 
-/// Makes and deletes Services. Returns two tables: when each NodePort's Service was being made, and when it existed.
+/// Returns two tables: when each NodePort's Service was being made, and when it existed.
 fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16])) -> (Times, Times) {
     let (mut before, mut times) = (Times::new(), Times::new());
     for batch in 0..SERVICES / BATCH {
@@ -184,7 +181,6 @@ fn come_and_go(cluster: &ControlPlane, stream: &Stream, is_there: impl Fn(&[u16]
     (before, times)
 }
 
-/// The number of connections that began on a NodePort while the NodePort's Service existed.
 fn hits(connections: &[(Instant, u16)], times: &Times) -> usize {
     let is_hit = |(at, port): &&(Instant, u16)| {
         times.get(port).is_some_and(|times| times.iter().any(|(from, until)| (from..=until).contains(&at)))
@@ -233,7 +229,6 @@ fn no_connection_that_began_after_a_reservation_was_read_back_has_the_node_port(
     drop(earlier);
 }
 
-/// Opens a connection with this source port.
 fn connection(from: u16, to: SocketAddr) -> OwnedFd {
     let client = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     let own = SocketAddr::from(([127, 0, 0, 1], from));
@@ -242,7 +237,6 @@ fn connection(from: u16, to: SocketAddr) -> OwnedFd {
     client
 }
 
-/// The pid of the guard on the node.
 pub(crate) fn guard_of(node: &WholeNode) -> Option<u32> {
     let mut processes = node.machine.processes().into_iter();
     processes

@@ -11,7 +11,6 @@ use crate::{
 
 const RULE: &str = "health-check-unserved/proxy";
 
-/// The findings and the unknown results of a scan.
 #[track_caller]
 fn look(cluster: &ControlPlane) -> (Vec<Value>, Vec<Value>) {
     let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));

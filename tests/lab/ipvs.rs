@@ -256,7 +256,6 @@ fn a_wireguard_device_has_a_socket_of_each_family_and_stays_down_without_its_por
     });
 }
 
-/// The SCTP associations of the port 30132.
 fn associations(read: &Sockets) -> Vec<Socket> {
     sctp(&read.clients(&"30132".parse().expect("a port"), &[]).expect("clients").sockets)
 }
@@ -267,7 +266,7 @@ fn sctp(sockets: &[Socket]) -> Vec<Socket> {
     sctp.map(|socket| Socket { cgroup: None, device: 0, ..socket }).collect()
 }
 
-/// The node `n1`, its client and its cluster. In the cluster, the client is the Node `n2`.
+/// In the cluster, the client is the Node `n2`.
 fn two_nodes() -> (Wired, ControlPlane) {
     let wired = Wired::enter();
     let cluster = ControlPlane::start();
@@ -276,14 +275,12 @@ fn two_nodes() -> (Wired, ControlPlane) {
     (wired, cluster)
 }
 
-/// A Service of type ClusterIP whose external IP is the address of the Node `n2`.
 fn trap() -> Value {
     let mut service = objects::service("trap", &[objects::port(6666, None)]);
     service["spec"] = json!({"ports": service["spec"]["ports"], "externalIPs": [PEER]});
     service
 }
 
-/// Begins a connection from a port of this node's primary address, or from any address and port if `port` is 0.
 fn dial(protocol: SockProtocol, port: u16, to: SocketAddr) -> TcpStream {
     let from = if port == 0 { IpAddr::from([0; 4]) } else { ip(PRIMARY[0]) };
     let client = open(protocol, SocketAddr::new(from, port));

@@ -41,7 +41,6 @@ fn answers(wired: &Wired) -> [Answer; 3] {
     })
 }
 
-/// The findings of the rule, by port.
 #[track_caller]
 fn found(cluster: &ControlPlane) -> BTreeMap<u64, Value> {
     let look = Look::check_with(&["--rule", RULE], &cluster.kubeconfig("observer"));

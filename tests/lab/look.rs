@@ -11,19 +11,16 @@ use serde_json::Value;
 
 use crate::parts::slowness;
 
-/// The output of `portreeve snapshot` on node `n1`.
 #[track_caller]
 pub fn snapshot(kubeconfig: &Path) -> Snapshot {
     serde_json::from_value(document(&run(&["snapshot"], kubeconfig))).expect("a snapshot")
 }
 
-/// The table that `check` prints.
 #[track_caller]
 pub fn table(kubeconfig: &Path) -> String {
     words("check", kubeconfig)
 }
 
-/// The text that `map` prints.
 #[track_caller]
 pub fn map(kubeconfig: &Path) -> String {
     words("map", kubeconfig)
@@ -36,7 +33,6 @@ fn words(command: &str, kubeconfig: &Path) -> String {
     said.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The output of `owner -o json` for a TCP port.
 #[track_caller]
 pub fn owner(port: u16, kubeconfig: &Path) -> Value {
     document(&run(&["owner", &format!("{port}/tcp"), "-o", "json"], kubeconfig))
@@ -44,26 +40,23 @@ pub fn owner(port: u16, kubeconfig: &Path) -> Value {
 
 /// The output of `check -o json`.
 pub struct Look {
-    /// The exit code.
     pub code: i32,
-    /// The document.
     pub json: Value,
 }
 
 impl Look {
-    /// Runs `portreeve check` on node `n1`. Portreeve must find the facts about the node without flags.
+    /// Portreeve must find the facts about the node without flags.
     #[track_caller]
     pub fn check(kubeconfig: &Path) -> Self {
         Self::check_with(&[], kubeconfig)
     }
 
-    /// Runs `portreeve check` on node `n1` with further arguments.
     #[track_caller]
     pub fn check_with(arguments: &[&str], kubeconfig: &Path) -> Self {
         Self::of(&run(&[&["check", "-o", "json"], arguments].concat(), kubeconfig))
     }
 
-    /// The findings of a rule in a file of manifests. No cluster has the objects yet.
+    /// No cluster has the objects yet.
     #[track_caller]
     pub fn before(rule: &str, manifests: &str) -> Self {
         let words = ["check", "-o", "json", "--node", "n1", "--rule", rule, "--services", manifests];
@@ -75,17 +68,14 @@ impl Look {
         Self { code: output.status.code().expect("an exit code"), json: document(output) }
     }
 
-    /// The findings of a rule.
     pub fn findings(&self, rule: &str) -> Vec<&Value> {
         self.list("findings").filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The findings above info. A healthy node has none.
     pub fn alarms(&self) -> Vec<&Value> {
         self.list("findings").filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// All unread inputs.
     pub fn unknown(&self) -> Vec<&Value> {
         self.list("unknown").collect()
     }

@@ -19,19 +19,15 @@ use crate::{
     },
 };
 
-/// The address at which the proxy reports its mode.
 const TOLD: &str = "127.0.0.1:10249/proxyMode";
 
-/// The list without a finding.
 pub const NONE: [&Value; 0] = [];
 
-/// The findings of a rule in a document.
 pub fn found<'a>(document: &'a Value, rule: &str) -> Vec<&'a Value> {
     let findings = document["findings"].as_array().expect("findings");
     findings.iter().filter(|finding| is_of(finding, rule)).collect()
 }
 
-/// The findings above info.
 pub fn alarms(document: &Value) -> Vec<&Value> {
     let findings = document["findings"].as_array().expect("findings");
     findings.iter().filter(|finding| finding["severity"] != "info").collect()
@@ -73,7 +69,6 @@ pub struct Hanging {
 }
 
 impl Hanging {
-    /// Makes the node. `start` starts its agent.
     #[track_caller]
     pub fn with(start: fn(&ControlPlane, &[&str]) -> Agent) -> Self {
         let wired = Wired::enter();
@@ -90,7 +85,6 @@ impl Hanging {
     }
 }
 
-/// Asserts that two scans without the mode keep the finding, and report why the mode is unknown.
 #[track_caller]
 pub fn is_held(agent: &Agent, why: &str) {
     let document = agent.findings_after(2);
@@ -98,7 +92,6 @@ pub fn is_held(agent: &Agent, why: &str) {
     assert_eq!(unseen(&document, "listener-on-node-port/loses"), [("proxy-mode", why)], "{document:#}");
 }
 
-/// Asserts that two scans later the mode is known again, and no finding changed.
 #[track_caller]
 pub fn is_back(agent: &Agent, cluster: &ControlPlane) {
     let document = agent.findings_after(2);
@@ -172,7 +165,6 @@ fn squatters_come_and_go(mode: &str, start: fn(&ControlPlane, &[&str]) -> Agent)
     drop(on_web);
 }
 
-/// The types of the Events about an object, the oldest first.
 fn types_of<'a>(events: &'a [Value], object: &Value) -> Vec<&'a Value> {
     let about = events.iter().filter(|event| event["regarding"]["uid"] == object["metadata"]["uid"]);
     about.map(|event| &event["type"]).collect()
@@ -214,12 +206,10 @@ fn five_hundred_services_are_no_alarm_whatever_becomes_of_the_proxy() {
     let documents = meanwhile(&agent, || {
         let is = |mode: &Value| assert_eq!(&agent.findings_after(3)["nodes"][0]["proxy"]["mode"], mode);
         is(&json!("iptables"));
-        // The proxy is killed, and starts again later.
         drop(proxy);
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "iptables", &json!({}));
         is(&json!("iptables"));
-        // The proxy removes its rules. Then a proxy in another mode starts.
         proxy.clean_up();
         is(&Value::Null);
         let proxy = Proxy::start(&cluster, "nftables", &json!({}));
@@ -288,7 +278,7 @@ fn what_a_downgrade_leaves_behind_is_told_by_who_may_list_it_and_unknown_to_othe
     let sentence = "The proxy runs in iptables mode, but the kernel still has rules of nftables mode.";
     assert_eq!((&finding["severity"], &finding["summary"]), (&json!("warning"), &json!(sentence)));
 
-    // Deletes the endpoints of the Service. The old rules still lead to the deleted endpoints.
+    // The old rules still lead to the deleted endpoints.
     for family in ["IPv4", "IPv6"] {
         cluster.api().delete(&objects::endpoint_slice(&web, None, family));
     }

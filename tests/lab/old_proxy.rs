@@ -11,10 +11,8 @@ use crate::{
     parts::{Agent, Answer, Proxy, Wired, ask, cluster, events, objects, reasons, serve, until},
 };
 
-/// The proxy's limit of file descriptors.
 const LIMIT: u64 = 1024;
 
-/// A Service of one family with this number of ports.
 fn wide(name: &str, count: u16) -> Value {
     let ports: Vec<Value> = (1..=count).map(|number| objects::port(number, None)).collect();
     let mut service = objects::service(name, &ports);
@@ -123,7 +121,6 @@ fn one_service_too_many_is_told_before_and_when_the_proxy_runs_out_of_descriptor
     assert_eq!(told, [(&open, &node, &warning), (&over, &node, &normal), (&open, &node, &warning)]);
 }
 
-/// The proxy's open file descriptors in the last scan, if they were read.
 fn open_descriptors(metrics: &str) -> Option<u64> {
     let value = metrics.lines().find_map(|line| line.strip_prefix("portreeve_proxy_open_fds "))?;
     value.trim_end_matches(".0").parse().ok()

@@ -14,7 +14,6 @@ use crate::parts::{ControlPlane, PRIMARY, enter_alone, objects, sysctl, until};
 
 const LIST: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// The guard's process. When this value is dropped, the guard ends.
 struct Guard(Child);
 
 impl Drop for Guard {

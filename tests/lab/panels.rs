@@ -4,14 +4,12 @@ use std::{fs, path::Path};
 
 use serde_json::Value;
 
-/// The panels that are empty if nothing has failed. An empty panel shows a text.
+/// An empty panel shows a text.
 pub const EMPTY_WHEN_WELL: [&str; 4] =
     ["Panics", "Failed requests per minute", "Nodes on which a source could not be read", "Rules that could not judge"];
-/// The panels that are empty in the first hours. An empty panel shows a text.
 pub const EMPTY_WHEN_NEW: [&str; 2] = ["Free automatic NodePorts in three days", "Ephemeral ports in four hours"];
-/// The panel that is empty in a small cluster.
 pub const EMPTY_WHEN_SMALL: &str = "All nodes, if more than 30";
-/// Values for the variables of the dashboards. Longer names come first: `$name` is also the beginning of `$namespace`.
+/// Longer names come first: `$name` is also the beginning of `$namespace`.
 const CHOSEN: [(&str, &str); 9] = [
     ("$__interval", "15s"),
     ("$cluster", ".*"),
@@ -24,20 +22,16 @@ const CHOSEN: [(&str, &str); 9] = [
     ("$protocol", "tcp"),
 ];
 
-/// One query of a panel.
 pub struct Question {
     pub dashboard: &'static str,
     pub panel: String,
     pub title: String,
-    /// The name that the panel gives to the query.
     pub target: String,
     /// The query in the form in which Grafana sends it.
     pub query: String,
-    /// Whether the query is about the present moment, not about a time range.
     pub is_instant: bool,
 }
 
-/// All queries of all panels. `rate_interval` is the interval of rates, and `range` is the time range that is shown.
 /// Queries about one node are about `n1`.
 pub fn questions(rate_interval: &str, range: &str) -> Vec<Question> {
     let of = |(dashboard, node)| {

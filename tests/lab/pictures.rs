@@ -20,10 +20,9 @@ use crate::{
 
 /// The time between two problems, so that each problem is visible in the pictures.
 const SCENE: Duration = Duration::from_secs(20);
-/// The nodes, and the addresses of their agents.
 const AGENTS: [(&str, &str); 2] = [("n1", "127.0.0.1:29517"), ("n2", "192.0.2.100:29517")];
 
-/// A cluster with two nodes. Some NodePorts of its Services are written in manifests, others were chosen by the server.
+/// Some NodePorts of its Services are written in manifests, others were chosen by the server.
 #[track_caller]
 fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::on(PRIMARY[0], &[]);
@@ -40,7 +39,6 @@ fn cluster() -> ControlPlane {
     cluster
 }
 
-/// Writes a recording.
 #[track_caller]
 fn keep(name: &str, text: &str) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pictures");

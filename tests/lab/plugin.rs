@@ -10,7 +10,6 @@ use crate::{
     parts::{Plugin, SecondNode, WholeNode, find, until},
 };
 
-/// Waits until both nodes have findings. Returns the document that `kubectl portreeve check -o json` prints.
 pub fn two_findings(observer: &Plugin) -> Value {
     until("finding on each node", || {
         let (_, stdout, _) = observer.types("kubectl portreeve check -o json");
@@ -64,7 +63,6 @@ fn an_incident_on_each_of_two_nodes_is_seen_by_who_has_the_rights_of_a_reader_an
     assert!(silent.contains("took too long"), "{table}");
 }
 
-/// The other commands that the agents answer.
 fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     let (code, owner, _) = observer.types(&format!("kubectl portreeve owner {port}/tcp --node n2"));
     assert_eq!(code, 0);
@@ -97,7 +95,6 @@ fn other_commands(node: &WholeNode, observer: &Plugin, port: u64) {
     assert_eq!(next, "n1\nn2\n:4\n");
 }
 
-/// An API server that has the definitions of OpenReports accepts the findings.
 fn open_report(node: &WholeNode, observer: &Plugin) {
     let admin = Plugin::of(&node.cluster.kubeconfig("admin"));
     let definition = find("openreports.io_clusterreports.yaml");
@@ -118,7 +115,6 @@ fn open_report(node: &WholeNode, observer: &Plugin) {
     assert_eq!((&result["result"], &result["properties"]["nodes"]), (&json!("fail"), &json!("n1, n2")));
 }
 
-/// Runs `kubectl portreeve` as other users: with a login program, and by impersonation.
 fn other_credentials(node: &WholeNode, observer: &Plugin) {
     let credential = json!({
         "apiVersion": "client.authentication.k8s.io/v1",

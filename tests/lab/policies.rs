@@ -10,7 +10,6 @@ use crate::parts::{ControlPlane, Plugin, enter_alone, objects, until};
 const POLICIES: [&str; 4] =
     ["portreeve-host-ports", "portreeve-external-ips", "portreeve-dynamic-band", "portreeve-fixed-node-ports"];
 
-/// An API server, a user with all rights, and objects that were made before the policies.
 struct Stage {
     cluster: ControlPlane,
     admin: Plugin,
@@ -32,7 +31,6 @@ impl Stage {
         Self { cluster, admin }
     }
 
-    /// Makes the policies with these parameters.
     fn enforce_with(&self, action: &str, addresses: &str) {
         let text = committed(action);
         let own = [
@@ -56,7 +54,6 @@ impl Stage {
         assert_eq!(code, 0, "{refusal}");
     }
 
-    /// Makes the policies, and waits until each of them is in force.
     fn enforce(&self, action: &str) {
         self.enforce_with(action, "192.0.2.1 2001:db8::1");
         until("policies in force", || {
@@ -72,7 +69,6 @@ impl Stage {
         });
     }
 
-    /// Waits until the API server accepts a hostPort in the NodePort range.
     #[track_caller]
     fn waits_until_nothing_is_judged(&self) {
         until("no violation", || {
@@ -81,28 +77,24 @@ impl Stage {
         });
     }
 
-    /// Whether the API server accepts an object, and its messages.
     fn told(&self, verb: &str, object: &Value) -> (bool, String) {
         let file = self.admin.write("object.json", &object.to_string());
         let (code, _, words) = self.admin.types(&format!("kubectl {verb} -f {file}"));
         (code == 0, words)
     }
 
-    /// Asserts that the API server accepts an object without a message of a policy.
     #[track_caller]
     fn admits(&self, verb: &str, object: &Value) {
         let (taken, words) = self.told(verb, object);
         assert!(taken && !words.contains("portreeve-"), "{words}");
     }
 
-    /// Asserts that the API server accepts an object, with this warning of a policy.
     #[track_caller]
     fn warns(&self, object: &Value, policy: &str, words: &str) {
         let (taken, told) = self.told("create --dry-run=server", object);
         assert!(taken && told.contains(&format!("'{policy}'")) && told.contains(words), "{told}");
     }
 
-    /// Asserts that the API server refuses an object, with this message of a policy.
     #[track_caller]
     fn denies(&self, verb: &str, object: &Value, policy: &str, words: &str) {
         let (taken, told) = self.told(verb, object);
@@ -110,7 +102,6 @@ impl Stage {
     }
 }
 
-/// The policies as they are in the repository, with this action.
 fn committed(action: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
     fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"))
@@ -137,7 +128,6 @@ fn pod(name: &str, mut spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"}, "spec": spec})
 }
 
-/// A workload of a kind that makes pods with this spec.
 fn workload(kind: &str, version: &str, mut pods: Value) -> Value {
     let labels = json!({"app": "one"});
     let mut spec = json!({});
@@ -163,7 +153,6 @@ const KINDS: [(&str, &str); 7] = [
     ("CronJob", "batch/v1"),
 ];
 
-/// The spec of a pod that uses this port of its node as a hostPort, or in the host's network.
 fn with_port(kind: &str, number: u16) -> Value {
     match kind {
         "hostPort" => json!({"containers": [container(&json!([{"containerPort": 80, "hostPort": number}]))]}),
@@ -214,14 +203,14 @@ fn each_policy_warns_of_what_it_is_about_and_says_nothing_of_the_rest() {
     stage.admits("create --dry-run=server", &service("web", "shop", &[(80, Some(30019)), (81, None)]));
 }
 
-/// A pod that names a workload as its owner. A user can write this, too.
+/// A user can write this, too.
 fn made_by(kind: &str, mut pod: Value) -> Value {
     pod["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "example.org/v1", "kind": kind, "name": "old", "uid": "u", "controller": true}]);
     pod
 }
 
-/// The older objects. Each of them violates one policy.
+/// Each of them violates one policy.
 fn from_before() -> [Value; 3] {
     let old = with_external_ip(service("old", "default", &[(80, Some(31000))]), "192.0.2.1");
     [old, pod("old", with_port("hostPort", 30600)), workload("Deployment", "apps/v1", with_port("hostNetwork", 30700))]

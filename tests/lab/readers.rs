@@ -55,12 +55,10 @@ impl World {
         Self { cluster, agent, directory }
     }
 
-    /// The status of the answer to a request over the network with these headers.
     fn status(&self, path: &str, headers: &str) -> u16 {
         http_status(PLACE, path, headers).unwrap_or_else(|| panic!("no answer to {path}"))
     }
 
-    /// Grants a user these rights in the agents' namespace.
     #[track_caller]
     fn grant(&mut self, user: &str, rules: &Value) {
         let api = "rbac.authorization.k8s.io";
@@ -77,7 +75,7 @@ impl World {
     }
 }
 
-/// A token of a ServiceAccount in the agents' namespace, for an audience. The default audience is the API server.
+/// The default audience is the API server.
 #[track_caller]
 fn token(cluster: &ControlPlane, account: &str, audience: Option<&str>) -> String {
     let audience = audience.map(|audience| format!("--audience={audience}"));

@@ -22,8 +22,7 @@ const VERIFY: [&str; 4] = [
      --bundle SHA256SUMS.provenance.json SHA256SUMS",
 ];
 
-/// A new folder with the public keys and a release of this commit. The release's program for amd64 is the program under
-/// test.
+/// The release's program for amd64 is the program under test.
 fn released() -> TempDir {
     let maker = Maker::with_keys();
     let clone = maker.clone_with_keys("clone");
@@ -44,15 +43,12 @@ fn released() -> TempDir {
     folder
 }
 
-/// Imports the image on the node, under the name that is in the release's chart.
 fn load(node: &WholeNode, archive: &Path) {
     let archive = archive.to_str().expect("UTF-8");
     let import = ["ctr", "--namespace=k8s.io", "images", "import", "--digests", "--base-name=registry.test/portreeve"];
     node.machine.run(&[&import[..], &[archive]].concat());
 }
 
-/// Installs a package below a folder, runs its programs, and removes the package. Asserts that these programs and the
-/// folder of documents are gone.
 fn in_and_out(root: &Path, install: &[&str], remove: &[&str]) {
     let run = |words: &[&str]| {
         let output = Command::new(words[0]).args(&words[1..]).output();
@@ -88,7 +84,6 @@ fn packages(folder: &Path) {
     }
 }
 
-/// Types all commands for the plugin of krew. At the end, the plugin reports the finding.
 fn plugin(person: &Person<'_>) {
     let archive = format!("kubectl-portreeve-{VERSION}-linux-amd64.tar.gz");
     person.types(&format!("krew install --manifest=portreeve.yaml --archive={archive}"));

@@ -12,7 +12,6 @@ use crate::{
     },
 };
 
-/// A Service in the namespace `shop` for pods with the label `app: web`.
 fn service(name: &str, more: &Value) -> Value {
     let mut spec = json!({"type": "NodePort", "selector": {"app": "web"}});
     for (key, value) in more.as_object().expect("fields") {
@@ -25,7 +24,6 @@ fn node_port(port: u16) -> Value {
     json!({"ports": [{"port": 80, "targetPort": 8080, "nodePort": port}]})
 }
 
-/// Waits until the agent has a finding with these words.
 #[track_caller]
 fn until_told(node: &WholeNode, words: &str) {
     until(words, || node.findings().filter(|text| text.contains(words)));

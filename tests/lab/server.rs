@@ -15,7 +15,6 @@ use crate::{
 /// 128 ports. The first 16 ports are the static band.
 const RANGE: PortRange = PortRange { first: 30000, last: 30127 };
 
-/// An API server with [`RANGE`] and the Node `n1`. The calling thread's namespace is this node.
 #[track_caller]
 pub fn small_cluster() -> ControlPlane {
     enter_alone();
@@ -24,7 +23,6 @@ pub fn small_cluster() -> ControlPlane {
     cluster
 }
 
-/// The nodePorts of a Service.
 pub fn node_ports(service: &Value) -> Vec<u16> {
     let ports = service["spec"]["ports"].as_array().expect("ports").iter();
     ports.map(|port| port["nodePort"].as_u64().and_then(|it| u16::try_from(it).ok()).expect("a nodePort")).collect()
@@ -123,7 +121,6 @@ fn a_mapping_that_is_merged_is_for_lint_what_it_is_for_kubectl() {
     }
 }
 
-/// The known facts of all Nodes: the name, the addresses and the version of each.
 fn watched(cluster: &ControlPlane, own: &str) -> Vec<String> {
     let access = Access {
         credentials: Credentials::Kubeconfig { paths: vec![cluster.kubeconfig("admin")], context: None },

@@ -28,12 +28,10 @@ const AGENTS: u16 = 5_000;
 /// The number of agents that report the same mistake.
 const AFFECTED: u16 = 31;
 const PORT: u16 = 29517;
-/// The network of the agents' addresses. The proxy of the API server does not connect to loopback addresses.
+/// The proxy of the API server does not connect to loopback addresses.
 const NETWORK: [u8; 2] = [10, 77];
-/// The number of requests that make pods at the same time.
 const AT_ONCE: u16 = 8;
 
-/// The tokens that the agents received.
 type Tokens = Arc<Mutex<Vec<String>>>;
 
 fn address(number: u16) -> Ipv4Addr {
@@ -60,7 +58,7 @@ fn answer(number: u16) -> String {
     json!({"schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown, "nodes": [of_node]}).to_string()
 }
 
-/// Answers for all agents, each at its own address. The agents from `hung` on accept connections and send nothing.
+/// The agents from `hung` on accept connections and send nothing.
 fn serve(hung: Arc<AtomicU16>) -> Tokens {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, PORT)).expect("the port is free");
     let tokens = Tokens::default();
@@ -95,7 +93,6 @@ fn reply(mut stream: &TcpStream, seen: &Tokens, hung: u16) {
     drop(stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()));
 }
 
-/// An API server with all agents in the namespace `portreeve`. `observer` may read the agents.
 fn cluster() -> ControlPlane {
     enter_alone();
     ip(&[format!("route add local {}.{}.0.0/16 dev lo", NETWORK[0], NETWORK[1])]);
@@ -154,7 +151,6 @@ fn create_pod(api: &Api, number: u16) {
     api.send("PATCH", &path, "application/merge-patch+json", &status).unwrap_or_else(|refusal| panic!("{refusal}"));
 }
 
-/// A run of `kubectl portreeve check` as `observer`, with its output in files.
 struct Asking {
     child: Child,
     directory: Directory,
@@ -177,8 +173,7 @@ impl Asking {
         Self { child, directory }
     }
 
-    /// Waits until the command ends. Returns the exit code, standard output, standard error, and the peak of memory as
-    /// the kernel writes it.
+    /// Returns the exit code, standard output, standard error, and the peak of memory as the kernel writes it.
     fn end(mut self) -> (i32, String, String, String) {
         let status_file = format!("/proc/{}/status", self.child.id());
         let mut most = String::new();
@@ -196,8 +191,7 @@ impl Asking {
     }
 }
 
-/// Asserts that a command needs less than 128 MiB. A build without optimization needs about 50 MiB for any number of
-/// agents.
+/// A build without optimization needs about 50 MiB for any number of agents.
 #[track_caller]
 fn assert_modest(memory: &str) {
     let digits: String = memory.chars().filter(char::is_ascii_digit).collect();

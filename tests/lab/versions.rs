@@ -20,12 +20,9 @@ use crate::{
 };
 
 const SCRIPT: &str = include_str!("before");
-/// The image of the earlier program.
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
-/// The image that the old chart uses by default.
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 
-/// This program or the earlier program.
 struct Program {
     path: PathBuf,
     version: String,
@@ -44,7 +41,6 @@ impl Program {
         Self::at(path)
     }
 
-    /// The earlier program and this program.
     #[track_caller]
     fn both() -> [Self; 2] {
         let both = [Self::before(), Self::now()];
@@ -83,12 +79,10 @@ impl Program {
     }
 }
 
-/// The commit of the earlier program.
 fn commit() -> &'static str {
     SCRIPT.lines().find_map(|line| line.strip_prefix("commit=")).expect("the script names a commit")
 }
 
-/// Asserts that both programs judge the snapshot in a file equally, and find the listener on a NodePort.
 #[track_caller]
 fn judged_alike(programs: &[Program; 2], file: &str) {
     let [before, now] = programs.each_ref().map(|program| program.verdicts(file));
@@ -96,7 +90,6 @@ fn judged_alike(programs: &[Program; 2], file: &str) {
     assert!(now.iter().any(|it| it.starts_with(r#""listener-on-node-port" "loses""#)), "{now:#?}");
 }
 
-/// Imports the image of the earlier program on the machines.
 #[track_caller]
 fn import(before: &Program, machines: &[&Machine]) {
     let folder = Directory::new();
@@ -112,7 +105,6 @@ fn found(metrics: &str) -> Option<f64> {
     Agent::value(metrics, r#"portreeve_events_total{result="deduplicated"}"#)
 }
 
-/// Asserts that two incidents stay open while one agent replaces the other.
 #[track_caller]
 fn two_incidents_outlast(programs: [&Program; 3]) {
     let Trouble { cluster, squatter, .. } = Trouble::make(&[], &Role::of_chart());
@@ -128,7 +120,6 @@ fn two_incidents_outlast(programs: [&Program; 3]) {
         drop(running.take());
         let agent = running.insert(Agent::of_program(&program.path, &cluster, &Trouble::MODE));
         until("Events", || (sorted().into_iter().collect::<BTreeSet<_>>() == both).then_some(()));
-        // This agent finds the Events of the last agent.
         if number > 0 {
             until("two Events found written", || (found(&agent.metrics()) == Some(2.0)).then_some(()));
         }

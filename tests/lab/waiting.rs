@@ -9,7 +9,6 @@ use crate::{
 
 const RULE: &str = "pod-waits-for-port/pod";
 
-/// Creates the Nodes `n1` and `n2` with capacity for pods. Each Node has its name as a label.
 #[track_caller]
 pub fn make_room(cluster: &ControlPlane) {
     let old = objects::node("n1", &PRIMARY);

@@ -9,7 +9,6 @@ fn external(address: &str) -> Stage {
     ))
 }
 
-/// Adds a link with the name of kube-proxy's link in ipvs mode.
 fn ipvs_link() {
     ip("link add kube-ipvs0 type bridge");
 }

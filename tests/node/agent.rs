@@ -28,14 +28,12 @@ use crate::{
 
 /// The longest time that a test waits for two scans. Even a busy machine needs far less.
 const SOON: Duration = Duration::from_secs(60);
-/// The address and port of the agent.
 pub(crate) const PLACE: &str = "127.0.0.1:29517";
 
 /// The documents that only some users may read. Without an API server, the agent returns them only at its socket.
 const PRIVATE: [&str; 2] = ["/findings", "/snapshot"];
 
 thread_local! {
-    /// The path of the agent's socket on the node of this thread.
     static SOCKET: RefCell<PathBuf> = const { RefCell::new(PathBuf::new()) };
 }
 
@@ -72,25 +70,22 @@ impl Agent {
         kill(self.pid(), signal).expect("the agent is a child");
     }
 
-    /// Waits until the agent has ended, and returns its exit status. Sends no signal to the agent.
+    /// Sends no signal to the agent.
     #[track_caller]
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let child = RefCell::new(&mut self.child);
         until(|| child.borrow_mut().try_wait().expect("a child")).expect("the agent ends")
     }
 
-    /// Limits the pipe of the log to one page of memory.
     pub(crate) fn narrow_log(&self) {
         fcntl(self.log.get_ref(), FcntlArg::F_SETPIPE_SZ(4096)).expect("a pipe");
     }
 
-    /// Closes the reading end of the log's pipe.
     pub(crate) fn hang_up(&mut self) {
         let nothing = fs::File::open("/dev/null").expect("every system has it");
         self.log = BufReader::new(ChildStderr::from(OwnedFd::from(nothing)));
     }
 
-    /// Reads the log until a line contains these words. Returns this line.
     #[track_caller]
     pub(crate) fn says(&mut self, words: &str) -> String {
         let mut seen = String::new();
@@ -113,7 +108,7 @@ impl Drop for Agent {
     }
 }
 
-/// The head and the body of an agent's answer. Documents of [`PRIVATE`] are read at the agent's socket.
+/// The head and the body of an agent's answer.
 pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     match PRIVATE.contains(&path) {
         true => exchange_at_socket(method, path, headers),
@@ -121,29 +116,24 @@ pub(crate) fn exchange(method: &str, path: &str, headers: &str) -> Option<(Strin
     }
 }
 
-/// The head and the body of an agent's answer at its socket. The agent returns every document at its socket.
 pub(crate) fn exchange_at_socket(method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(connect_to_socket()?, method, path, headers)
 }
 
-/// The socket of the newest agent of this thread.
 pub(crate) fn socket() -> PathBuf {
     SOCKET.with_borrow(Clone::clone)
 }
 
-/// The exit code of kubelet's probe for an agent with this socket.
 pub(crate) fn probe(socket: &Path) -> Option<i32> {
     let mut probe = portreeve();
     probe.args(["agent", "--probe", "--socket"]).arg(socket).stderr(Stdio::null());
     probe.status().expect("portreeve runs").code()
 }
 
-/// A connection to the socket of the agent on this thread's node.
 pub(crate) fn connect_to_socket() -> Option<UnixStream> {
     UnixStream::connect(socket()).ok()
 }
 
-/// The head and the body of an agent's answer at another address and port.
 pub(crate) fn exchange_with(place: &str, method: &str, path: &str, headers: &str) -> Option<(String, String)> {
     talk(TcpStream::connect(place).ok()?, method, path, headers)
 }
@@ -157,20 +147,17 @@ fn talk(mut stream: impl Read + Write, method: &str, path: &str, headers: &str) 
     Some((head.to_owned(), body.to_owned()))
 }
 
-/// The status and the body of the answer to a GET request.
 pub(crate) fn ask(path: &str, headers: &str) -> Option<(u16, String)> {
     let (head, body) = exchange("GET", path, headers)?;
     Some((head.split(' ').nth(1)?.parse().ok()?, body))
 }
 
-/// Waits for an answer with status 200 whose body fits. Returns the body.
 #[track_caller]
 pub(crate) fn wait_for(path: &str, fits: impl Fn(&str) -> bool) -> String {
     let fitting = || ask(path, "").filter(|(status, body)| *status == 200 && fits(body)).map(|(_, body)| body);
     until(fitting).unwrap_or_else(|| panic!("{path} never matched: {:?}", ask(path, "")))
 }
 
-/// Calls `probe` until it returns a value, for at most a minute.
 pub(crate) fn until<T>(probe: impl Fn() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {

@@ -16,7 +16,6 @@ use crate::{
 /// More descriptors than an agent ever needs, and far fewer than the number of clients.
 const FEW: f64 = 100.0;
 
-/// The value of a metric without labels.
 #[track_caller]
 fn value(name: &str) -> f64 {
     let text = wait_for("/metrics", |_| true);
@@ -24,7 +23,6 @@ fn value(name: &str) -> f64 {
     line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().expect("a number")
 }
 
-/// A client that has sent only the beginning of a request.
 #[track_caller]
 fn begun(head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(PLACE).expect("the agent accepts");
@@ -33,7 +31,6 @@ fn begun(head: &str) -> TcpStream {
     stream
 }
 
-/// Whether the agent has closed this connection.
 fn is_over(stream: &mut TcpStream) -> bool {
     stream.set_nonblocking(true).expect("a socket");
     match stream.read(&mut [0; 64]) {
@@ -122,7 +119,7 @@ fn without_an_api_server_findings_and_snapshots_are_read_at_the_socket_only() {
     }
 }
 
-/// A node and a cluster with this number of Services. Each Service has the fields that make a snapshot long.
+/// Each Service has the fields that make a snapshot long.
 fn crowded(services: u32) -> Stage {
     (0..services).fold(web(), |stage, number| {
         stage.document(&format!(
@@ -166,7 +163,6 @@ fn many_slow_readers_of_a_long_document_need_little_memory_and_block_no_scrape()
     assert!(head.contains(" 200 "), "{head}");
 }
 
-/// The local addresses and ports at which processes on this thread's node listen or receive datagrams.
 fn places() -> Vec<String> {
     let files = ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"].map(|name| format!("/proc/thread-self/net/{name}"));
     let lines = files.iter().flat_map(|path| {

@@ -14,11 +14,10 @@ use crate::{
     stage::Stage,
 };
 
-/// The address and port of Prometheus on this thread's node.
 const PROMETHEUS: &str = "127.0.0.1:9090";
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
-/// Debian's Prometheus on the node of this thread. It scrapes the agent. If this value is dropped, Prometheus ends.
+/// If this value is dropped, Prometheus ends.
 struct Prometheus {
     child: Child,
     log: std::path::PathBuf,
@@ -42,7 +41,6 @@ impl Prometheus {
         Self { child, log }
     }
 
-    /// Waits until the answer of Prometheus' API to a query fits. Returns what `fits` returns.
     #[track_caller]
     fn says<T>(&self, query: &str, fits: impl Fn(&Value) -> Option<T>) -> T {
         let answer = || {
@@ -52,7 +50,7 @@ impl Prometheus {
         until(answer).unwrap_or_else(|| panic!("{query}: {}", fs::read_to_string(&self.log).unwrap_or_default()))
     }
 
-    /// Waits until the value of an expression fits. The expression must have one series.
+    /// The expression must have one series.
     #[track_caller]
     fn is(&self, expression: &str, fits: impl Fn(f64) -> bool) {
         let one = |data: &Value| data["result"][0]["value"][1].as_str()?.parse().ok().filter(|value| fits(*value));
@@ -67,7 +65,6 @@ impl Drop for Prometheus {
     }
 }
 
-/// The number of samples in the text of the metrics.
 fn samples(text: &str) -> f64 {
     text.lines().filter(|line| !line.starts_with('#')).count() as f64
 }

@@ -5,7 +5,6 @@ use std::net::TcpListener;
 
 use crate::stage::{Stage, connecting};
 
-/// A node with one pod. The pod has this hostPort.
 pub(crate) fn edge(host_port: u16) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: edge, namespace: default, uid: uid-edge}}\nspec:\n  nodeName: n1\n  containers:\n  \
@@ -47,7 +46,6 @@ fn a_host_port_takes_the_connections_of_a_listener() {
     assert_eq!(scan().findings("host-port-conflict/takes-listener").len(), 1);
 }
 
-/// A Service of type LoadBalancer with the health check port 30999.
 pub(crate) fn balanced() -> Stage {
     Stage::new()
         .document(
@@ -90,7 +88,6 @@ fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("connection-on-port/blocks").is_empty());
 }
 
-/// Adds a Service that has this address as external IP and this port.
 pub(crate) fn gate(stage: Stage, address: &str, port: u16) -> Stage {
     let gate = format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: gate, namespace: default, uid: uid-gate}}\nspec:\n  \

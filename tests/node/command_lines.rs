@@ -1,4 +1,4 @@
-//! Command lines may contain passwords. The tests check which commands print command lines.
+//! Command lines may contain passwords.
 
 use std::process::Command;
 
@@ -10,7 +10,6 @@ use crate::{
     stage::Stage,
 };
 
-/// A secret in a command line. Other users must not read it.
 const PASSWORD: &str = "--password=open-sesame";
 
 fn printed(stage: &Stage, command: &str, arguments: &[&str]) -> String {
@@ -37,7 +36,6 @@ fn a_check_prints_command_lines_and_a_snapshot_never_does() {
     }
 }
 
-/// A report of a check, without the facts that a snapshot never has, and without times.
 fn without_command_lines(document: &str) -> Value {
     let mut document: Value = serde_json::from_str(document).expect("JSON");
     document["nodes"][0]["lookedAt"] = Value::Null;

@@ -33,13 +33,11 @@ const PROGRAM: &str = r#"
     $0 = $name; $| = 1; print "ready\n"; <STDIN>;"#;
 
 impl Daemon {
-    /// Starts the process in the network namespace of this thread.
     #[track_caller]
     fn start(name: &str, places: &[&str]) -> Self {
         Self::run(Command::new("perl"), name, places)
     }
 
-    /// Starts the process in its own network namespace, as a process of a pod.
     #[track_caller]
     fn in_pod(name: &str, places: &[&str]) -> Self {
         let mut command = Command::new("unshare"); // of the package util-linux
@@ -77,14 +75,12 @@ fn cluster() -> Stage {
     stage.document(balanced).endpoints("lb", "TCP", Some("n1")).node_port_range("30000-32767")
 }
 
-/// Answers a load balancer's health check, as kube-proxy does.
 fn health_check() {
     let server = TcpListener::bind("[::]:30999").expect("the port is free");
     let body = r#"{"service":{"namespace":"default","name":"lb"},"localEndpoints":1,"serviceProxyHealthy":true}"#;
     thread::spawn(move || serve(&server, |_| Some(body.to_owned())));
 }
 
-/// The processes that listen on every node, without the proxy.
 fn every_node() -> Vec<Daemon> {
     vec![
         Daemon::start("systemd", &["tcp/[::]:22"]),
@@ -99,7 +95,6 @@ fn every_node() -> Vec<Daemon> {
     ]
 }
 
-/// The additional processes that listen on a control plane node.
 fn control_plane() -> Vec<Daemon> {
     vec![
         Daemon::start("kube-apiserver", &["tcp/[::]:6443"]),
@@ -112,7 +107,6 @@ fn control_plane() -> Vec<Daemon> {
     ]
 }
 
-/// The rules that report a finding above info. Each entry also names the subject.
 fn alarms(stage: &Stage, arguments: &[&str]) -> Vec<String> {
     let scan: Scan = stage.check(arguments);
     let word = |value: &serde_json::Value| value.as_str().expect("a word").to_owned();
@@ -212,7 +206,6 @@ fn a_cilium_that_leaves_masquerading_to_iptables() {
     assert_eq!(told("true"), NONE);
 }
 
-/// Adds a pod with this name and this hostPort.
 fn host_port(stage: Stage, name: &str, port: u16) -> Stage {
     stage.document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default, uid: uid-{name}}}\nspec:\n  nodeName: n1\n  containers:\n  \

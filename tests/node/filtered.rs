@@ -29,10 +29,8 @@ const LAUNCHER: &str = r#"
 
 /// The filter's action that ends the program at a call (`SECCOMP_RET_KILL_PROCESS`).
 const KILL: u32 = 0x8000_0000;
-/// The flags of `open` with which a program writes or makes a file.
 const TO_WRITE: c_int = O_WRONLY | O_RDWR | O_CREAT | O_TRUNC;
 
-/// The condition on an argument of a call under which a filter acts.
 #[derive(Clone, Copy)]
 enum Argument {
     Any,
@@ -75,12 +73,10 @@ fn filter(call: c_long, argument: Argument, action: u32) -> String {
     encoded.map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Runs `check` under a seccomp filter.
 fn check(stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     check_by(&[], stage, filter, arguments)
 }
 
-/// Runs `check` under a seccomp filter, started by the command `program` if it is not empty.
 fn check_by(program: &[&str], stage: &Stage, filter: &str, arguments: &[&str]) -> Scan {
     Scan::of(under(filter, program, &stage.command("check")).args(["-o", "json"]).args(arguments))
 }

@@ -33,8 +33,7 @@ const LIST: &str = "/proc/sys/net/ipv4/ip_local_reserved_ports";
 const PLACE: &str = "127.0.0.1:29518";
 const RANGE: &str = "20000 60999";
 
-/// The list of reserved ports in the kernel. The kernel returns the list only to the first read after the file was
-/// opened.
+/// The kernel returns the list only to the first read after the file was opened.
 fn list() -> String {
     let mut bytes = vec![0; 1 << 18];
     let length = File::open(LIST).and_then(|mut file| file.read(&mut bytes)).expect("a list");
@@ -69,12 +68,11 @@ fn state(stage: &Stage) -> PathBuf {
     stage.path("run/guard.json")
 }
 
-/// Runs a guard. Returns the exit code, standard output and standard error.
+/// Returns the exit code, standard output and standard error.
 fn guard(stage: &Stage, arguments: &[&str]) -> (i32, String, String) {
     output(&mut command(stage, arguments))
 }
 
-/// Runs a guard with this file of cluster facts.
 fn with_services(stage: &Stage, services: &Path, argument: &str) -> (i32, String, String) {
     let mut command = portreeve();
     command.args(["guard", argument, "--node", "n1", "--services"]).arg(services);
@@ -87,7 +85,7 @@ fn output(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
-/// A guard that keeps running. If this value is dropped, the guard ends.
+/// If this value is dropped, the guard ends.
 struct Running(Child);
 
 impl Running {
@@ -95,7 +93,6 @@ impl Running {
         Self::with(stage, &[])
     }
 
-    /// Starts a guard with additional arguments. The guard writes its log into a file of the stage.
     fn with(stage: &Stage, arguments: &[&str]) -> Self {
         let mut command = command(stage, &[&["--listen", PLACE], arguments].concat());
         let log = File::create(stage.path("log")).expect("a log");
@@ -114,7 +111,6 @@ impl Drop for Running {
     }
 }
 
-/// The lines of the guard's log that contain these words.
 fn logged(stage: &Stage, words: &str) -> Vec<String> {
     let log = fs::read_to_string(stage.path("log")).expect("a log");
     log.lines().filter(|line| line.contains(words)).map(str::to_owned).collect()
@@ -309,7 +305,7 @@ fn traced(stage: &Stage, argument: &str, mut step: impl FnMut() -> bool) -> Opti
     }
 }
 
-/// Runs a guard, and kills it after this number of changes. Returns false if the guard makes fewer changes.
+/// Returns false if the guard makes fewer changes.
 fn killed_after(stage: &Stage, changes: usize, argument: &str) -> bool {
     let (mut seen, mut last) = (0, changed(stage));
     let step = || {
@@ -526,7 +522,7 @@ fn a_boot_makes_every_entry_one_of_other_programs() {
     assert_eq!((code, list().as_str()), (0, "2703,27000"), "what this boot added alone");
 }
 
-/// A connection on loopback: the client's end and the server's end. The kernel can give the client only this port.
+/// The kernel can give the client only this port.
 fn connection_on(port: u16, server: &TcpListener) -> (TcpStream, TcpStream) {
     sysctl("net.ipv4.ip_local_port_range", &format!("{port} {port}"));
     let client = TcpStream::connect(server.local_addr().expect("an address")).expect("it listens");
@@ -602,12 +598,10 @@ fn mount(arguments: &[&str]) {
     assert!(Command::new("mount").args(arguments).status().expect("mount runs").success());
 }
 
-/// Unmounts a folder, even if a process has one of its files open.
 fn unmount(at: &str) {
     assert!(Command::new("umount").args(["--lazy", at]).status().expect("umount runs").success());
 }
 
-/// Mounts the kernel's network settings read-only, as in a container.
 fn read_only_sysctls(stage: &Stage) -> String {
     let folder = stage.path("sys");
     fs::create_dir(&folder).expect("a directory");
@@ -818,8 +812,7 @@ fn a_running_guard_takes_its_lock_again_if_the_file_was_deleted_and_no_second_on
     wait_for_list("2703,27000,30080,30090-30092");
 }
 
-/// Makes this number of connections. Returns how many have a client port in `ports`. The kernel chooses each client
-/// port.
+/// Returns how many have a client port in `ports`. The kernel chooses each client port.
 fn on(ports: &BTreeSet<u16>, connections: usize) -> usize {
     let server = TcpListener::bind("127.0.0.1:19999").expect("the port is free");
     let place = server.local_addr().expect("an address");

@@ -13,11 +13,9 @@ use crate::{near_misses::expect_silent, stage::Stage};
 /// The status of a pod whose container ends again and again, as kubelet writes it.
 const CRASHES: &str = "conditions: [{type: Ready, status: \"False\"}], containerStatuses: [{name: c, ready: false, \
     state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The status of a healthy pod.
 const READY: &str =
     "conditions: [{type: Ready, status: \"True\"}], containerStatuses: [{name: c, ready: true, state: {running: {}}}]";
 
-/// A node with a pod of a DaemonSet. The pod needs port 9100 of the node.
 fn exporter(status: &str) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: exporter-x, namespace: monitoring, uid: uid-exporter, \
@@ -83,7 +81,6 @@ fn a_ready_pod_another_port_and_another_protocol_block_no_pod() {
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
-/// A TCP socket that is bound to an address, but does not listen.
 fn bound(address: &str) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address and port");
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
@@ -162,7 +159,7 @@ fn accepted_connections_of_an_ended_server_do_not_block_the_next_server() {
     drop((client, accepted));
 }
 
-/// A pod that ServiceLB made for a Service. `place` says whether the pod is on a node or waits.
+/// `place` says whether the pod is on a node or waits.
 fn service_lb(service: &str, port: u16, place: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: svclb-{service}-x, namespace: kube-system, uid: uid-{service}-x, labels: \
@@ -179,7 +176,6 @@ const WAITS: &str = "status: {phase: Pending, conditions: [{type: PodScheduled, 
     message: \"0/2 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 1 node(s) didn't match \
     Pod's node affinity.\"}]}";
 
-/// A pod that can run only on this node, and waits for a port there.
 fn waits_for(node: &str) -> String {
     format!(
         "  affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: \

@@ -89,7 +89,6 @@ fn an_unknown_flag_value_is_a_usage_error_that_names_the_wanted_values() {
     }
 }
 
-/// Runs a command of the program that may open at most this number of files.
 fn with_files(limit: usize, arguments: &str) -> (i32, String) {
     let program = portreeve();
     let mut shell = std::process::Command::new("sh");
@@ -114,7 +113,6 @@ fn too_few_open_files_are_one_clear_line_and_no_panic() {
     }
 }
 
-/// A recorded tree with the tables of sockets and the settings that every scan needs. A test adds more files.
 fn recorded_tree() -> tempfile::TempDir {
     let tree = tempfile::TempDir::new().expect("a directory");
     let heading = "  sl  local_address rem_address   st\n";

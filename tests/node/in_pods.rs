@@ -23,17 +23,16 @@ const CONTAINER: &str = "5f7bb1c1d5b0cd8ba6bd0d2d3c1b1cd6a1c0a3b1e5e2b97bb0e2ad9
 /// The status of a container that ends again and again, as kubelet writes it.
 const CRASHES: &str =
     "[{name: c, ready: false, state: {waiting: {reason: CrashLoopBackOff}}, lastState: {terminated: {exitCode: 1}}}]";
-/// The status of a healthy container.
 const READY: &str = "[{name: c, ready: true, state: {running: {}}}]";
 
-/// A process of the pod in the pod's own network. If this value is dropped, the process ends.
+/// If this value is dropped, the process ends.
 struct Sidecar {
     process: Child,
     groups: Vec<PathBuf>,
 }
 
 impl Sidecar {
-    /// Starts the process. It has two connections to one server: from this port and from port 50000.
+    /// It has two connections to one server: from this port and from port 50000.
     fn connected_from(port: u16, uid: &str) -> Self {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -78,7 +77,6 @@ impl Drop for Sidecar {
     }
 }
 
-/// A node with a pod that declares port 46580. Its containers have these statuses.
 fn server(statuses: &str, uid: &str) -> Stage {
     Stage::new().document(&format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: api-0, namespace: sky, uid: {uid}}}\nspec:\n  nodeName: n1\n  \

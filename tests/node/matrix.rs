@@ -5,7 +5,6 @@ use std::net::TcpListener;
 
 use crate::stage::{Scan, Stage};
 
-/// The kinds of Services, in the order of the columns in the table.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 
 /// A row: the listener's address, and the verdict for each kind of Service in [`SHAPES`]. The Service `elsewhere` has

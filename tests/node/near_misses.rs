@@ -18,7 +18,6 @@ use crate::{
 
 const MODES: [&str; 3] = ["iptables", "nftables", "ipvs"];
 
-/// Fails if the rule reports a finding, or cannot judge.
 #[track_caller]
 pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
     assert!(scan.findings(rule).is_empty(), "{what}: {:#}", scan.json);
@@ -26,7 +25,6 @@ pub(crate) fn expect_silent(scan: &Scan, rule: &str, what: &str) {
     assert!(!unknown.iter().any(|it| is_of(it, rule)), "{what}: {:#}", scan.json);
 }
 
-/// Fails if the rule reports a finding, or cannot judge, in any mode of kube-proxy.
 #[track_caller]
 fn expect_silent_in_every_mode(stage: &Stage, rule: &str, what: &str) {
     for mode in MODES {

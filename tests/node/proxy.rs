@@ -8,7 +8,6 @@ use std::{
 
 use crate::stage::Stage;
 
-/// Answers every request until the test process ends. `page` returns the body for a path.
 pub(crate) fn serve(listener: &TcpListener, page: impl Fn(&str) -> Option<String>) {
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
@@ -34,7 +33,6 @@ fn answer(stream: &mut TcpStream, page: &impl Fn(&str) -> Option<String>) {
         .ok();
 }
 
-/// The answers of the server that stands for kube-proxy.
 pub(crate) struct StandIn {
     pub(crate) mode: &'static str,
     pub(crate) node_port_addresses: &'static str,
@@ -49,7 +47,6 @@ impl Default for StandIn {
 }
 
 impl StandIn {
-    /// Starts the stand-in: this test process answers, in the network namespace of this thread.
     pub(crate) fn start(self) {
         let listener = TcpListener::bind("127.0.0.1:10249").expect("the port is free");
         std::thread::spawn(move || {
@@ -69,11 +66,10 @@ impl StandIn {
     }
 }
 
-/// Another process that listens on an address. If this value is dropped, the process ends.
+/// If this value is dropped, the process ends.
 pub(crate) struct Squatter(Child);
 
 impl Squatter {
-    /// Starts the process in the network namespace of this thread.
     #[track_caller]
     pub(crate) fn on(address: &str) -> Self {
         Self::with(address, &[])
@@ -86,7 +82,6 @@ impl Squatter {
         Self::ready(Command::new("perl").args(["-MIO::Socket::INET", "-e", script, address]).args(arguments))
     }
 
-    /// Starts a command in the network namespace of this thread, and waits until the command prints that it is ready.
     #[track_caller]
     fn ready(command: &mut Command) -> Self {
         let mut child =
@@ -176,7 +171,6 @@ fn a_list_of_addresses_moves_the_verdict_to_the_listed_address() {
     assert_eq!(stage.check(&[]).finding("listener-on-node-port/loses", "web").verdict(), "critical remote node pods");
 }
 
-/// A Service with `count` ports. Their NodePorts begin at 30000.
 fn wide(count: u16) -> Stage {
     let ports: String = (0..count)
         .map(|n| format!("  - {{name: p{n}, port: {}, protocol: TCP, nodePort: {}}}\n", n + 1, 30000 + n))

@@ -90,7 +90,6 @@ fn a_client_socket_on_a_node_port_is_swallowed_in_ipvs_mode_only() {
     }
 }
 
-/// A cluster with these NodePorts. A kube-apiserver Pod sets the NodePort range.
 pub(crate) fn crowd(range: &str, ports: impl IntoIterator<Item = u16>) -> Stage {
     ports
         .into_iter()

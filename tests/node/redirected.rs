@@ -7,7 +7,7 @@ use crate::{claims::edge, near_misses::expect_silent};
 
 const RULE: &str = "stale-redirection/host-port";
 
-/// Adds redirections. Each entry is a chain, a port and a target. The kernel evaluates the entries in this order.
+/// Each entry is a chain, a port and a target. The kernel evaluates the entries in this order.
 fn redirect(rules: &[(&str, u16, &str)]) {
     let iptables = |arguments: &str| {
         let status = Command::new("iptables-nft").args(["-w", "-t", "nat"]).args(arguments.split(' ')).status();
@@ -31,7 +31,6 @@ fn a_redirection_to_a_deleted_pod_takes_the_connections_of_the_next_pod() {
     let finding = scan.finding(RULE, "n1");
     assert_eq!(finding.verdict(), "critical remote node loopback pods");
     assert!(finding.0["summary"].as_str().is_some_and(|it| it.contains("pod default/edge gets no connections")));
-    // Runs the remedy's command, which must end the problem.
     let command = finding.remedy().lines().next().expect("a command").to_owned();
     assert!(Command::new("sh").args(["-c", &command]).status().expect("a shell").success(), "{command}");
     expect_silent(&stage.check(&[]), RULE, "the rule is deleted");

@@ -48,7 +48,7 @@ fn json(n: u32) -> String {
     )
 }
 
-/// Runs `check` with these arguments. Returns the document, and the highest resident memory in KiB.
+/// Returns the document, and the highest resident memory in KiB.
 fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     let mut command = portreeve();
     command.args(["check", "--node", "n1", "--proxy-mode", "iptables", "-o", "json"]).args(arguments);
@@ -72,7 +72,7 @@ fn measured(arguments: &[&OsStr]) -> (serde_json::Value, u64) {
     (document, peak)
 }
 
-/// The highest resident memory in a `/proc/PID/status`, in KiB. `None` if the process has ended.
+/// `None` if the process has ended.
 fn resident_peak(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().strip_suffix(" kB")?.parse().ok()
@@ -100,8 +100,8 @@ fn a_hundred_thousand_services_and_two_hundred_thousand_sockets_fit_into_150_mb(
     drop(stage);
 }
 
-/// Established connections on loopback. Each connection has 2 sockets. Several worker processes hold the sockets,
-/// because a process may have only a limited number of descriptors.
+/// Each connection has 2 sockets. Several worker processes hold the sockets, because a process may have only a limited
+/// number of descriptors.
 struct Crowd(Vec<std::process::Child>);
 
 impl Crowd {

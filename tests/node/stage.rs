@@ -27,7 +27,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    /// Enters a new network namespace. `lo` is up, and `eth0` has the [`ADDRESSES`].
+    /// `lo` is up, and `eth0` has the [`ADDRESSES`].
     #[track_caller]
     pub(crate) fn new() -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests make network namespaces: run them as root, `make test`");
@@ -46,7 +46,6 @@ impl Stage {
         stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
     }
 
-    /// Adds a document to the manifest.
     pub(crate) fn document(mut self, yaml: &str) -> Self {
         self.manifest.push_str("---\n");
         self.manifest.push_str(yaml.trim_start_matches('\n'));
@@ -54,7 +53,6 @@ impl Stage {
         self
     }
 
-    /// Adds a Node with these InternalIPs.
     pub(crate) fn node(self, name: &str, addresses: &[&str]) -> Self {
         let mut yaml =
             format!("apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, uid: uid-{name}}}\nstatus:\n  addresses:\n");
@@ -73,7 +71,6 @@ impl Stage {
         ))
     }
 
-    /// Adds an EndpointSlice for each family of a Service. If `node` is given, the endpoint is on this node.
     pub(crate) fn endpoints(self, service: &str, protocol: &str, node: Option<&str>) -> Self {
         [("IPv4", "10.244.0.5"), ("IPv6", "fd00:244::5")].into_iter().fold(self, |stage, (family, address)| {
             let endpoints = match node {
@@ -91,7 +88,6 @@ impl Stage {
         })
     }
 
-    /// Adds a kube-apiserver Pod that sets this NodePort range.
     pub(crate) fn node_port_range(self, range: &str) -> Self {
         self.document(&format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: kube-apiserver-n1, namespace: kube-system, uid: uid-apiserver, \
@@ -100,7 +96,6 @@ impl Stage {
         ))
     }
 
-    /// Writes the manifest into a file. Returns the path of the file.
     pub(crate) fn manifest(&self) -> PathBuf {
         let path = self.directory.path().join("cluster.yaml");
         std::fs::write(&path, &self.manifest).expect("a manifest");
@@ -122,20 +117,18 @@ impl Stage {
         path
     }
 
-    /// The path of a file in the stage's directory. The file is removed with the stage.
+    /// The file is removed with the stage.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// The command `portreeve <command>` with this manifest and this node. If this thread starts the command, the
-    /// command runs on this node.
+    /// If this thread starts the command, the command runs on this node.
     pub(crate) fn command(&self, command: &str) -> Command {
         let mut portreeve = portreeve();
         portreeve.arg(command).arg("--services").arg(self.manifest()).args(["--node", "n1"]);
         portreeve
     }
 
-    /// The result of one `check` on this node.
     #[track_caller]
     pub(crate) fn check(&self, arguments: &[&str]) -> Scan {
         let mut command = self.command("check");
@@ -151,16 +144,12 @@ pub(crate) fn portreeve() -> Command {
     command
 }
 
-/// The result of one `check -o json`.
 pub(crate) struct Scan {
-    /// The exit code of the check.
     pub(crate) code: i32,
-    /// The JSON document that the check printed.
     pub(crate) json: Value,
 }
 
 impl Scan {
-    /// Runs a command that prints JSON.
     #[track_caller]
     pub(crate) fn of(command: &mut Command) -> Self {
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().expect("portreeve runs");
@@ -170,30 +159,26 @@ impl Scan {
         Self { code: status.code().expect("an exit code"), json }
     }
 
-    /// The findings of this rule.
     pub(crate) fn findings<'a>(&'a self, rule: &str) -> Vec<&'a Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| is_of(finding, rule)).collect()
     }
 
-    /// The finding of a rule about the object with this name. The test fails without such a finding.
     #[track_caller]
     pub(crate) fn finding(&self, rule: &str, subject: &str) -> Finding<'_> {
         self.find(rule, subject).unwrap_or_else(|| panic!("no {rule} of {subject} in {:#}", self.json))
     }
 
-    /// The finding of a rule about the object with this name, if there is one.
     pub(crate) fn find(&self, rule: &str, subject: &str) -> Option<Finding<'_>> {
         self.findings(rule).into_iter().find(|finding| finding["subject"]["name"] == subject).map(Finding)
     }
 
-    /// The findings above info. Tests of healthy nodes expect none.
     pub(crate) fn alarms(&self) -> Vec<&Value> {
         let findings = self.json["findings"].as_array().expect("findings");
         findings.iter().filter(|finding| finding["severity"] != "info").collect()
     }
 
-    /// Every unknown fact as `source: why`. The list is sorted, and each entry appears once.
+    /// Every unknown fact as `source: why`.
     pub(crate) fn unknown(&self) -> Vec<String> {
         let word = |value: &Value| value.as_str().expect("a word").to_owned();
         let unknown = self.json["unknown"].as_array().expect("unknown");
@@ -205,7 +190,6 @@ impl Scan {
     }
 }
 
-/// One finding of the document.
 pub(crate) struct Finding<'a>(pub &'a Value);
 
 impl Finding<'_> {
@@ -216,7 +200,6 @@ impl Finding<'_> {
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// All measured values of the finding, each on its own line: `name = value`.
     pub(crate) fn evidence(&self) -> String {
         let evidence = self.0["evidence"].as_array().expect("evidence");
         evidence.iter().fold(String::new(), |mut text, it| {
@@ -226,21 +209,18 @@ impl Finding<'_> {
         })
     }
 
-    /// The lines of the remedy.
     pub(crate) fn remedy(&self) -> String {
         let remedy = self.0["remedy"].as_array().expect("remedy");
         remedy.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")
     }
 }
 
-/// Runs `ip` in the network namespace of this thread.
 #[track_caller]
 pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip").args(arguments.split(' ')).output().expect("`ip` of iproute2 is installed");
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs many `ip` commands at once.
 #[track_caller]
 pub(crate) fn ip_batch(lines: &str) {
     let mut child =
@@ -249,14 +229,13 @@ pub(crate) fn ip_batch(lines: &str) {
     assert!(child.wait().expect("ip ends").success());
 }
 
-/// Writes a sysctl in the network namespace of this thread.
 #[track_caller]
 pub(crate) fn sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     std::fs::write(&path, format!("{value}\n")).unwrap_or_else(|error| panic!("{path}: {error}"));
 }
 
-/// A TCP client that is bound to `local`. Its connection to `remote`, which does not answer, stays in SYN-SENT.
+/// Its connection to `remote`, which does not answer, stays in SYN-SENT.
 #[track_caller]
 pub(crate) fn connecting(local: &str, remote: &str) -> std::os::fd::OwnedFd {
     use nix::sys::socket::{

@@ -9,7 +9,6 @@ use crate::{
     stage::{Stage, ip, portreeve},
 };
 
-/// The Pod of a tunnel's container that runs, but is not ready.
 const NOT_READY: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: calico-node-x2, namespace: calico-system, uid: uid-calico, \
      ownerReferences: [{kind: DaemonSet, name: calico-node, controller: true}]}\nspec:\n  nodeName: n1\n  hostNetwork: true\n  \
      containers: [{name: c}]\nstatus: {phase: Running, conditions: [{type: Ready, status: \"False\"}], \
@@ -23,7 +22,6 @@ fn is_kept_down(name: &str) {
     assert!(!output.status.success() && error.contains("Address already in use"), "{name}: {error}");
 }
 
-/// The output of `owner 4789/udp`.
 fn owner(stage: &Stage) -> String {
     let mut command = portreeve();
     let output =

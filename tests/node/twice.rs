@@ -31,7 +31,7 @@ fn a_virtual_address_and_the_older_name_of_this_node_are_no_peers() {
     }
 }
 
-/// Adds a Service of type LoadBalancer with this address. kube-vip announces the address on this host.
+/// kube-vip announces the address on this host.
 fn announced(stage: Stage, address: &str, host: &str) -> Stage {
     stage.document(&format!(
         "apiVersion: v1\nkind: Service\nmetadata:\n  {{name: front, namespace: edge, uid: uid-front, annotations: \
@@ -68,7 +68,6 @@ fn an_address_that_kube_vip_announces_here_or_routes_to_each_node_is_healthy() {
     }
 }
 
-/// Adds a Service of type LoadBalancer with this address.
 fn balanced(stage: Stage, address: &str, port: u16, protocol: &str) -> Stage {
     stage.document(&format!(
         "apiVersion: v1\nkind: Service\nmetadata: {{name: lb, namespace: default, uid: uid-lb}}\nspec:\n  type: LoadBalancer\n  \
@@ -98,7 +97,6 @@ fn one_address_with_two_ports_or_protocols_is_shared_on_purpose() {
     }
 }
 
-/// Adds a DaemonSet to the file. Its pods have this hostPort.
 fn agents(stage: Stage, host_port: u16) -> Stage {
     daemon_set(stage, "agent", "", host_port)
 }

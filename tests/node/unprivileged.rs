@@ -10,14 +10,12 @@ use crate::{
     stage::{Scan, Stage},
 };
 
-/// Runs one check as an unprivileged user.
 fn scan(stage: &Stage) -> Scan {
     let (mut nobody, _place) = nobody(stage, "check");
     Scan::of(nobody.args(["-o", "json"]))
 }
 
-/// A command of the program as an unprivileged user. Every user may read the manifest and the copy of the binary. The
-/// copy is deleted with the returned directory.
+/// Every user may read the manifest and the copy of the binary. The copy is deleted with the returned directory.
 pub(crate) fn nobody(stage: &Stage, command: &str) -> (Command, TempDir) {
     let root = stage.command(command);
     let place = TempDir::new().expect("a directory");

@@ -15,7 +15,6 @@ const BLOCKS: &str = "connection-on-port/blocks";
 const CLAIMS: &str = "external-ip-conflict/takes-listener";
 const EXHAUSTION: &str = "ephemeral-ports-near-exhaustion";
 
-/// Fails if the rule reports a finding, or cannot judge.
 #[track_caller]
 fn expect_silent(scan: &Scan, rule: &str) {
     assert!(scan.findings(rule).is_empty(), "{:#}", scan.json);
@@ -27,7 +26,6 @@ fn scan(stage: &Stage) -> Scan {
     stage.check(&["--proxy-mode", "iptables"])
 }
 
-/// A connection: the client's end, and the end that the server accepted.
 fn connected(server: &TcpListener) -> (TcpStream, TcpStream) {
     let client = TcpStream::connect(server.local_addr().expect("its address")).expect("a connection");
     (client, server.accept().expect("a connection").0)

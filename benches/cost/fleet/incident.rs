@@ -59,7 +59,6 @@ impl Fleet<'_> {
         self.tell("nodes that told of an incident until it was over", "nodes", [open.len() as f64]);
     }
 
-    /// The number of requests so far.
     fn asked(&self) -> usize {
         self.audit.of(OBSERVER).len()
     }
@@ -78,8 +77,6 @@ impl Fleet<'_> {
         (0..self.size).any(|number| self.is_apart(number) && name(number) == node)
     }
 
-    /// Adds rows about the load of an incident on the server: the number of Events, their times, and the requests in
-    /// the busiest second.
     fn tell_of_events(&mut self, before: usize, asked: usize) {
         let all = events(&self.cluster);
         let seconds = |event: &Value| -> f64 {

@@ -20,29 +20,22 @@ use portreeve_cluster::{Review, Reviewer, TOKEN_HEADER};
 
 /// The longest token that is reviewed, in bytes. Tokens of ServiceAccounts have about 1,200 bytes.
 const LONGEST_TOKEN: usize = 4 << 10;
-/// The greatest number of reviews at the same time.
 const AT_ONCE: usize = 4;
-/// The greatest number of reviews that may begin at once.
 const BURST: u32 = 12;
-/// The time between two reviews, after the burst.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// The document that a client wants to read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish<'a> {
-    /// The node on which this agent runs.
     pub(super) node: &'a str,
-    /// The path. The client's user needs the right to `get` this path.
     pub(super) path: &'a str,
 }
 
-/// Decides with reviews of tokens, which it requests from the API server.
 pub(super) struct Authorization {
     reviewer: Option<Reviewer>,
     known: Mutex<ReviewCache>,
     reviews: Mutex<Bucket>,
     under_way: Semaphore,
-    /// Whether the last review failed. A lasting failure is logged only once.
+    /// A lasting failure is logged only once.
     failing: Mutex<bool>,
 }
 
@@ -58,7 +51,6 @@ impl Authorization {
         }
     }
 
-    /// Whether a request with these headers may read the document.
     pub(super) async fn check(&self, headers: &HeaderMap, wish: &Wish<'_>) -> Result<(), Refusal> {
         let reviewer = self.reviewer.as_ref().ok_or(Refusal::NoApiServer)?;
         let token = token(headers).ok_or(Refusal::NoToken)?;
@@ -99,8 +91,7 @@ impl Authorization {
     }
 }
 
-/// The token of a request. The header of Portreeve comes first, because a proxy on the way may use `Authorization` for
-/// itself.
+/// The header of Portreeve comes first, because a proxy on the way may use `Authorization` for itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
     let own = headers.get(TOKEN_HEADER).map(|value| value.to_str().unwrap_or_default());
     let usual = || headers.get(header::AUTHORIZATION)?.to_str().ok()?.strip_prefix("Bearer ");
@@ -123,14 +114,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const ALLOWED: Duration = Duration::from_secs(60);
 /// How long a refusal is kept. A new right works after this time at the latest.
 const REFUSED: Duration = Duration::from_secs(5);
-/// The greatest number of answers that are kept.
 const ENTRIES: usize = 128;
 
 /// The hashes of a token and a path under two secret keys. So no client can make two tokens with the same hashes.
 type Key = (u64, u64);
 
-/// The latest answers of the API server about tokens, and the time until which each answer is valid. The cache does not
-/// keep the tokens.
+/// The cache does not keep the tokens.
 #[derive(Debug, Default)]
 struct ReviewCache {
     hashers: (RandomState, RandomState),

@@ -2,24 +2,21 @@
 
 use std::time::{Duration, Instant};
 
-/// Counts the turns that are left, as a token bucket. Used turns come back with time.
+/// Counts the turns that are left, as a token bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Bucket {
-    /// The time between two turns, after the burst.
     every: Duration,
-    /// The greatest number of turns, which is the size of a burst.
     most: u32,
     /// The time at which all turns will be back. If no turn is used, this time is in the past.
     full: Instant,
 }
 
 impl Bucket {
-    /// A bucket of `most` turns. The bucket gets one turn back after each `every`.
+    /// The bucket gets one turn back after each `every`.
     pub(super) fn new(most: u32, every: Duration, now: Instant) -> Self {
         Self { every, most, full: now }
     }
 
-    /// Uses one turn, if one is left.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let full = self.full.max(now) + self.every;
         let is_there = full.duration_since(now) <= self.every * self.most;
@@ -29,7 +26,6 @@ impl Bucket {
         is_there
     }
 
-    /// Gives back the turn that the last [`Self::take`] used.
     pub(super) fn give_back(&mut self) {
         self.full -= self.every;
     }

@@ -14,22 +14,17 @@
 
 use std::time::{Duration, Instant};
 
-/// If the cluster has not changed for this time, a change leads to a scan.
 const QUIET: Duration = Duration::from_millis(250);
 /// If the cluster changes again and again, a scan waits for this time at most.
 const LONGEST_QUIET_WAIT: Duration = Duration::from_secs(1);
-/// The longest time from one scan to the next, even if a scan costs very much. If the interval is longer, the interval
-/// is used.
+/// If the interval is longer, the interval is used.
 const LONGEST_TICK: Duration = Duration::from_secs(120);
 /// The longest time until connections are read again, even if the reading costs very much.
 const LONGEST: Duration = Duration::from_secs(1200);
 
-/// The reason of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The interval has passed.
     Tick,
-    /// The cluster changed.
     Change,
 }
 
@@ -40,14 +35,12 @@ struct Done {
     cost: Duration,
 }
 
-/// Changes of the cluster that no scan has judged yet.
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     first: Instant,
     last: Instant,
 }
 
-/// Decides when to scan. Each agent has one.
 #[derive(Debug, Default)]
 pub(super) struct Cadence {
     interval: Duration,
@@ -60,8 +53,7 @@ pub(super) struct Cadence {
 }
 
 impl Cadence {
-    /// A cadence with the first scan at once. `cpu_percent` is the share of one core for scans. Reading connections may
-    /// take the same share in addition.
+    /// `cpu_percent` is the share of one core for scans. Reading connections may take the same share in addition.
     pub(super) fn new(interval: Duration, cpu_percent: f64) -> Self {
         let mut cadence = Self::default();
         cadence.configure(interval, cpu_percent);
@@ -90,13 +82,11 @@ impl Cadence {
         if until_change.is_zero() { Ok(Cause::Change) } else { Err(until_tick.min(until_change)) }
     }
 
-    /// Whether a scan that begins now reads connections.
     pub(super) fn reads_connections(&self, now: Instant) -> bool {
         self.connections.is_none_or(|read| until(read.began + self.pause(read, LONGEST), now).is_zero())
     }
 
-    /// Notes the cost of a scan that began at `began`. If the scan read connections, the cost of this reading is
-    /// `connections`.
+    /// If the scan read connections, the cost of this reading is `connections`.
     pub(super) fn scanned(&mut self, began: Instant, cost: Duration, connections: Option<Duration>) {
         let scan = Done { began, cost };
         self.scan = Some(scan);
@@ -108,7 +98,6 @@ impl Cadence {
         self.pending = self.pending.filter(|pending| pending.last > began);
     }
 
-    /// The longest time from one scan to the next, even if scans cost very much.
     pub(super) fn longest(&self) -> Duration {
         LONGEST_TICK.max(self.interval)
     }

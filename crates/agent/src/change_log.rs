@@ -19,8 +19,7 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// The number of changes that may be logged at once. A process that opens and closes its port again and again must not
-/// fill the disk.
+/// A process that opens and closes its port again and again must not fill the disk.
 const LINES: u32 = 100;
 /// The time between two lines, after the first [`LINES`] lines.
 const LINE: Duration = Duration::from_secs(10);
@@ -28,11 +27,9 @@ const LINE: Duration = Duration::from_secs(10);
 /// after its start, and the agent reads Nodes every ten minutes.
 const LASTING: Duration = Duration::from_secs(900);
 
-/// Logs changes, unless there are too many.
 #[derive(Debug)]
 pub(super) struct ChangeLog {
     lines: Bucket,
-    /// The number of unlogged changes since the last line about unlogged changes.
     left_out: usize,
     /// Since when the name of this node has been in doubt, and whether this was logged.
     doubted: Option<(Instant, bool)>,
@@ -66,8 +63,6 @@ impl ChangeLog {
         }
     }
 
-    /// Logs that the name of this node may be wrong. Also logs when sockets, addresses or settings of the node cannot
-    /// be read, and when they can be read again.
     pub(super) fn log_node(&mut self, snapshot: &Snapshot, now: Instant) {
         let Snapshot { cluster, kernel, .. } = snapshot;
         let doubt = no_own_node(cluster, &kernel.hostname).or_else(|| another_host(snapshot));
@@ -109,7 +104,6 @@ fn log_change(change: &Change) {
     }
 }
 
-/// Logs the number of findings, the state of the agent, and each open finding.
 pub(super) fn log_state(published: &Published, interval: Duration, cost: Duration, own_port: &Reading<OwnPort>) {
     let findings = |severity| {
         let board = published.last.as_ref().map(|(_, board)| &board.findings);
@@ -143,7 +137,6 @@ mod tests {
     use portreeve_facts::{Source, Why, healthy::gap};
     use portreeve_rules::findings::{Evidence, Key, RuleId, Subject};
 
-    /// The lines that `write` logs.
     fn lines(write: impl FnOnce()) -> Vec<String> {
         let mut file = tempfile::tempfile().expect("a file");
         let same = Arc::new(file.try_clone().expect("a file"));
@@ -166,7 +159,6 @@ mod tests {
         let (start, mut left_out) = (Instant::now(), 0);
         let logged = lines(|| {
             let mut log = ChangeLog::new(start);
-            // Two changes a second, for an hour.
             (0..7200).for_each(|half| log.log(&[change()], start + half * Duration::from_millis(500)));
             left_out = log.left_out;
         });

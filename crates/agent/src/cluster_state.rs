@@ -13,20 +13,18 @@ use crate::metrics::{ViewAge, word};
 use portreeve_cluster::{ClusterView, Resource, ResourceStatus};
 use portreeve_facts::{ClusterFacts, Gap, Why};
 
-/// The latest facts about the cluster. Clones share the facts. Each clone notices each change by itself.
+/// Clones share the facts. Each clone notices each change by itself.
 #[derive(Clone, Debug)]
 pub(super) enum ClusterState {
-    /// The state is from watches on an API server. The facts are made when a caller requests them.
+    /// The facts are made when a caller requests them.
     Watched(ClusterView),
     /// The state is from files that are read again when they change, or from no source.
     Read(Receiver<LastReading>),
 }
 
-/// The last reading of the files.
 #[derive(Clone, Debug)]
 pub(super) struct LastReading {
     pub(super) facts: Arc<ClusterFacts>,
-    /// The time at which each kind of object was last read completely, and its failures by reason.
     pub(super) statuses: BTreeMap<Resource, ResourceStatus>,
 }
 
@@ -43,7 +41,7 @@ impl ClusterState {
         }
     }
 
-    /// The facts. If something has changed, the caller waits until the new facts are made.
+    /// If something has changed, the caller waits until the new facts are made.
     pub(super) fn facts(&mut self) -> Arc<ClusterFacts> {
         match self {
             Self::Watched(view) => view.facts(),
@@ -93,7 +91,6 @@ impl ClusterState {
         }
     }
 
-    /// The age and the failures of each kind of object.
     pub(super) fn ages(&self, now: Instant) -> Vec<ViewAge> {
         let statuses = match self {
             Self::Watched(view) => view.statuses(),
@@ -108,12 +105,11 @@ impl ClusterState {
 }
 
 impl LastReading {
-    /// These facts, without ages and failures.
     pub(super) fn of(facts: ClusterFacts) -> Self {
         Self { facts: Arc::new(facts), statuses: BTreeMap::new() }
     }
 
-    /// Stores new facts, and counts the kinds of objects that they lack. True if any fact is different.
+    /// True if any fact is different.
     pub(super) fn take(&mut self, facts: ClusterFacts) -> bool {
         for (kind, gap) in kinds(&facts) {
             if let Some(gap) = gap {

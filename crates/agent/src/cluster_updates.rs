@@ -18,7 +18,6 @@ use portreeve_facts::{ClusterFacts, Why};
 
 /// The time between two checks whether a file has changed.
 const FILES: Duration = Duration::from_secs(1);
-/// The time for which the loop waits for endpoints that it requested.
 const ENDPOINTS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Requests endpoints for the loop. Each agent has one, because a new request replaces the last request. The agent
@@ -51,8 +50,8 @@ impl EndpointsRequest {
     }
 }
 
-/// Starts to read the cluster in `tasks`. From an API server it reads only these resources. It returns at once, with a
-/// state in which nothing has been read yet.
+/// From an API server it reads only these resources. It returns at once, with a state in which nothing has been read
+/// yet.
 pub(super) async fn start(
     source: ClusterSource,
     resources: &[Resource],
@@ -120,7 +119,6 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
 /// The inode, the time of the last change in seconds and nanoseconds, and the length.
 type Stamp = (u64, i64, i64, u64);
 
-/// One stamp for each file. If a file has changed, its stamp is different.
 fn stamps(inputs: &[Input]) -> Vec<Option<Stamp>> {
     let stamp = |input: &Input| match input {
         Input::Stdin => None,
@@ -161,7 +159,7 @@ mod tests {
             followed
         }
 
-        /// Writes the file. Returns whether the state changed.
+        /// Returns whether the state changed.
         async fn becomes(&mut self, text: &str) -> bool {
             self.seconds += 1;
             fs::write(&self.path, text).expect("a file");

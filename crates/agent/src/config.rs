@@ -37,7 +37,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Replaces this configuration. Returns true if a changed source or path needs a restart.
+    /// Returns true if a changed source or path needs a restart.
     pub(super) fn adopt(&mut self, new: Self) -> bool {
         let fixed = |it: &Self| {
             let Self { cluster, node, host_root, listen, socket, node_condition, .. } = it.clone();

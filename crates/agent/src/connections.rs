@@ -13,28 +13,21 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-/// The greatest number of connections at the same time. If one more client connects, the oldest connection ends.
+/// If one more client connects, the oldest connection ends.
 const MAX_CONNECTIONS: usize = 32;
 /// The pause between two connections, so that a flood costs little. A new connection can therefore be ended after a
 /// third of a second at the earliest. An answer takes milliseconds.
 const PACE: Duration = Duration::from_millis(10);
-/// The pause between the first and the second attempt to bind the port.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// The longest duration of a connection, which is one request and its answer.
 const LONGEST: Duration = Duration::from_secs(120);
-/// The longest head of a request in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// The sizes of the kernel's send and receive buffers of a connection, in bytes. The kernel doubles this number.
+/// The kernel doubles this number.
 const SOCKET_BUFFER: u32 = 64 << 10;
-/// The greatest number of connections that wait to be accepted.
 const BACKLOG: u32 = 128;
 
-/// Listens at `address`. The kernel gets small buffers for each connection. The listener works with any runtime.
-///
-/// # Errors
-/// If it cannot listen at the address.
+/// The listener works with any runtime.
 pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // The standard library sets this option, too.
@@ -46,8 +39,8 @@ pub(super) fn listen(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
-/// Answers at `address`. While the port cannot be bound, it tries again. `attempt` is the first attempt. `seen` gets
-/// the result of each attempt.
+/// While the port cannot be bound, it tries again. `attempt` is the first attempt. `seen` gets the result of each
+/// attempt.
 pub(super) async fn bind_and_serve(
     address: SocketAddr,
     mut attempt: io::Result<std::net::TcpListener>,
@@ -77,7 +70,6 @@ pub(super) async fn bind_and_serve(
     serve(listener, router).await;
 }
 
-/// Answers one request on each connection, and never ends.
 pub(super) async fn serve(listener: impl Listener, router: Router) -> Infallible {
     serve_within(listener, router, LONGEST).await
 }
@@ -117,7 +109,6 @@ mod tests {
     /// More bytes than the buffers of a connection hold.
     const LONG: usize = 4 << 20;
 
-    /// Starts a server that limits each connection to this duration. The server ends with its task.
     fn server(longest: Duration) -> (SocketAddr, JoinHandle<Infallible>) {
         let listener = listen("127.0.0.1:0".parse().expect("an address")).expect("a socket");
         let address = listener.local_addr().expect("an address");
@@ -132,7 +123,6 @@ mod tests {
         stream
     }
 
-    /// The number of bytes that a client receives if it pauses before it reads.
     async fn length(mut stream: TcpStream, pause: Duration) -> usize {
         sleep(pause).await;
         let (mut bytes, mut read) = (vec![0; 64 << 10], 0);

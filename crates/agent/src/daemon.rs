@@ -47,16 +47,12 @@ use portreeve_rules::{
     ledger::{Ledger, RoundTime},
 };
 
-/// The time from one reading of the configuration file to the next.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
-/// The time for which the first scan waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(1);
 /// While the agent finds no outgoing connection, only one of 20 readings of connections reads all client sockets, which
 /// may be slow. The other readings skip a socket if a program must have bound its port on purpose.
 const EVERY_CLIENT: u64 = 20;
-/// The longest time for which unfinished work delays the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
-/// The longest time for which the last writes to the cluster delay the end of the process.
 const LAST_WRITES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the agent until SIGTERM or SIGINT. On SIGHUP it loads the configuration again. The loop also loads it every few
@@ -93,7 +89,6 @@ struct Agent {
     ledger: Ledger,
     log: ChangeLog,
     before: Option<Arc<Snapshot>>,
-    /// [`Snapshot::pods_at`] of the current scan.
     pods_at: Option<Timestamp>,
     cadence: Cadence,
     started: Instant,
@@ -101,7 +96,6 @@ struct Agent {
     last_cost: Duration,
     /// The number of scans that read connections.
     readings: u64,
-    /// The parts of the cluster that were never read.
     never_read: BTreeSet<Source>,
     /// The parts whose panic was logged: the names of rules, and `reader`.
     panicked: BTreeSet<&'static str>,
@@ -201,8 +195,6 @@ impl Agent {
             // Without the ended task, the agent would continue to report that no problem exists.
             ended = tasks.ended() => bail!("{ended}"),
         }
-        // The agent writes the last Events and its condition, if the API server answers in time. The two writes run at
-        // the same time.
         let condition = async {
             if let Some(condition) = &self.condition {
                 condition.stop(now()).await;
@@ -290,7 +282,6 @@ impl Agent {
         });
     }
 
-    /// The facts of the cluster now, and the query to the node that follows from them.
     fn inputs(&mut self, began: Instant) -> (RoundTime, ClusterFacts, NodeQuery) {
         let at = RoundTime { at: now(), since_start: began.saturating_duration_since(self.started) };
         // The age is read before the facts, so the Pods in the facts are not older than the age.
@@ -310,8 +301,7 @@ impl Agent {
         (at, facts, query)
     }
 
-    /// Reads the node. Measures the cost of all readers together, and the time of each reader. If a reader panics,
-    /// there are no facts.
+    /// If a reader panics, there are no facts.
     async fn read_node(&mut self, query: NodeQuery) -> (Option<(KernelFacts, Took)>, Duration) {
         let began = Instant::now();
         let Scanned { seen, cost } = self.scanner.scan(query).await;
@@ -324,8 +314,8 @@ impl Agent {
         (seen.inspect_err(|panic| self.count_panic("reader", panic)).ok(), cost)
     }
 
-    /// Runs these rules on the facts, and reads the endpoints that the rules need. If the connections are from an
-    /// earlier scan, `connections_at` is the time of that scan. Returns the processor time.
+    /// If the connections are from an earlier scan, `connections_at` is the time of that scan. Returns the processor
+    /// time.
     async fn conclude(
         &mut self,
         rules: &[&'static Rule],
@@ -348,8 +338,6 @@ impl Agent {
         thread_cpu_time().saturating_sub(spent)
     }
 
-    /// Whether this scan reads all client sockets, at any cost. If the last reading found no outgoing connection, only
-    /// one of [`EVERY_CLIENT`] readings reads them all.
     fn is_every_client_due(&self) -> bool {
         let before = self.before.as_ref().map(|before| &before.kernel.clients);
         let none_before = before.and_then(|it| it.known(Unread::Chooses)).is_some_and(|clients| clients.outgoing == 0);
@@ -361,7 +349,6 @@ impl Agent {
         self.record(time, &now, rules::run_rules(rules, &limits.round(&now, before.as_deref()), &limits));
     }
 
-    /// Stores, logs and publishes the rules' opinions about a snapshot.
     fn record(&mut self, time: RoundTime, snapshot: &Arc<Snapshot>, opinions: impl Iterator<Item = Opinion>) {
         // After changes of the cluster, two rounds can follow each other within a second. A roll-out may not be
         // finished between them.
@@ -387,7 +374,6 @@ impl Agent {
         });
     }
 
-    /// Counts a panic, and logs the first panic of each part.
     fn count_panic(&mut self, part: &'static str, words: &str) {
         self.published.send_modify(|published| published.work.panicked(part));
         if self.panicked.insert(part) {
@@ -400,34 +386,26 @@ impl Agent {
     }
 }
 
-/// The sources whose reading time grows with the number of connections.
 fn connections() -> impl Iterator<Item = Source> {
     SELDOM.into_iter().filter(|source| source.walks_connections())
 }
 
-/// Listens for a signal.
-///
-/// # Errors
-/// If the operating system does not allow it.
 fn listen(kind: SignalKind) -> anyhow::Result<Signal> {
     signal(kind).context("listening for signals")
 }
 
-/// Waits for a signal. If no signal can come any more, it waits forever.
 async fn received(signal: &mut Signal) {
     if signal.recv().await.is_none() {
         std::future::pending::<()>().await;
     }
 }
 
-/// Loads the configuration. The error is one line for a person.
+/// The error is one line for a person.
 type Load = dyn Fn() -> Result<Config, String>;
 
-/// Loads the configuration, and remembers the last error.
 struct Reloader {
     load: Box<Load>,
     last_error: Option<String>,
-    /// The state that metrics report.
     last: Configuration,
 }
 
@@ -436,8 +414,8 @@ impl Reloader {
         Self { load, last_error: None, last: Configuration { is_valid: true, adopted: Some(now()) } }
     }
 
-    /// Loads the configuration again. If the configuration is not valid, nothing changes. The error is logged once, and
-    /// again after each signal from a person.
+    /// If the configuration is not valid, nothing changes. The error is logged once, and again after each signal from a
+    /// person.
     fn reload(&mut self, config: &mut Config, requested: bool) {
         let loaded = (self.load)();
         self.last.is_valid = loaded.is_ok();

@@ -24,15 +24,11 @@ use tokio::{
 
 use super::refusal::Refusal;
 
-/// The greatest number of documents that are written at the same time. Each document keeps its snapshot in memory until
-/// it is written.
+/// Each document keeps its snapshot in memory until it is written.
 const AT_ONCE: usize = 2;
-/// The length of a chunk in bytes.
 const CHUNK: usize = 64 << 10;
-/// The greatest number of chunks that wait for the reader.
 const WAITING: usize = 2;
 
-/// Writes documents, only a few at the same time.
 pub(super) struct Documents(Arc<Semaphore>);
 
 impl Documents {
@@ -40,8 +36,7 @@ impl Documents {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 
-    /// Sends the document that `write` writes, with the content type `kind`. If too many documents are being written,
-    /// it refuses at once.
+    /// If too many documents are being written, it refuses at once.
     pub(super) fn send<F>(&self, kind: &'static str, write: F) -> Result<Response, Refusal>
     where
         F: FnOnce(&mut dyn Write) -> io::Result<()> + Send + 'static,
@@ -99,7 +94,6 @@ impl Write for Chunks {
     }
 }
 
-/// The chunks as the body of an answer.
 struct ChunkedBody(Receiver<io::Result<Bytes>>);
 
 impl hyper::body::Body for ChunkedBody {
@@ -160,7 +154,6 @@ mod tests {
             "the writers wait for a reader"
         );
         assert!(written.len() <= AT_ONCE * (WAITING + 1), "{}", written.len());
-        // When a connection is closed, another document can be written.
         drop(silent);
         while documents.0.available_permits() < AT_ONCE {
             tokio::task::yield_now().await;

@@ -49,43 +49,35 @@ use portreeve_facts::{Gap, OwnPort, Reading, Snapshot, Source, Why};
 use portreeve_report::{PageDetail, Report, ScanAge, write_html_page, write_html_rule_page, write_json_with_age};
 use portreeve_rules::{ids::IDS, ledger::Board};
 
-/// The path of findings. A reader of findings needs the right to `get` this path.
+/// A reader of findings needs the right to `get` this path.
 const FINDINGS: &str = "/portreeve/findings";
-/// The path of snapshots. A reader of snapshots needs the right to `get` this path.
+/// A reader of snapshots needs the right to `get` this path.
 const SNAPSHOT: &str = "/portreeve/snapshot";
 
-/// A snapshot and its judged findings.
 pub(super) type Judged = (Arc<Snapshot>, Arc<Board>);
 
-/// The state that the loop publishes for HTTP answers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
-    /// The last snapshot and its findings. `None` before the first scan.
+    /// `None` before the first scan.
     pub(super) last: Option<Judged>,
     pub(super) work: Work,
-    /// When the last snapshot was judged.
     pub(super) judged_at: Option<Instant>,
     /// The longest time from one scan to the next, even if scans cost very much.
     pub(super) longest: Duration,
 }
 
-/// The state of the server. All answers are made from it.
 #[derive(Clone)]
 pub(super) struct ServerState {
     pub(super) published: Receiver<Published>,
     pub(super) cluster: ClusterState,
     pub(super) busy: Busy,
-    /// The runtime of the loop.
     pub(super) event_loop: Handle,
-    /// The writer of Events, if the agent has an API server.
     pub(super) recorder: Option<Arc<Recorder>>,
-    /// The writer of the Node condition, if it is switched on.
     pub(super) condition: Option<Arc<NodeCondition>>,
     pub(super) started: Timestamp,
     pub(super) shared: Arc<Shared>,
 }
 
-/// The state that all connections share.
 pub(super) struct Shared {
     authorization: Authorization,
     documents: Documents,
@@ -109,19 +101,14 @@ impl Shared {
     }
 }
 
-/// The origin of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The request is from any client.
     Network,
     /// The request is from the owner of the socket's file on this node.
     Socket,
 }
 
-/// Answers at a socket in the file tree. When the returned value is dropped, the file is removed.
-///
-/// # Errors
-/// If it cannot listen at this path.
+/// When the returned value is dropped, the file is removed.
 pub(super) fn start_at_socket(
     state: ServerState,
     path: &std::path::Path,
@@ -138,11 +125,7 @@ pub(super) fn start_at_socket(
     Ok(file)
 }
 
-/// Binds the port. If the port is in use, a thread tries again until it can bind the port. The receiver gets the state
-/// of the port.
-///
-/// # Errors
-/// If the system has no thread left.
+/// If the port is in use, a thread tries again until it can bind the port. The receiver gets the state of the port.
 pub(super) fn start(
     state: ServerState,
     address: SocketAddr,
@@ -159,8 +142,7 @@ pub(super) fn start(
     Ok(receiver)
 }
 
-/// Logs that the port was free at once. The caller logs this after the start of the agent, because the server's own
-/// thread could log it too early.
+/// The caller logs this after the start of the agent, because the server's own thread could log it too early.
 pub(super) fn log_first(state: &Reading<OwnPort>) {
     if let Reading::Seen(OwnPort { address, taken: false }) = state {
         info!(%address, "answering");
@@ -195,13 +177,12 @@ impl ServerState {
         self.published.borrow().last.clone()
     }
 
-    /// The age of the last scan. `None` before the first scan.
+    /// `None` before the first scan.
     fn age(&self) -> Option<ScanAge> {
         let published = self.published.borrow();
         published.judged_at.map(|at| ScanAge::new(at.elapsed(), published.longest))
     }
 
-    /// Returns the findings, if the client has the right to read `path`.
     async fn admit(&self, way: Way, headers: &HeaderMap, path: &str) -> Result<Judged, Refusal> {
         let last = self.last().ok_or(Refusal::NoScanYet)?;
         if way == Way::Network {
@@ -229,7 +210,7 @@ async fn html_page(State(state): State<ServerState>, Extension(way): Extension<W
     }
 }
 
-/// The page of a rule. It contains no fact about the node, so any client may read it.
+/// It contains no fact about the node, so any client may read it.
 async fn rule_page(Path(name): Path<String>) -> Response {
     let Some(id) = IDS.iter().find(|id| id.name.0 == name) else {
         return (StatusCode::NOT_FOUND, "no rule has this name\n").into_response();
@@ -241,7 +222,6 @@ async fn rule_page(Path(name): Path<String>) -> Response {
     }
 }
 
-/// A page that runs no script and loads no other file.
 fn as_html(html: impl IntoResponse) -> Response {
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     let kind = (header::CONTENT_TYPE, "text/html; charset=utf-8");
@@ -301,8 +281,7 @@ async fn findings(
     state.shared.documents.send("application/json", write)
 }
 
-/// Sends the snapshot. It has only the endpoints that rules need on this node. A request never makes the agent read
-/// more.
+/// It has only the endpoints that rules need on this node. A request never makes the agent read more.
 async fn snapshot(
     State(state): State<ServerState>,
     Extension(way): Extension<Way>,
@@ -319,7 +298,6 @@ fn failed(error: &dyn std::fmt::Display) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response()
 }
 
-/// Reads the resource use of this process. The process began at `started`.
 fn process_usage(started: Timestamp) -> ProcessUse {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let bytes = |field: &str| {

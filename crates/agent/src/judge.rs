@@ -47,7 +47,6 @@ pub fn judge_both(rules: &[&'static Rule], snapshots: [&Snapshot; 2], limits: &L
     })
 }
 
-/// When a finding is reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reporting {
     /// At once: the caller has only one snapshot.
@@ -56,14 +55,13 @@ pub(super) enum Reporting {
     WithPatience(Duration),
 }
 
-/// The changes of a round, and the rules that panicked in it.
 #[derive(Debug)]
 pub(super) struct RoundResult {
     pub(super) changes: Vec<Change>,
     pub(super) panicked: Vec<RuleId>,
 }
 
-/// Puts the rules' opinions about a snapshot into the ledger. The time is the time of the snapshot.
+/// The time is the time of the snapshot.
 pub(super) fn advance(
     opinions: impl IntoIterator<Item = Opinion>,
     snapshot: &Snapshot,

@@ -10,10 +10,9 @@ use std::{
 use axum::body::Bytes;
 use tokio::{sync::Mutex, task::spawn_blocking};
 
-/// The age at which a text is made again.
 const OLDEST: Duration = Duration::from_secs(1);
 
-/// The last text. Only one text is made at a time.
+/// Only one text is made at a time.
 #[derive(Default)]
 pub(super) struct Kept(Arc<Mutex<Option<Last>>>);
 
@@ -27,9 +26,6 @@ struct Last {
 impl Kept {
     /// The text about the scan that was judged at the time `scan`. If the last text is about this scan and not older
     /// than a second, it is returned. Otherwise `make` makes a new text, on a thread that may block.
-    ///
-    /// # Errors
-    /// If the text cannot be made.
     pub(super) async fn text(
         &self,
         scan: Option<Instant>,
@@ -59,7 +55,6 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often a text was made. The content of each text is its number.
     #[derive(Default)]
     struct Counted {
         kept: Kept,

@@ -22,7 +22,6 @@ const LOOP_STUCK: Duration = Duration::from_secs(10);
 /// How long the probe waits for a place in the queue and for the answer together. The time is longer than
 /// [`LOOP_STUCK`], so that an agent can report a stuck loop.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The longest answer that the probe reads, in bytes.
 const LONGEST: usize = 4096;
 
 /// The reason why a probe fails.
@@ -107,7 +106,6 @@ pub(super) async fn check(event_loop: &Handle, busy: &Busy) -> Result<(), &'stat
     if runs(event_loop, LOOP_STUCK).await { Ok(()) } else { Err("the event loop is stuck\n") }
 }
 
-/// Whether the event loop runs a new task within `patience`.
 async fn runs(event_loop: &Handle, patience: Duration) -> bool {
     timeout(patience, event_loop.spawn(async {})).await.is_ok_and(|done| done.is_ok())
 }
@@ -120,7 +118,6 @@ mod tests {
 
     use super::*;
 
-    /// The result of a probe if the agent gives this answer.
     fn probed(answer: &'static str) -> Result<(), NotAlive> {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("socket");

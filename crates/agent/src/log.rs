@@ -131,7 +131,7 @@ impl LogStyle {
     }
 }
 
-/// Logs a panic as one line. If a panic repeats with every scan, it is logged once.
+/// If a panic repeats with every scan, it is logged once.
 fn log_panics() {
     let logged = Mutex::new(BTreeSet::new());
     panic::set_hook(Box::new(move |panic| {
@@ -142,11 +142,8 @@ fn log_panics() {
     }));
 }
 
-/// The greatest number of lines that wait to be written.
 const WAITING: usize = 1024;
-/// The longest line, in bytes.
 const LONGEST: usize = 64 << 10;
-/// How long the end of the program waits for lines that are not written yet.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The queue of lines for standard error. The agent never waits for it. If no process reads standard error, lines are

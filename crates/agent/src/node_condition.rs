@@ -33,7 +33,6 @@ const TYPE: &str = "PortConflict";
 const TRUE: &str = "True";
 /// The longest answer that the task reads, in bytes. etcd stores no object that is larger than 1.5 MB.
 const NODE: usize = 8 << 20;
-/// The longest text of a failure in a log line, in bytes.
 const FAILURE: usize = 256;
 
 /// The times at which the condition is written. In a cluster with many nodes, a new state also waits for this node's
@@ -124,11 +123,9 @@ impl NodeCondition {
 struct Wanted {
     node: String,
     state: State,
-    /// The time of the scan.
     at: Timestamp,
     /// The state is not written before this time.
     from: Instant,
-    /// Whether the agent stops, so that this is the last write.
     is_last: bool,
 }
 
@@ -145,7 +142,7 @@ impl State {
         Self { status, reason, message: clean(message, NOTE) }
     }
 
-    /// The state after a scan. Its message contains no text from outside of the program.
+    /// Its message contains no text from outside of the program.
     fn of(report: &Report<'_>) -> Self {
         match report.result() {
             CheckResult::Findings => {
@@ -164,7 +161,6 @@ impl State {
     }
 }
 
-/// Decides when the next write is due.
 #[derive(Debug)]
 struct Pace {
     timing: ConditionTiming,
@@ -173,7 +169,6 @@ struct Pace {
     /// The end of the last write, and the wait until a new state may be written.
     last: Instant,
     wait: Duration,
-    /// The number of failures in a row.
     failures: u32,
 }
 
@@ -190,8 +185,8 @@ impl Pace {
         *self = Self { timing, written: Some(state.clone()), last: now, wait: timing.least, failures: 0 };
     }
 
-    /// Notes a failure. The wait doubles with each failure, and is not shorter than the wait that the server requests.
-    /// A random part makes it up to twice as long, so that agents do not all try again together.
+    /// The wait doubles with each failure, and is not shorter than the wait that the server requests. A random part
+    /// makes it up to twice as long, so that agents do not all try again together.
     fn failed(&mut self, wanted: Option<Duration>, chance: f64, now: Instant) {
         let ConditionTiming { least, heartbeat } = self.timing;
         let own = least.saturating_mul(1 << self.failures.min(8)).min(heartbeat);
@@ -200,19 +195,17 @@ impl Pace {
     }
 }
 
-/// Sends patches of the Node's status, one at a time.
 struct Writer {
     client: Client,
     limit: Duration,
     pace: Pace,
     /// The present condition of the Node, if it is known. If the Node has no such condition, all fields are empty.
     before: Option<Condition>,
-    /// The last failure that was logged. A lasting failure is logged only once.
+    /// A lasting failure is logged only once.
     failure: Option<String>,
     writes: watch::Sender<Writes>,
 }
 
-/// The part of a Node that the task reads.
 #[derive(Deserialize)]
 struct Node {
     #[serde(default)]
@@ -291,7 +284,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Sends a patch. Returns the condition that the Node has after the patch.
+    /// Returns the condition that the Node has after the patch.
     async fn send(&self, node: &str, patch: &Value) -> Result<Condition, Failed> {
         let request = Request::patch(format!("/api/v1/nodes/{node}/status?fieldManager=portreeve"))
             .header(header::CONTENT_TYPE, "application/strategic-merge-patch+json")

@@ -10,7 +10,6 @@ use portreeve_report::first_names;
 /// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
 /// used to find the Node.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
-    /// The greatest number of Nodes that a text names.
     const NAMED: usize = 5;
     let nodes = cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();

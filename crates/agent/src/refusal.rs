@@ -6,24 +6,19 @@ use axum::{
 };
 use serde_json::json;
 
-/// The reason why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The agent has no API server that could review a token.
     NoApiServer,
     NoToken,
     /// The token is malformed, has expired, or is not for agents.
     BadToken,
-    /// The user of the token has no right to read the path.
     Forbidden {
         user: String,
         path: String,
     },
-    /// Too many tokens wait for a review.
     TooManyReviews,
     /// The API server does not answer.
     NotReviewed,
-    /// Too many other clients are reading.
     Busy,
     NoScanYet,
 }
@@ -46,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// The line for the client. The client may have no right to read, so the line contains no fact about this node.
+    /// The client may have no right to read, so the line contains no fact about this node.
     fn message(&self) -> String {
         match self {
             Self::NoApiServer => {

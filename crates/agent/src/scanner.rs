@@ -16,25 +16,22 @@ use tokio::sync::oneshot;
 use portreeve_facts::{KernelFacts, NodeQuery, text};
 use portreeve_kernel::{Took, thread_cpu_time};
 
-/// Sends orders to the thread. It also records the time since which the thread has been busy.
 #[derive(Debug)]
 pub(super) struct Scanner {
     orders: Sender<Order>,
     busy: Busy,
 }
 
-/// The time since which an order has waited for its answer. `None` if no order waits.
+/// `None` if no order waits.
 pub(super) type Busy = Arc<Mutex<Option<Instant>>>;
 
-/// Reads the node. Returns the facts, and the time that each reader took.
 pub(super) trait ReadNode: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static {}
 
 impl<F: FnMut(&NodeQuery) -> (KernelFacts, Took) + Send + 'static> ReadNode for F {}
 
-/// The result of one reading.
 #[derive(Debug)]
 pub(super) struct Scanned {
-    /// The facts, and the time that each reader took. If a reader panicked: the message of the panic.
+    /// If a reader panicked: the message of the panic.
     pub(super) seen: Result<(KernelFacts, Took), String>,
     /// The processor time that the reading took.
     pub(super) cost: Duration,
@@ -46,7 +43,6 @@ struct Order {
 }
 
 impl Scanner {
-    /// Starts the thread. The thread only calls `read`.
     pub(super) fn start(mut read: impl ReadNode) -> anyhow::Result<Self> {
         let (orders, ordered) = channel();
         let busy = Busy::default();
@@ -59,7 +55,6 @@ impl Scanner {
         Arc::clone(&self.busy)
     }
 
-    /// Reads the node once.
     pub(super) async fn scan(&self, wanted: NodeQuery) -> Scanned {
         let (reply, replied) = oneshot::channel();
         // The time is set before the order is sent, because a thread that never begins is also stuck.

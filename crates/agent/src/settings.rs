@@ -281,7 +281,6 @@ fn share_of_a_core<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<
 /// The smallest share of a core, in per cent. With this share, the agent scans once in several hours.
 const LEAST_SHARE: f64 = 0.001;
 
-/// Parses a share of one core, at most 100 per cent.
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (LEAST_SHARE..=100.0).contains(share));
     share.ok_or_else(|| format!("{text:?} is not a share of {LEAST_SHARE} to 100 per cent"))

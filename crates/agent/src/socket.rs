@@ -23,12 +23,10 @@ use nix::{
 };
 use tokio::net::{UnixListener, UnixSocket};
 
-/// The greatest number of connections that wait to be accepted.
 const BACKLOG: u32 = 16;
 /// How long a new agent waits for a place in the queue of an existing socket. If an agent listens there, even without
 /// an answer, the new agent does not start.
 const QUEUE_PATIENCE: Duration = Duration::from_millis(200);
-/// The mode of the socket's file: only the owner has access.
 const MODE: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// The file of a listening socket. When this value is dropped, the file is removed, unless another file has its name.
@@ -73,10 +71,6 @@ fn bind(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Checks that the file at `path` is a socket of this user.
-///
-/// # Errors
-/// If there is no file, if the file is not a socket, or if the socket belongs to another user. The error names the
-/// case.
 pub(super) fn own(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {

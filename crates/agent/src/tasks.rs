@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use tokio::task::{Id, JoinHandle, JoinSet};
 
-/// Tasks with names. When this value is dropped, the tasks end.
+/// When this value is dropped, the tasks end.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     running: JoinSet<String>,
@@ -13,7 +13,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that should run forever. The function needs a tokio runtime.
+    /// The function needs a tokio runtime.
     pub(super) fn spawn(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let with_reason = async {
             task.await;
@@ -22,7 +22,6 @@ impl Tasks {
         self.spawn_with_reason(name, with_reason);
     }
 
-    /// Starts a task that returns the reason of its end.
     pub(super) fn spawn_with_reason(
         &mut self,
         name: &'static str,
@@ -32,14 +31,13 @@ impl Tasks {
         self.names.insert(started.id(), name);
     }
 
-    /// Adds a task that other code started.
     pub(super) fn watch_over(&mut self, name: &'static str, task: JoinHandle<()>) {
         self.spawn_with_reason(name, async {
             task.await.map_or_else(|panicked| panicked.to_string(), |()| "it returned".to_owned())
         });
     }
 
-    /// Waits until a task ends. Returns the name of the task and the reason of its end.
+    /// Returns the name of the task and the reason of its end.
     pub(super) async fn ended(&mut self) -> String {
         let (id, how) = match self.running.join_next_with_id().await {
             Some(Ok((id, how))) => (id, how),

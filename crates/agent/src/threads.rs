@@ -18,10 +18,7 @@ const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// work waits.
 const MOST: usize = 16;
 
-/// A runtime with one thread. A second thread, for blocking work, starts at once and stays.
-///
-/// # Errors
-/// If the system has no thread left.
+/// A second thread, for blocking work, starts at once and stays.
 pub(super) fn runtime() -> io::Result<Runtime> {
     let runtime =
         Builder::new_current_thread().enable_all().thread_keep_alive(KEPT).max_blocking_threads(MOST).build()?;
@@ -31,10 +28,7 @@ pub(super) fn runtime() -> io::Result<Runtime> {
     Ok(runtime)
 }
 
-/// Runs `serve` on a thread with a runtime of its own. If the thread ends, a task in `tasks` ends.
-///
-/// # Errors
-/// If the system cannot start a thread or a runtime.
+/// If the thread ends, a task in `tasks` ends.
 pub(super) fn start<F: Future<Output = ()>>(
     name: &'static str,
     tasks: &mut Tasks,

@@ -30,7 +30,6 @@ use nix::{
 
 use crate::{Answer, Bind, Claim, ClaimId, Exempt, MapFailed, Mode, NotAttached, Protocol, Refusal, Who, mapped};
 
-/// The compiled program.
 pub(crate) const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hook.o"));
 
 // The indexes of the values in the map `STATE`.
@@ -90,7 +89,6 @@ impl Hook {
         Self::attach_with(cgroup, mode, &VARIANTS)
     }
 
-    /// Attaches the first of these variants that the kernel accepts.
     pub(crate) fn attach_with(cgroup: &Path, mode: Mode, variants: &[Variant]) -> Result<Self, NotAttached> {
         let unreadable = |error| NotAttached::Unreadable { path: cgroup.to_owned(), error };
         let group = File::open(cgroup).map_err(unreadable)?;
@@ -241,8 +239,7 @@ fn failed(map: &'static str) -> impl Fn(MapError) -> MapFailed {
     move |error| MapFailed { map, error: error.to_string() }
 }
 
-/// The reason why the kernel made no maps for the program. A kernel with BPF can only lack the ring buffer, which needs
-/// Linux 5.8.
+/// A kernel with BPF can only lack the ring buffer, which needs Linux 5.8.
 pub(crate) fn not_loaded(error: &EbpfError) -> NotAttached {
     let errno = if let EbpfError::MapError(map) = error { errno_of_map(map) } else { None };
     let is_bpf_there = matches!(error, EbpfError::MapError(_)) && errno != Some(Errno::ENOSYS as i32);
@@ -259,8 +256,8 @@ pub(crate) fn lacking(lacks: &'static str, errno: Option<i32>, error: &dyn fmt::
     }
 }
 
-/// Why a program could not be attached after it was loaded. The process has the rights to attach programs: otherwise
-/// the kernel would have refused to load them (kernel/bpf/cgroup.c).
+/// The process has the rights to attach programs: otherwise the kernel would have refused to load them
+/// (kernel/bpf/cgroup.c).
 pub(crate) fn not_linked(errno: Option<i32>, error: &dyn fmt::Display) -> NotAttached {
     let why = match errno.map(Errno::from_raw) {
         Some(Errno::E2BIG) => "the control group has as many programs as a kernel permits",
@@ -296,7 +293,6 @@ fn map_of<M: TryFrom<aya::maps::Map, Error = MapError>>(programs: &mut Ebpf, nam
     M::try_from(map).map_err(|error| lacking("no map of this kind", errno_of_map(&error), &error))
 }
 
-/// Loads both programs of a variant, and then attaches them.
 fn attach_variant(programs: &mut Ebpf, group: &File, names: &[&'static str; 2]) -> Result<(), NotAttached> {
     for is_loaded in [false, true] {
         for name in names {
@@ -349,7 +345,7 @@ fn exempt_key(exempt: &Exempt) -> ExemptKey {
     key
 }
 
-/// Parses a record. `None` if no claim has this protocol.
+/// `None` if no claim has this protocol.
 fn bind(record: &[u8]) -> Option<Bind> {
     let u32_at = |at: usize| Some(u32::from_ne_bytes(record.get(at..at + 4)?.try_into().ok()?));
     let port = u16::from_ne_bytes(record.get(20..22)?.try_into().ok()?);

@@ -43,7 +43,6 @@ struct Group {
 }
 
 impl Group {
-    /// A control group without this process.
     fn empty() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
         let mut mounts = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -70,7 +69,6 @@ impl Group {
         Hook::attach(&self.path, mode).expect("a kernel with the hook")
     }
 
-    /// Attaches a hook that refuses binds of these claims.
     fn refuse(&self, claims: &[Claim]) -> Hook {
         let mut hook = self.attach(Mode::Refuse);
         hook.claims(claims).expect("claims");
@@ -116,7 +114,6 @@ fn claim(protocol: Protocol, address: &str, port: u16, id: u32) -> Claim {
 /// A claimed address, and the hook's answers to binds of other addresses.
 type Row = (&'static str, &'static [(&'static str, Option<Answer>)]);
 
-/// A claim of every IPv4 address with the port.
 fn claimed() -> Claim {
     claim(Protocol::Tcp, "0.0.0.0", PORT, 7)
 }
@@ -352,7 +349,6 @@ fn a_group_is_exempt_with_those_below_it_down_to_the_fifteenth_level_of_the_tree
     let group = Group::new();
     let mount = fs::metadata(group.path.parent().expect("a mount")).expect("a mount");
     assert_eq!(mount.st_ino(), 1, "the group of this test is at the first level of the tree");
-    // The control groups of the levels 1 to 17.
     let below = std::iter::successors(Some(group.path.clone()), |above| Some(above.join("below")));
     let groups: Vec<PathBuf> = below.take(17).collect();
     groups[1..].iter().for_each(|path| fs::create_dir(path).expect("a group"));

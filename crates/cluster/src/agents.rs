@@ -22,7 +22,6 @@ use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
-/// The label of an EndpointSlice with the name of its Service.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The largest number of Services whose endpoints are read. Their names are in the request.
 const NAMES: usize = 50;
@@ -62,7 +61,6 @@ impl AgentRequest {
     }
 }
 
-/// One round of requests.
 #[derive(Clone, Copy)]
 struct Round {
     path: &'static str,
@@ -70,10 +68,8 @@ struct Round {
     at_once: usize,
 }
 
-/// The reason why an agent gave no answer.
 struct Silent {
     gap: Gap,
-    /// Whether the answer was longer than allowed.
     too_long: bool,
 }
 
@@ -85,7 +81,6 @@ pub struct Agent {
     /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. Empty if the pod
     /// has no node.
     pub node: String,
-    /// The port of the agent, or the reason why it gets no request.
     port: Result<u16, Gap>,
 }
 

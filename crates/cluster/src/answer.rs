@@ -34,11 +34,9 @@ pub(crate) const OBJECTS: usize = 200_000;
 /// `DefaultMaxRequestBytes`), and JSON needs at most six bytes for one byte of text.
 pub(crate) const LONGEST_OBJECT: usize = 10 << 20;
 
-/// The largest number of frames of a body that wait for the parser.
 const FRAMES: usize = 8;
 /// The largest number of bytes that are read of a text, such as a refusal or `/flagz`.
 const TEXT: usize = 256 << 10;
-/// The longest message of a server that is passed on, in bytes.
 const MESSAGE: usize = 256;
 
 /// Receives objects as they are parsed. So no list of Kubernetes objects is kept.
@@ -73,7 +71,6 @@ pub struct Limits {
 
 /// An answer whose body was not yet read.
 pub struct Answer {
-    /// The request, for messages.
     request: String,
     content: String,
     response: Response<Body>,
@@ -135,8 +132,8 @@ impl Answer {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Adds the items of the body, which is a List, to `into` while they arrive. A blocking thread parses them. `place`
-    /// is the source. `into` also has the number of objects that were read before.
+    /// Adds the items of the body, which is a List, to `into` while they arrive. A blocking thread parses them. `into`
+    /// also has the number of objects that were read before.
     pub(crate) async fn objects<K: Object, S: ObjectSink>(
         &mut self,
         place: String,
@@ -165,7 +162,6 @@ impl Answer {
         }
     }
 
-    /// The lines of the body, until the server or the reader ends the body.
     pub(crate) fn lines(self) -> EventLines {
         let body = self.response.into_body().map_err(io::Error::other).into_data_stream();
         EventLines::new(StreamReader::new(body))
@@ -193,7 +189,7 @@ impl Answer {
     }
 }
 
-/// The `message` of a refusal. Proxies before an API server have other formats, so other forms are allowed.
+/// Proxies before an API server have other formats, so other forms are allowed.
 fn message_of(body: &str) -> Option<String> {
     let refusal: serde_json::Value = serde_json::from_str(body).ok()?;
     Some(refusal.get("message")?.as_str()?.to_owned())
@@ -260,12 +256,10 @@ pub fn parse<K: Object, S: ObjectSink>(
     }
 }
 
-/// The message about a list with too many objects.
 pub(crate) fn too_many() -> String {
     format!("it holds more than {OBJECTS} objects")
 }
 
-/// The frames of a body as a blocking reader, for a parser that reads bytes.
 struct Frames {
     receiver: mpsc::Receiver<Bytes>,
     rest: Bytes,

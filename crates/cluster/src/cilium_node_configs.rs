@@ -21,8 +21,7 @@ use super::{
 };
 use portreeve_facts::Why;
 
-/// The paths of CiliumNodeConfigs, in the namespace of the ConfigMap. Cilium 1.16 and newer serve `v2`. Cilium 1.13 to
-/// 1.15 serve only `v2alpha1`.
+/// Cilium 1.16 and newer serve `v2`. Cilium 1.13 to 1.15 serve only `v2alpha1`.
 const PATHS: [&str; 2] = [
     "/apis/cilium.io/v2/namespaces/kube-system/ciliumnodeconfigs",
     "/apis/cilium.io/v2alpha1/namespaces/kube-system/ciliumnodeconfigs",
@@ -101,7 +100,6 @@ struct LabelledMetadata {
     labels: Option<BTreeMap<String, String>>,
 }
 
-/// An object that overrides the ConfigMap on some nodes.
 struct Selected {
     name: String,
     values: BTreeMap<String, String>,
@@ -109,7 +107,7 @@ struct Selected {
 }
 
 impl Selected {
-    /// The object. `None` if it changes nothing: it has no selector or no settings.
+    /// `None` if it changes nothing: it has no selector or no settings.
     fn of(CiliumNodeConfig { metadata, spec }: CiliumNodeConfig) -> Option<Self> {
         let name = metadata.and_then(|metadata| metadata.name).map(|Name(name)| name).unwrap_or_default();
         let spec = spec?;
@@ -118,8 +116,8 @@ impl Selected {
     }
 }
 
-/// Whether a selector matches these labels. An empty selector matches every node. If a selector has an operator that
-/// Kubernetes does not know, Cilium's agent does not start.
+/// An empty selector matches every node. If a selector has an operator that Kubernetes does not know, Cilium's agent
+/// does not start.
 fn selects(selector: LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     Selector::try_from(selector).is_ok_and(|selector| selector.matches(labels))
 }

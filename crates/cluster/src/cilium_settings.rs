@@ -6,7 +6,6 @@ use ipnet::IpNet;
 use super::{flags::go_bool, objects::short};
 use portreeve_facts::{CiliumConfig, Family, ProxyConfig, WithoutBackend};
 
-/// The greatest number of entries of `nodeport-addresses` and `devices` that are kept.
 const MOST_ADDRESSES: usize = 256;
 
 /// Whether Cilium replaces kube-proxy. `None` if the settings do not show this: up to 1.18, a user could enable single
@@ -59,18 +58,15 @@ fn masquerades<'a>(value: impl Fn(&str) -> Option<&'a str>) -> bool {
     !is_off("masquerade") && families.iter().any(|(family, key)| !is_off(family) && !is_off(key))
 }
 
-/// Parses a boolean word.
 fn truth(text: Option<&str>) -> Option<bool> {
     go_bool(text?.trim())
 }
 
-/// A list in Cilium's format: entries separated by blanks or commas.
 fn list(text: Option<&str>) -> Vec<String> {
     let words = text.unwrap_or_default().split(|it: char| it == ',' || it.is_whitespace());
     words.filter(|word| !word.is_empty()).take(MOST_ADDRESSES).map(short).collect()
 }
 
-/// The settings that only Cilium has.
 fn cilium<'a>(value: impl Fn(&str) -> Option<&'a str> + Copy) -> CiliumConfig {
     let is = |key: &str, word: &str| value(key).is_some_and(|text| text.trim() == word);
     let is_true = |key: &str| truth(value(key)) == Some(true);

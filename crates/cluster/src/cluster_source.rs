@@ -14,7 +14,7 @@ pub enum ClusterSource {
     Files(Vec<Input>),
     /// An API server.
     Api(Access),
-    /// No source was given. Rules that need only the node still judge.
+    /// Rules that need only the node still judge.
     None,
 }
 

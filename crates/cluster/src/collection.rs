@@ -2,30 +2,25 @@
 
 use super::objects::Object;
 
-/// The field selector for Services that a proxy serves. ExternalName and headless Services have no NodePorts.
+/// ExternalName and headless Services have no NodePorts.
 pub(super) const SERVED: &str = "spec.type!=ExternalName,spec.clusterIP!=None";
 
-/// The objects of one kind, in all namespaces or in one.
 #[derive(Clone, Debug)]
 pub(super) struct Collection {
     /// The path of a request without its query, for example `/api/v1/nodes`.
     pub(super) path: String,
-    /// The kind of an object, for example `Node`.
     pub(super) kind: &'static str,
 }
 
 impl Collection {
-    /// All objects of a kind.
     pub(super) fn of<K: Object>() -> Self {
         Self { path: format!("{}/{}", K::GROUP, K::PLURAL), kind: K::KIND }
     }
 
-    /// The objects of a kind in a namespace.
     pub(super) fn in_namespace<K: Object>(namespace: &str) -> Self {
         Self { path: format!("{}/namespaces/{namespace}/{}", K::GROUP, K::PLURAL), kind: K::KIND }
     }
 
-    /// The path of one object.
     pub(super) fn object(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }

@@ -97,7 +97,6 @@ struct Argument {
     value: NumberOrText,
 }
 
-/// A YAML document in a ConfigMap.
 fn embedded<T: DeserializeOwned>(yaml: &str, path: &str, notes: &mut Notes) -> Option<T> {
     let document: Result<Node, _> = serde_saphyr::from_str_with_options(yaml, yaml_options::embedded());
     match document {

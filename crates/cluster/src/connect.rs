@@ -24,7 +24,6 @@ use portreeve_facts::text;
 
 /// The name of the API server inside a cluster. Each of its certificates has this name.
 const IN_CLUSTER: &str = "kubernetes.default.svc";
-/// The file with the namespace of a pod's service account.
 const OWN_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 /// The greatest age of a token from the file of a kubeconfig.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
@@ -73,7 +72,7 @@ pub struct Impersonation {
 pub enum Credentials {
     /// A context of the merged files: the named context, or else the current context.
     Kubeconfig {
-        /// The files. If several files set a value, the first counts, as in `$KUBECONFIG`.
+        /// If several files set a value, the first counts, as in `$KUBECONFIG`.
         paths: Vec<PathBuf>,
         /// `--context`.
         context: Option<String>,
@@ -203,7 +202,6 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     Ok(config)
 }
 
-/// `proxy-url` of the current context's cluster.
 fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     let context =
         merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?.context.as_ref()?;
@@ -211,7 +209,7 @@ fn named_proxy(merged: &Kubeconfig) -> Option<String> {
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }
 
-/// The proxy between this process and a server. It is from the kubeconfig, or else from the environment, as in kubectl.
+/// It is from the kubeconfig, or else from the environment, as in kubectl.
 fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Result<Option<Uri>, String> {
     let proxy = config.proxy_url.clone().or_else(|| proxy_of_environment(&config.cluster_url, environment));
     match &proxy {
@@ -223,7 +221,7 @@ fn proxy_of(config: &Config, environment: impl Fn(&str) -> Option<String>) -> Re
     }
 }
 
-/// The proxy of the environment. A server on this machine has no proxy, as in kubectl.
+/// A server on this machine has no proxy, as in kubectl.
 fn proxy_of_environment(server: &Uri, environment: impl Fn(&str) -> Option<String>) -> Option<Uri> {
     let variable = |names: [&str; 2]| names.into_iter().find_map(|name| environment(name).filter(|it| !it.is_empty()));
     let proxy = variable(["HTTPS_PROXY", "https_proxy"])?;
@@ -350,7 +348,6 @@ mod tests {
         }
     }
 
-    /// The settings of a kubeconfig with this server, and more settings of its cluster.
     fn at(server: &str, more: &str) -> Result<Config, String> {
         let text = format!(
             "{{current-context: c, clusters: [{{name: c, cluster: {{server: {server:?}{more}}}}}], \

@@ -93,7 +93,6 @@ fn take(user: &mut AuthInfo, printed: &[u8]) -> Result<Option<Timestamp>, String
     Ok(ends.map(|ends| ends.saturating_sub(BEFORE_END).unwrap_or(ends)))
 }
 
-/// The encoding of certificates and keys in a kubeconfig.
 fn base64(pem: String) -> String {
     let encoded = serde_json::to_value(ByteString(pem.into_bytes())).expect("bytes are a JSON string");
     encoded.as_str().expect("bytes are a JSON string").to_owned()

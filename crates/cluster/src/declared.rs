@@ -14,7 +14,6 @@ use super::{
 };
 use portreeve_facts::{Gap, Pod, Reading, Service, Source};
 
-/// The field selector of pods that may run.
 const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 
 /// The claims to ports of nodes.
@@ -28,7 +27,7 @@ pub struct Declared {
     pub rejected: Vec<Gap>,
 }
 
-/// Reads the claims. Each list has its own limit.
+/// Each list has its own limit.
 pub(super) async fn read(server: &Server) -> Declared {
     let mut rejected = Vec::new();
     let services = server

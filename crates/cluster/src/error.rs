@@ -6,9 +6,7 @@ use portreeve_facts::{Gap, Source, Why, text};
 
 /// The `what` of most requests that time out.
 pub const NO_ANSWER: &str = "no answer";
-/// The expected content of files.
 const WANTED: &str = "the output of kubectl get -o yaml or -o json";
-/// The longest detail of a failure, in bytes.
 const DETAIL: usize = 512;
 /// The time to wait after an answer that was too large.
 const TOO_MUCH: Duration = Duration::from_secs(120);

@@ -18,9 +18,7 @@ use portreeve_facts::{
 /// The largest number of rejected items that are listed. Otherwise a thousand broken Services would hide the other
 /// items.
 const MAX_REJECTED: usize = 64;
-/// The largest number of CiliumNodeConfigs in a text about one node.
 const MOST_CONFIGS: usize = 4;
-/// The longest description of a rejected item, in bytes.
 const DETAIL: usize = 512;
 
 /// Facts to which objects can still be added.
@@ -45,7 +43,6 @@ pub struct FactsBuilder {
     rejected: Vec<Gap>,
     /// Services of which a part was rejected, by namespace and name.
     unread_services: Vec<(String, String)>,
-    /// The number of rejected items that are not listed.
     rejected_beyond: usize,
 }
 
@@ -55,7 +52,7 @@ impl FactsBuilder {
         &self.rejected
     }
 
-    /// Adds one object. `place` is the source of the object. If the API server would refuse the object, it is rejected.
+    /// If the API server would refuse the object, it is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
         let mut notes = Notes::default();
         let (identity, refused) = match decode::<K>(document) {
@@ -75,7 +72,6 @@ impl FactsBuilder {
         identity
     }
 
-    /// Adds an object with a pod template, or a single Pod.
     pub(crate) fn add_workload<'de>(
         &mut self,
         place: &str,
@@ -90,13 +86,11 @@ impl FactsBuilder {
         }
     }
 
-    /// Notes that a Service was rejected.
     pub(crate) fn note_unread_service(&mut self, title: &str) {
         self.unread_services.push(service_called(title));
     }
 
-    /// Adds one object of a file. If the object has no kind, its kind is the kind of its List. Kinds that no rule uses
-    /// are skipped.
+    /// If the object has no kind, its kind is the kind of its List. Kinds that no rule uses are skipped.
     pub(crate) fn add_document(&mut self, place: &str, inherited: Option<&str>, document: &Document) {
         let kind = match document.field("kind").map(|kind| &kind.value) {
             None | Some(Value::Null) => inherited.unwrap_or_default(),
@@ -145,7 +139,6 @@ impl FactsBuilder {
         self.reject_object(Source::Services, place, &object, Some(refused), Notes::default());
     }
 
-    /// Adds Cilium's settings on this node: its ConfigMap, and the settings of CiliumNodeConfigs.
     pub(crate) fn add_cilium(&mut self, place: &str, map: objects::ConfigMap, over: NodeSettings) {
         let title = map.metadata.as_ref().map(Metadata::title).unwrap_or_default();
         let NodeSettings { names, values } = over;
@@ -276,13 +269,11 @@ impl FactsBuilder {
     }
 }
 
-/// The namespace and the name in this title of a Service.
 fn service_called(title: &str) -> (String, String) {
     let (namespace, name) = title.split_once('/').unwrap_or(("default", title));
     (namespace.to_owned(), name.to_owned())
 }
 
-/// The kind that differs from this text only in upper and lower case.
 fn meant(kind: &str) -> Option<&'static str> {
     let read = ["Service", "EndpointSlice", "Pod", "Node", "ConfigMap"];
     read.into_iter().find(|read| read.eq_ignore_ascii_case(kind) && *read != kind)

@@ -1,7 +1,6 @@
 //! Command-line flags in the forms that other programs accept: `--name=value`, `--name value`, and a flag inside
 //! another flag.
 
-/// kube-apiserver's flag for the NodePort range.
 pub(super) const RANGE_FLAG: &str = "service-node-port-range";
 
 #[derive(Debug, Default)]
@@ -14,7 +13,7 @@ impl Flags {
         Self { words: arguments.to_vec() }
     }
 
-    /// Flags of a container's command. An argument may be a whole shell line.
+    /// An argument may be a whole shell line.
     pub(super) fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Self {
         Self { words: arguments.flat_map(str::split_whitespace).map(str::to_owned).collect() }
     }
@@ -28,7 +27,6 @@ impl Flags {
         self.words.is_empty()
     }
 
-    /// Whether the command starts a program with this name.
     pub(super) fn runs(&self, program: &str) -> bool {
         self.words.iter().any(|word| word.rsplit('/').next() == Some(program))
     }
@@ -38,7 +36,7 @@ impl Flags {
         self.values(name).next_back()
     }
 
-    /// The value of a boolean flag. `None` if the flag is absent, or has a value with which a program does not start.
+    /// `None` if the flag is absent, or has a value with which a program does not start.
     pub(super) fn switch(&self, name: &str) -> Option<bool> {
         self.last(name).and_then(go_bool)
     }

@@ -22,7 +22,7 @@ const SILENCE: Duration = Duration::from_secs(60);
 /// The place of an input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// A file. Its content determines its format, and its name does not.
+    /// Its content determines its format, and its name does not.
     File(PathBuf),
     /// Standard input, `-`.
     Stdin,

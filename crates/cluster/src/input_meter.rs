@@ -9,14 +9,11 @@ use portreeve_facts::Why;
 
 /// The longest input, in bytes.
 pub(crate) const WHOLE: usize = 1 << 30;
-/// The greatest number of objects in an input.
 const OBJECTS: u64 = 500_000;
 
-/// Counts the bytes and objects of one input. Objects are read one at a time, so each object has a limit. The whole
-/// input may be long.
+/// Objects are read one at a time, so each object has a limit. The whole input may be long.
 #[derive(Debug)]
 pub(crate) struct InputMeter {
-    /// The longest object, in bytes.
     longest: usize,
     /// Bytes since the last complete object.
     since: Cell<usize>,
@@ -26,7 +23,6 @@ pub(crate) struct InputMeter {
 }
 
 impl InputMeter {
-    /// The meter for an input with objects of at most `longest` bytes.
     pub(crate) fn new(longest: usize) -> Self {
         Self {
             longest,
@@ -44,7 +40,6 @@ impl InputMeter {
         self.objects.get() <= OBJECTS
     }
 
-    /// The reason why the input was not read further: a limit, or an error of the reader.
     pub(crate) fn fault(&self) -> Option<(Why, String)> {
         self.fault.borrow().clone()
     }
@@ -65,7 +60,6 @@ impl InputMeter {
     }
 }
 
-/// A reader that stops at the limits of its meter.
 pub(crate) struct MeteredInput<'a, R> {
     pub(crate) reader: R,
     pub(crate) meter: &'a InputMeter,

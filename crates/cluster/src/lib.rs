@@ -68,7 +68,6 @@ pub use self::{
 };
 use portreeve_facts::{ClusterFacts, Gap, Reading, Source, Why};
 
-/// The sources of all facts of a cluster.
 const EVERYTHING: [Source; 6] =
     [Source::Services, Source::EndpointSlices, Source::Pods, Source::WaitingPods, Source::Nodes, Source::ConfigMaps];
 
@@ -125,7 +124,6 @@ async fn of_api(access: &Access, node: Option<&str>, hostname: &str) -> ClusterF
     facts.finish(origin, true, node)
 }
 
-/// The facts if no cluster was given.
 fn nothing(node: Option<&str>) -> ClusterFacts {
     unread("none", node.map(str::to_owned), Why::NotRequested, "no cluster was given")
 }

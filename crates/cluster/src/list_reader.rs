@@ -20,28 +20,23 @@ const NOTHING: &str = "<none>";
 /// A Node has 10 KB or more, most of it images. A row has a few hundred bytes. If a Node has several addresses of one
 /// kind, its row has only the first (Kubernetes, pkg/printers/internalversion/printers.go `printNode`).
 pub(super) struct ListReader<'a> {
-    /// Receives each item, of any form. Returns an error if no more items should be read.
+    /// Returns an error if no more items should be read.
     pub(super) sink: &'a mut dyn FnMut(&RawValue) -> Result<(), String>,
 }
 
 /// The kind and the position of a list, after the whole answer was read.
 #[derive(Debug, Default)]
 pub struct ListSummary {
-    /// Whether the answer had `items` or rows.
     pub(super) list: bool,
-    /// The kind of the list.
     pub(super) kind: Option<String>,
     pub(super) metadata: ListMeta,
 }
 
-/// `metadata` of a List.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ListMeta {
-    /// The token of the next page.
     #[serde(rename = "continue")]
     pub(super) next_page: Option<String>,
-    /// The number of items on the following pages.
     pub(super) remaining_item_count: Option<i64>,
     pub(super) resource_version: Option<String>,
 }
@@ -118,7 +113,6 @@ impl<'de, F: FnMut(&RawValue) -> Result<(), String>> Visitor<'de> for Items<F> {
     }
 }
 
-/// An entry of `columnDefinitions`.
 #[derive(Deserialize)]
 struct Column {
     name: String,

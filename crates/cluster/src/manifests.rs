@@ -28,17 +28,15 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why, text};
 
-/// The number of bytes that are read from a file at a time.
 const BUFFER: usize = 64 << 10;
 /// The number of bytes of a file that are read at once, before the parser begins.
 pub const SHORT: usize = 1 << 20;
-/// The largest number of errors of an input. After these errors, the rest of the input is not read.
+/// After these errors, the rest of the input is not read.
 const MOST_ERRORS: usize = 1_000;
 /// The longest object of an input, in bytes. An API server accepts 3 MiB.
 const OBJECT: usize = 4 << 20;
 /// The report shows this error if an object reader stops its parser, not the parser's error.
 const EXPECTED: &str = "expected a Kubernetes object";
-/// The longest message of a parser that is shown, in bytes.
 const MESSAGE: usize = 200;
 
 /// Reads every input. If an input fails, the error names the input, and the other inputs are still read.
@@ -129,11 +127,9 @@ pub fn first_strange_byte(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((line, column))
 }
 
-/// The results of reading the documents of one input.
 #[derive(Default)]
 struct Documented {
     lists: usize,
-    /// The kinds of Lists that are complete and empty.
     empty: Vec<String>,
     errors: Vec<Error>,
 }
@@ -153,7 +149,6 @@ impl Documented {
     }
 }
 
-/// Reads JSON documents, one after another.
 fn read_json<'a>(place: &str, reader: impl de::Read<'a>, meter: &InputMeter, sink: &mut Sink<'_>) -> Documented {
     let mut documented = Documented::default();
     let mut parser = serde_json::Deserializer::new(reader);
@@ -185,7 +180,7 @@ fn json_error(place: &str, meter: &InputMeter, error: &serde_json::Error) -> Err
     Error::Malformed { place, line, column, what: text::clean(&what, MESSAGE) }
 }
 
-/// Reads one YAML document after another. If a document is broken, only the rest of this document is lost.
+/// If a document is broken, only the rest of this document is lost.
 fn read_yaml(
     place: &str,
     reader: impl Read,

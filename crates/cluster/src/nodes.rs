@@ -12,7 +12,7 @@ use super::{
 };
 use portreeve_facts::{Family, NodeAddressKind};
 
-/// The label of Nodes with the control plane. k3s servers also have this label.
+/// k3s servers also have this label.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
 /// Reads every Node. If `own` is not configured, every Node is read in full.

@@ -13,18 +13,16 @@ use super::tree::{Key, Node, Value};
 /// Receives each object with the kind of its List, or the reason why an item is no object.
 pub(super) type Sink<'a> = dyn FnMut(Option<&str>, Result<Node, String>) + 'a;
 
-/// Reads one document: an object, a List of objects or of Lists, or a list without a kind. Passes every object that is
-/// no List to `sink` when the object is complete. So memory needs only one object, however long the document is.
+/// Passes every object that is no List to `sink` when the object is complete. So memory needs only one object, however
+/// long the document is.
 pub(super) struct ObjectReader<'a> {
     /// True if the format marks the end of a document, as JSON does. Then a List that ends is complete.
     pub(super) closed: bool,
     pub(super) sink: &'a mut Sink<'a>,
 }
 
-/// The result of reading a document to its end.
 #[derive(Debug, Default)]
 pub(super) struct DocumentSummary {
-    /// Whether the document had `items`.
     pub(super) list: bool,
     /// Whether a List in the document may be a part of a longer List: `metadata` has a next page, or a number of
     /// remaining items.
@@ -112,13 +110,12 @@ impl<'de> Visitor<'de> for ObjectReader<'_> {
     }
 }
 
-/// The kind of the items. An item of a `ServiceList` has no kind of its own, but is a Service.
+/// An item of a `ServiceList` has no kind of its own, but is a Service.
 fn kind_of_items(list: &Node, inherited: Option<&str>) -> Option<String> {
     let own = list.field("kind").and_then(Node::text).and_then(|kind| kind.strip_suffix("List"));
     own.filter(|kind| !kind.is_empty()).or(inherited).map(str::to_owned)
 }
 
-/// Whether the `metadata` of a List show that more pages follow, or cannot be read.
 fn goes_on(list: &Node) -> bool {
     let Some(metadata) = list.field("metadata") else { return false };
     let is_mapping = matches!(metadata.value, Value::Null | Value::Mapping(_));
@@ -132,8 +129,7 @@ fn goes_on(list: &Node) -> bool {
     !(is_mapping && is_last && is_all)
 }
 
-/// Reads the `items` of a List. The last item waits, because only the rest of the List shows whether the item is
-/// complete.
+/// The last item waits, because only the rest of the List shows whether the item is complete.
 struct Items<'a> {
     kind: Option<&'a str>,
     closed: bool,
@@ -145,11 +141,9 @@ struct ItemsRead {
     last: Option<Node>,
     kind: Option<String>,
     count: usize,
-    /// True if `items` is null. A file that was cut after `items:` also has null here.
+    /// A file that was cut after `items:` also has null here.
     null: bool,
-    /// Whether a List among the items may be a part of a longer List.
     part: bool,
-    /// Whether a List among the items was cut.
     cut: bool,
 }
 
@@ -161,7 +155,6 @@ impl ItemsRead {
         self.kind = kind;
     }
 
-    /// Passes a complete item to `sink`. If it is a List, passes its items.
     fn take(&mut self, item: Node, index: usize, kind: Option<&str>, closed: bool, sink: &mut Sink<'_>) {
         let is_list = item.field("items").is_some_and(|items| matches!(items.value, Value::List(_)));
         match item.value {

@@ -14,7 +14,6 @@ use super::{
     requests::{JSON, Server, encoded},
 };
 
-/// The `limit` of a page: the number of objects.
 const PAGE: usize = 500;
 /// The longest time for a whole list. Pages must keep arriving during this time.
 pub(super) const WHOLE: Duration = Duration::from_secs(600);
@@ -25,7 +24,6 @@ pub(super) enum Recency {
     Now,
     /// Any state in the server's cache. The server sends the list in one piece, whatever the limit is.
     Any,
-    /// Any state in the server's cache that is at least as new as this version.
     NotOlderThan(String),
 }
 
@@ -42,7 +40,7 @@ impl Recency {
 }
 
 impl Server {
-    /// Every object of a collection in its present state. `selector` is empty, or a query parameter after `&`.
+    /// `selector` is empty, or a query parameter after `&`.
     pub(super) async fn list<K: Object>(&self, collection: &Collection, selector: &str) -> Result<FactsBuilder, Error> {
         let pages = self.pages::<K, _>(JSON, collection, selector, Recency::Now, FactsBuilder::default).await;
         pages.map(|(facts, _)| facts)

@@ -14,8 +14,7 @@ use super::{
 };
 use portreeve_facts::{Gap, Source, Why};
 
-/// Reads everything that rules use. Returns the server's address, this node's name and the facts. `configured` is this
-/// node's name, if a user set it.
+/// Returns the server's address, this node's name and the facts. `configured` is this node's name, if a user set it.
 pub(super) async fn read(
     access: &Access,
     configured: Option<&str>,
@@ -65,7 +64,7 @@ pub(super) async fn read(
     (server.address().to_owned(), node, facts)
 }
 
-/// Services. Servers before 1.22 do not have all field selectors, and answer 400.
+/// Servers before 1.22 do not have all field selectors, and answer 400.
 async fn services(server: &Server) -> Result<FactsBuilder, Error> {
     let services = Collection::of::<Service>();
     match server.list::<Service>(&services, &format!("&fieldSelector={}", encoded(SERVED))).await {

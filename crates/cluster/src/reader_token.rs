@@ -35,7 +35,6 @@ const REFUSED: Duration = Duration::from_secs(5);
 /// The time to wait for a busy API server (kube-apiserver `util/flowcontrol` and `max_in_flight` name a second).
 const BUSY: Duration = Duration::from_secs(1);
 
-/// Tokens of the ServiceAccount whose tokens agents accept.
 #[derive(Clone)]
 pub(super) struct ReaderToken {
     accounts: Api<ServiceAccount>,

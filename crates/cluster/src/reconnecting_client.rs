@@ -29,13 +29,12 @@ pub fn client(access: Access) -> Client {
 #[derive(Clone)]
 pub(super) struct Reconnecting {
     who: Arc<(Access, Impersonation)>,
-    /// The client of the last request. Only one request at a time reads credentials.
+    /// Only one request at a time reads credentials.
     kept: Arc<Mutex<Option<KeptClient>>>,
     /// If true, a failed request makes the next request read the credentials again.
     doubts: bool,
 }
 
-/// A client that several requests may use at the same time.
 #[derive(Clone)]
 struct KeptClient {
     client: Client,

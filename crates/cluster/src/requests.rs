@@ -21,7 +21,6 @@ use super::{
 
 /// The longest answer that is kept in memory as one piece, in bytes. etcd stores no object larger than 1.5 MB.
 const HELD: usize = 8 << 20;
-/// `Accept` for whole objects.
 pub(super) const JSON: &str = "application/json, */*;q=0.8";
 /// `Accept` for a Table with the columns of `kubectl get --output wide`. A server that does not have Tables sends whole
 /// objects.
@@ -36,13 +35,12 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server, with the time limit of each phase of a request. If a busy server names a short time to wait, it gets
-    /// the request once more.
+    /// If a busy server names a short time to wait, it gets the request once more.
     pub(super) fn new(client: Client, address: String, timeout: Duration) -> Self {
         Self { client, address, timeout, retries: true }
     }
 
-    /// Turns second attempts off. The caller repeats the request later, and gets the error of a busy server.
+    /// The caller repeats the request later, and gets the error of a busy server.
     pub(super) fn without_retry(self) -> Self {
         Self { retries: false, ..self }
     }
@@ -66,7 +64,6 @@ impl Server {
         answer.objects::<K, S>(self.address.clone(), into).await
     }
 
-    /// The error if an answer is no list of the objects at this path.
     pub(super) fn not_a_list(&self, path: &str, what: &str) -> Error {
         wrong(self.request(path), "json".to_owned(), what)
     }
@@ -81,7 +78,6 @@ impl Server {
         .await
     }
 
-    /// Reads a small answer as `T`. An answer in another form is an error.
     pub(super) async fn only<T: DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
         self.in_time(path, async {
             let (answer, object) = self.object(path).await?;
@@ -97,7 +93,7 @@ impl Server {
         Ok((answer, object))
     }
 
-    /// The body of an answer, of at most `most` bytes. `token` is a token for an agent.
+    /// `token` is a token for an agent.
     pub(super) async fn bytes(&self, path: &str, token: Option<&HeaderValue>, most: usize) -> Result<Vec<u8>, Error> {
         self.in_time(path, async { self.answer(JSON, token, path, None).await?.bytes(most).await }).await
     }
@@ -117,8 +113,7 @@ impl Server {
         time::timeout(self.timeout, work).await.unwrap_or_else(late)
     }
 
-    /// A successful answer whose head arrived in time. If a busy server names a time to wait, the request is repeated
-    /// once after this time.
+    /// If a busy server names a time to wait, the request is repeated once after this time.
     async fn answer(
         &self,
         accept: &'static str,

@@ -18,11 +18,9 @@ use super::{
 };
 use portreeve_facts::text;
 
-/// The largest number of bytes of a refusal that are shown.
 const MESSAGE: usize = 256;
 
-/// The audience of tokens for the agent of a node. API servers, agents of other nodes and all other services refuse a
-/// token with this audience.
+/// API servers, agents of other nodes and all other services refuse a token with this audience.
 pub(super) fn audience(node: &str) -> String {
     format!("portreeve/{node}")
 }
@@ -109,7 +107,7 @@ impl Reviewer {
     }
 }
 
-/// Waits for the answer of the client library, at most for a time limit. Errors contain the name `request`.
+/// Errors contain the name `request`.
 pub(super) async fn in_time<T>(
     request: &str,
     within: Duration,

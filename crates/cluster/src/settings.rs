@@ -103,7 +103,7 @@ impl Settings {
         Ok(self.cilium.as_ref().or_else(own).or(self.kube_proxy.as_ref()).cloned())
     }
 
-    /// Reads a Pod of kube-system. The arguments of kube-apiserver contain the range, or the range is the default.
+    /// The arguments of kube-apiserver contain the range, or the range is the default.
     pub(crate) fn api_server_pod(&mut self, pod: &Pod) {
         let Some(metadata) = &pod.metadata else { return };
         let title = metadata.title();
@@ -121,7 +121,6 @@ impl Settings {
         }
     }
 
-    /// Reads the arguments of k3s or RKE2 in the annotations of the Node with this name.
     pub(crate) fn node_arguments(&mut self, name: &str, annotations: Option<&Annotations>, notes: &mut Notes) {
         let Some(annotations) = annotations else { return };
         for (key, text) in [("k3s.io/node-args", &annotations.k3s_args), ("rke2.io/node-args", &annotations.rke2_args)]
@@ -165,7 +164,6 @@ impl Settings {
         matches!(config_map, "kube-system/kube-proxy" | "kube-system/kubeadm-config" | "kube-system/cilium-config")
     }
 
-    /// Reads a ConfigMap of kube-system: `kube-proxy`, `kubeadm-config` or `cilium-config`.
     pub(crate) fn config_map(&mut self, title: &str, data: &BTreeMap<String, String>, notes: &mut Notes) {
         let place = format!("ConfigMap {title}");
         match title {
@@ -202,14 +200,12 @@ impl Settings {
         }
     }
 
-    /// Reads the FelixConfiguration `default` of Calico.
     pub(crate) fn felix(&mut self, ranges: Vec<String>, notes: &mut Notes) {
         if !ranges.is_empty() {
             self.claim(Claimant::Calico, FELIX.to_owned(), ranges, "spec.kubeNodePortRanges", notes);
         }
     }
 
-    /// Reads `network.config.openshift.io/cluster` of OpenShift.
     pub(crate) fn openshift(&mut self, range: Option<&str>) {
         self.range_of(RangeSource::OpenshiftNetwork, "network.config.openshift.io/cluster".to_owned(), range);
     }

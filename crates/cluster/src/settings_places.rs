@@ -15,7 +15,6 @@ use portreeve_facts::{Claimant, Gap, Source, Why};
 /// The number of places: ConfigMaps, kube-apiserver's Pods, `/flagz`, and the objects of Calico and OpenShift.
 pub(super) const COUNT: usize = CONFIG_MAPS.len() + 4;
 
-/// The namespace of kube-apiserver's Pods and of the ConfigMaps.
 const NAMESPACE: &str = "kube-system";
 const CONFIG_MAPS: [SettingsPlace; 3] = ["kube-proxy", "kubeadm-config", CILIUM];
 const CILIUM: SettingsPlace = "cilium-config";
@@ -24,18 +23,13 @@ const CALICO: SettingsPlace = "felixconfiguration";
 const FELIX_CONFIGURATION: &str = "/apis/crd.projectcalico.org/v1/felixconfigurations/default";
 const OPENSHIFT_NETWORK: &str = "/apis/config.openshift.io/v1/networks/cluster";
 
-/// A short name of a place.
 pub(super) type SettingsPlace = &'static str;
 
-/// The settings, and the result of each place.
 #[derive(Default)]
 pub(super) struct SettingsRead {
     pub(super) facts: FactsBuilder,
-    /// The places that answered.
     pub(super) found: BTreeSet<SettingsPlace>,
-    /// The places that are absent or forbidden.
     pub(super) absent: BTreeMap<SettingsPlace, Error>,
-    /// The places that could not be read for other reasons.
     pub(super) failed: Vec<(Source, Error)>,
 }
 
@@ -64,7 +58,6 @@ impl SettingsRead {
     }
 }
 
-/// The component that has its own NodePort range at this place.
 fn claimant(place: SettingsPlace) -> Option<Claimant> {
     match place {
         CILIUM => Some(Claimant::Cilium),
@@ -73,8 +66,7 @@ fn claimant(place: SettingsPlace) -> Option<Claimant> {
     }
 }
 
-/// Reads every place. A place may be absent or forbidden. `node` is this node's name, because CiliumNodeConfigs apply
-/// to some nodes only.
+/// A place may be absent or forbidden. `node` is this node's name, because CiliumNodeConfigs apply to some nodes only.
 pub(super) async fn read(server: &Server, node: Option<&str>) -> SettingsRead {
     let pods = Collection::in_namespace::<Pod>(NAMESPACE);
     let api_servers = format!("&labelSelector={}", encoded("component=kube-apiserver"));
@@ -113,8 +105,7 @@ async fn config_map(server: &Server, name: &str) -> Result<FactsBuilder, Error> 
     server.facts_of::<ConfigMap>(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(name)).await
 }
 
-/// Cilium's settings. A cluster with Cilium has a ConfigMap of Cilium, so CiliumNodeConfigs are read only if this
-/// ConfigMap exists.
+/// A cluster with Cilium has a ConfigMap of Cilium, so CiliumNodeConfigs are read only if this ConfigMap exists.
 async fn cilium(server: &Server, node: Option<&str>) -> Result<FactsBuilder, Error> {
     let map: ConfigMap = server.only(&Collection::in_namespace::<ConfigMap>(NAMESPACE).object(CILIUM)).await?;
     let mut facts = FactsBuilder::default();

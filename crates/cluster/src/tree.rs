@@ -21,10 +21,8 @@ use crate::objects::{quoted, whole};
 
 /// The longest value whose end position is kept, in characters.
 const LONGEST: u64 = 256;
-/// The YAML 1.1 key that adds the fields of other mappings.
 const MERGE: &str = "<<";
 
-/// A value of a document.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Line and column within the document, from 1.
@@ -47,7 +45,6 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// The type and the value of this node, for messages.
     pub(crate) fn in_words(&self) -> String {
         match self {
             Self::Null => "null".to_owned(),
@@ -244,7 +241,7 @@ fn keep_last(fields: &mut Vec<(String, Node)>) {
 }
 
 pub(crate) enum Key {
-    /// The key as text. YAML allows other keys, but no field of Kubernetes has such a key.
+    /// YAML allows other keys, but no field of Kubernetes has such a key.
     Name(String),
     /// `<<` without quotes in YAML. It adds the fields of other mappings.
     Merge,
@@ -256,7 +253,7 @@ impl<'de> Deserialize<'de> for Key {
     }
 }
 
-/// Reads a key. Keys of YAML have a place. For a mapping in JSON, `Spanned` returns the first key as a text.
+/// Keys of YAML have a place. For a mapping in JSON, `Spanned` returns the first key as a text.
 struct KeyVisitor;
 
 impl<'de> Visitor<'de> for KeyVisitor {
@@ -295,7 +292,6 @@ impl<'de> IntoDeserializer<'de, Error> for &'de Node {
     }
 }
 
-/// Reads objects from the tree, with the same readers as for all other sources of objects.
 impl<'de> Deserializer<'de> for &'de Node {
     type Error = Error;
 

@@ -16,10 +16,8 @@ use super::{
     requests::{JSON, Server, encoded},
 };
 
-/// The field selector of Pods that have no Node yet.
 const WITHOUT_NODE: &str = "spec.nodeName=,status.phase=Pending";
 
-/// Every Pod that waits for free ports.
 pub(super) async fn read(server: &Server) -> Result<FactsBuilder, Error> {
     let selector = format!("&fieldSelector={}", encoded(WITHOUT_NODE));
     let list =

@@ -8,19 +8,16 @@ use std::{
     mem,
 };
 
-/// The largest number of bytes of a line that are kept at one time.
 const CHUNK: u64 = 8 << 10;
-/// The byte order mark of UTF-8, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// The documents of a stream. A read gives bytes of the current document.
+/// A read gives bytes of the current document.
 pub(super) struct Documents<R> {
     reader: R,
     chunk: Vec<u8>,
     served: usize,
     /// Whether the next chunk begins a line.
     fresh: bool,
-    /// The number of lines that have begun.
     lines: u64,
     /// Whether the current document has begun. If true, another `---` ends the document.
     begun: bool,
@@ -35,7 +32,7 @@ impl<R: BufRead> Documents<R> {
         Self { reader, chunk: Vec::new(), served: 0, fresh: true, lines: 0, begun: false, ended: true, marked: false }
     }
 
-    /// Skips the rest of the current document. Returns false if no document follows.
+    /// Returns false if no document follows.
     pub(super) fn advance(&mut self) -> io::Result<bool> {
         while self.fill()? {
             self.served = self.chunk.len();
@@ -53,7 +50,7 @@ impl<R: BufRead> Documents<R> {
         self.lines
     }
 
-    /// Makes bytes of the current document available. Returns false at the end of the document.
+    /// Returns false at the end of the document.
     fn fill(&mut self) -> io::Result<bool> {
         if self.ended {
             return Ok(false);
@@ -110,7 +107,6 @@ impl<R: BufRead> Read for Documents<R> {
     }
 }
 
-/// Whether a line is a document marker: `---` alone, or followed by a blank.
 fn is_marker(line: &[u8], marker: &[u8]) -> bool {
     line.strip_prefix(marker).is_some_and(|rest| rest.first().is_none_or(u8::is_ascii_whitespace))
 }

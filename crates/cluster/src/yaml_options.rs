@@ -11,17 +11,15 @@ const ALIASES: usize = 1_000;
 /// aliases.
 const ANCHORED: usize = 64 << 10;
 
-/// Options for a streamed document, which may have any length.
 pub(super) fn streamed() -> Options {
     options(usize::MAX)
 }
 
-/// Options for a document that is kept as a tree. A List of ten thousand objects is smaller than the limit.
+/// A List of ten thousand objects is smaller than the limit.
 pub(super) fn tree() -> Options {
     options(2_000_000)
 }
 
-/// Options for a document that is kept as text.
 pub(super) fn embedded() -> Options {
     options(100_000)
 }

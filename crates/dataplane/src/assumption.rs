@@ -34,13 +34,10 @@ impl Assumption {
         vantage_points(address.ip).iter().any(|from| (self.plane.captures)(&self.settings, address, *from))
     }
 
-    /// Whether a NodePort is served on an address for connections from outside. Loopback addresses get no connections
-    /// from outside.
     pub(super) fn captures_from_outside(&self, address: LocalAddress) -> bool {
         !address.ip.is_loopback() && (self.plane.captures)(&self.settings, address, Vantage::Remote)
     }
 
-    /// Whether the data plane serves IPv4 and IPv6: no setting turns a family off.
     pub(super) fn serves_both_families(&self) -> bool {
         self.settings.families_off.is_empty()
     }
@@ -110,13 +107,10 @@ impl Assumption {
         (self.plane.captures_external)(&self.settings, claim.ip, from, claim.field).map_err(undecided)
     }
 
-    /// Whether the data plane may drop packets from outside to a load balancer's address, at ports that the Service
-    /// does not have.
     pub(super) fn may_drop_other_ports(&self, to: IpAddr) -> bool {
         self.settings.may_drop_other_ports && !self.settings.is_of_devices(to)
     }
 
-    /// Whether a node's own connection to its link-local address and a NodePort leaves with another source address.
     pub(super) fn masquerades_own_link_local(&self) -> bool {
         self.plane.masquerades_own_link_local
     }

@@ -26,7 +26,6 @@ pub struct Assumptions {
     pub mode: Result<Learned<Mode>, Gap>,
     /// The source of the settings. If they were not read, a note.
     settings: String,
-    /// `nodePortAddresses` as configured, if the settings were read.
     node_port_addresses: Option<Vec<String>>,
     /// The unread input that a verdict names if the assumptions disagree.
     missing: Option<Gap>,
@@ -149,7 +148,7 @@ struct Possible {
 }
 
 impl Possible {
-    /// The assumptions of some data planes. Without `config`, each data plane has its own [`Config`].
+    /// Without `config`, each data plane has its own [`Config`].
     fn of(
         planes: &[&'static DataPlane],
         config: Option<&Config<'_>>,
@@ -198,13 +197,10 @@ fn of_mode(mode: Mode) -> impl Iterator<Item = &'static DataPlane> {
     DATA_PLANES.into_iter().filter(move |plane| plane.mode == mode)
 }
 
-/// The proxy's configuration, if known.
 enum Config<'a> {
-    /// The configuration was read.
     Read(&'a ProxyConfig),
     /// The user configured the mode for this scan, and the mode's default settings are assumed.
     Default,
-    /// The configuration was not read.
     Unread(Gap),
 }
 
@@ -240,7 +236,6 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// The configurations that are possible.
     fn possible(&self, plane: &DataPlane, snapshot: &Snapshot) -> Vec<Assumed> {
         let each = |configs: Vec<ProxyConfig>, is| configs.into_iter().map(move |config| Assumed { config, is });
         match self {
@@ -255,20 +250,16 @@ impl<'a> Config<'a> {
     }
 }
 
-/// A configuration that the proxy may have.
 struct Assumed {
     config: ProxyConfig,
     is: Known,
 }
 
-/// The source of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// The configuration was read.
     Read,
     /// The defaults of a mode that the user configured for this scan. They are no fact about the cluster.
     Assumed,
-    /// One of several possible configurations.
     Unread,
 }
 
@@ -340,8 +331,6 @@ fn assumptions(
     (assumptions, unknown_primary.or(unknown_detector).or(unknown_localnet).or(unknown_age))
 }
 
-/// All possible values of an input, and the reason, if the data plane needs the input. Otherwise one value, which has
-/// no effect.
 fn if_needed<T>(
     is_needed: bool,
     neutral: T,
@@ -350,7 +339,6 @@ fn if_needed<T>(
     if is_needed { possible() } else { (vec![neutral], None) }
 }
 
-/// The value of a fact, or both values and the reason why it is unknown.
 fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     match fact {
         Ok(fact) => (vec![fact], None),
@@ -358,7 +346,6 @@ fn either_of(fact: Result<bool, Gap>) -> (Vec<bool>, Option<Gap>) {
     }
 }
 
-/// The reason why any address of the node may be the primary address.
 const UNKNOWN_PRIMARY: &str = "the Node object of this node was not found, so the primary address is not known";
 
 /// The largest number of addresses that are tried as the primary address. If a node has more addresses, one more
@@ -400,14 +387,13 @@ fn primaries(snapshot: &Snapshot, interfaces: &Interfaces, config: &ProxyConfig)
     )
 }
 
-/// The reason why it is not known whether kube-proxy has a local detector.
 const UNKNOWN_DETECTOR: &str =
     "kube-proxy recognizes pods by the Node's podCIDRs, and the podCIDRs of this node are not known";
 
 /// Whether kube-proxy has a local detector: for IPv4, then for IPv6.
 type Detector = [bool; 2];
 
-/// A detector in both families, or in none. One family's detector has no effect on verdicts about the other family.
+/// One family's detector has no effect on verdicts about the other family.
 const EITHER: [Detector; 2] = [[false; 2], [true; 2]];
 
 /// The families that may have a local detector. `ClusterCIDR` (the default) and `NodeCIDR` need a CIDR of the family.

@@ -9,9 +9,7 @@ use portreeve_facts::{Affected, Gap, Why};
 /// verdict names the first input that alone changes the verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Doubt {
-    /// The endpoints of a Service port in a family.
     Endpoints,
-    /// Whether an IPv6 socket also gets IPv4 connections.
     V6Only,
     /// Whether this node serves a part of a Service, such as its NodePorts.
     KeptOff,
@@ -50,7 +48,7 @@ impl Case {
         options[chosen]
     }
 
-    /// Moves to the next case. Returns false after the last case.
+    /// Returns false after the last case.
     fn next(&mut self) -> bool {
         while let Some(last) = self.choices.last_mut() {
             if last.chosen + 1 < last.options {
@@ -181,20 +179,15 @@ pub(super) fn over<T: Loss>(
     }
 }
 
-/// Whether the input is normally missing: the process lacks a right, the kernel lacks a feature, or nothing requested
-/// the input.
 fn is_expected(gap: &Gap) -> bool {
     matches!(gap.why, Why::NotPermitted | Why::NotSupported | Why::NotRequested)
 }
 
-/// Whether the settings alone decide the loss: two assumptions have different losses although all other inputs are
-/// equal.
 fn settings_decide(seen: &[Seen]) -> bool {
     let mut losses: BTreeMap<&[(Question, usize)], usize> = BTreeMap::new();
     seen.iter().any(|(_, choices, loss)| *losses.entry(choices).or_insert(*loss) != *loss)
 }
 
-/// Whether an input alone decides the loss: two cases that differ only in this input have different losses.
 fn decides(question: Question, seen: &[Seen]) -> bool {
     let chosen =
         |choices: &[(Question, usize)]| choices.iter().find(|(it, _)| *it == question).map(|(_, chosen)| *chosen);
@@ -270,7 +263,6 @@ mod tests {
     use super::{super::round::Round, *};
     use portreeve_facts::{Learned, Mode, Snapshot, Source, Vantage, healthy::gap};
 
-    /// A test's unread input with this name.
     fn unread(name: &str) -> Gap {
         Gap::new(Source::EndpointSlices, Why::NotPermitted, name)
     }
@@ -283,7 +275,6 @@ mod tests {
         (!vantages.is_empty()).then(|| vantages.iter().copied().collect())
     }
 
-    /// The fold over the only assumption of a node whose settings were all read.
     fn judged(judge: impl FnMut(&mut Case) -> Result<Option<Affected>, Gap>) -> Judged<Affected> {
         let (world, mut judge) = (Snapshot::healthy(), judge);
         let round = Round::of(&world, None, 60);

@@ -35,15 +35,12 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// A note for clients that connect to an address without NodePorts, if `nodeport-addresses` is empty.
 pub(super) const ONE_ADDRESS: &str =
     "; for remote clients on one address of each device, unless nodeport-addresses has other addresses";
 
-/// The reason why it is unknown who answers on an address of a device that Cilium does not serve.
 const BY_WHICH_DEVICE: &str =
     "the address is on a device that Cilium does not serve: Cilium serves only packets that arrive on its own devices";
 const WHERE_PACKETS_ARRIVE: &str = "the address is on a device that Cilium does not serve; with bpf-lb-sock-hostns-only, Portreeve has no measurement of packets from pods";
-/// The reason why it is not known whether Cilium serves a hostPort.
 const OF_EVERY_ADDRESS: &str = "Cilium 1.17 served a hostPort with the hostIP 0.0.0.0 or :: on every address; newer versions, from their source code, on no address";
 
 /// Whether Cilium serves a hostPort on an address (`pkg/loadbalancer/reflectors/k8s.go`, `upsertHostPort`). Without a
@@ -95,7 +92,6 @@ pub fn cilium_range(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     }
 }
 
-/// Whether Cilium replaces kube-proxy on this node; `None` if this is not known.
 pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     match snapshot.proxy_mode() {
         Ok(mode) => Some(mode.value == Mode::Cilium),
@@ -108,8 +104,7 @@ pub(super) fn serves_here(snapshot: &Snapshot) -> Option<bool> {
     }
 }
 
-/// Whether Cilium may replace kube-proxy, if the mode is unknown. The node needs the link that Cilium always makes, and
-/// Cilium's settings must not exclude the replacement.
+/// The node needs the link that Cilium always makes, and Cilium's settings must not exclude the replacement.
 pub(super) fn may_be(snapshot: &Snapshot, interfaces: &Interfaces) -> bool {
     interfaces.has_link(CILIUM_HOST) && snapshot.cluster.cilium_replaces != Some(false)
 }
@@ -119,8 +114,7 @@ fn is_translated(protocol: Protocol) -> bool {
     protocol != Protocol::Sctp
 }
 
-/// Cilium's possible configurations: each way to answer without an endpoint, with SCTP and without. At the end are
-/// configurations without any address of this node, and configurations with a family off.
+/// At the end are configurations without any address of this node, and configurations with a family off.
 fn unread() -> Vec<ProxyConfig> {
     let ways = [WithoutBackend::Reject, WithoutBackend::Drop, WithoutBackend::Pass];
     let of = |(without_backend, host_namespace_only, sctp)| {
@@ -165,8 +159,7 @@ fn captures_external(settings: &Settings, to: IpAddr, from: Vantage, field: Fiel
     captures_exactly(settings, to, from, settings.external_ips_anywhere || field == Field::LoadBalancer)
 }
 
-/// Whether Cilium serves one address of the node. `beyond` is true if Cilium serves the node and its pods on all other
-/// devices too.
+/// `beyond` is true if Cilium serves the node and its pods on all other devices too.
 fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool) -> Result<bool, &'static str> {
     match from {
         _ if settings.is_of_devices(to) => Ok(true),
@@ -176,7 +169,6 @@ fn captures_exactly(settings: &Settings, to: IpAddr, from: Vantage, beyond: bool
     }
 }
 
-/// Whether Cilium serves an address's family.
 fn is_on(settings: &Settings, address: LocalAddress) -> bool {
     !settings.families_off.contains(&Family::of(address.ip))
 }

@@ -35,11 +35,9 @@ pub struct Contest<'r, 'a, 'c> {
     number: u16,
     /// True if the contest has all claims of the port.
     is_complete: bool,
-    /// Every destination of this node, with each of its vantage points.
     places: Vec<(Vantage, LocalAddress)>,
 }
 
-/// A claim, with its known results.
 struct Contender<'a> {
     claim: Claim<'a>,
     backing: [OnceCell<Result<Backing, Gap>>; 2],
@@ -48,7 +46,6 @@ struct Contender<'a> {
     home: RefCell<Option<(usize, Result<bool, Gap>)>>,
 }
 
-/// The effect of a hostPort on a connection to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Redirected {
     /// The pod of the hostPort, or the target of a leftover redirection, gets the connection.
@@ -57,7 +54,6 @@ enum Redirected {
     LeftOut,
 }
 
-/// The reason why the order of a NodePort and a hostPort in nftables mode is unknown.
 const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort have equal priority: the newest chains come first, and each start of kube-proxy makes new chains";
 
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
@@ -66,7 +62,6 @@ const TWO_SERVICES: &str = "two Services claim it, and their order is not define
 /// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
 const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
-/// Who gets a new connection in one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The outcome of the connection.
@@ -78,7 +73,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The listener that loses the connection to another claim.
     pub(super) fn loser(&self) -> Option<usize> {
         self.listener.filter(|_| self.outcome != Outcome::Listener)
     }
@@ -99,7 +93,6 @@ impl From<Gap> for Undecided {
     }
 }
 
-/// Two answers are possible: the reason why it is unknown which answer is true.
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
     let loser = |it: &Result<Answer, Undecided>| match it {
         Ok(answer) => answer.loser(),
@@ -169,17 +162,10 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.contenders.iter().map(|it| &it.claim)
     }
 
-    /// Every destination of this node, with each of its vantage points.
     pub(super) fn places(&self) -> impl Iterator<Item = (Vantage, LocalAddress)> {
         self.places.iter().copied()
     }
 
-    /// Who gets a new connection in this case.
-    ///
-    /// # Errors
-    ///
-    /// When the answer is unknown although every input has a value: the order of two claims is undefined, or the case
-    /// was not measured.
     pub(super) fn who(
         &self,
         assumption: &Assumption,
@@ -226,7 +212,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// Like [`Self::who`], for a known listener.
     fn who_beside(
         &self,
         listener: Option<usize>,
@@ -252,7 +237,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.decided(assumption, (from, to), service, host_port, listener)
     }
 
-    /// The external address that is served at `to`, and the outcome of a connection to this address.
     fn external(
         &self,
         assumption: &Assumption,
@@ -280,7 +264,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The NodePort in the family of `to`, and the outcome of a connection to this NodePort.
     fn node_port(
         &self,
         assumption: &Assumption,
@@ -301,7 +284,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Some((index, assumption.outcome((to, self.protocol), from, backing)))
     }
 
-    /// The hostPort that is served at `to`, or a hostPort that Cilium does not serve because of its number.
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::HostPort(pod, host) = &contender.claim else { continue };
@@ -322,8 +304,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         Ok(None)
     }
 
-    /// The hostPort or the leftover redirection that comes first. If Cilium serves a connection, no rule of netfilter
-    /// sees the connection.
+    /// If Cilium serves a connection, no rule of netfilter sees the connection.
     fn redirected(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
         let takes = |it: &Redirection| Family::of(it.to) == Family::of(to.ip) && it.ip.is_none_or(|ip| ip == to.ip);
         let left = self.contenders.iter().enumerate().find_map(|(index, contender)| match contender.claim {
@@ -363,7 +344,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         })
     }
 
-    /// Whether this node serves a part of a Service in this case.
     fn serves(
         &self,
         assumption: &Assumption,
@@ -376,7 +356,6 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             || case.serves(known.get_or_init(|| serves(self.round, service, part)), service)
     }
 
-    /// The endpoints of a Service port in this case, from the contest's cache.
     fn backing(
         &self,
         case: &mut Case,
@@ -495,7 +474,6 @@ impl Round<'_> {
 }
 
 impl Case {
-    /// Whether Cilium on this node serves a part of a Service. If this is not known, the case chooses.
     fn serves(&mut self, known: &Result<bool, Gap>, service: &Service) -> bool {
         match known {
             Ok(served) => *served,
@@ -558,8 +536,8 @@ fn is_own_link_local(to: LocalAddress, from: Vantage) -> bool {
     is_link_local(to.ip) && from == Vantage::Node
 }
 
-/// The outcome of a connection that a hostPort takes. `there` is the outcome at the target of the redirection. The
-/// kernel does not forward link-local packets, and no pod can answer a packet from `::1`.
+/// `there` is the outcome at the target of the redirection. The kernel does not forward link-local packets, and no pod
+/// can answer a packet from `::1`.
 fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
     match to {
         to if is_link_local(to) => Outcome::Nowhere,

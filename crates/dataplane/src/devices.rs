@@ -28,7 +28,6 @@ impl<'a> Devices<'a> {
         Self { config, interfaces, primary, has_stranger: config.devices.iter().any(is_stranger) }
     }
 
-    /// Whether an address belongs to one of Cilium's devices, or to `lo`; `None` if this is not known.
     pub(super) fn have(&self, address: &Address) -> Option<bool> {
         // Cilium treats the addresses of `cilium_host` as addresses of the node, whatever `devices` is. But remote
         // clients are not served on these addresses.
@@ -43,7 +42,6 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Whether a device is one of Cilium's.
     fn chosen(&self, link: &str) -> Option<bool> {
         let named = self.named(link);
         if named.is_some() {
@@ -55,7 +53,6 @@ impl<'a> Devices<'a> {
         chosen.filter(|chosen| *chosen || !self.has_stranger)
     }
 
-    /// Whether the first matching entry selects the link. `!` excludes the link.
     fn named(&self, link: &str) -> Option<bool> {
         self.config.devices.iter().find_map(|entry| {
             let name = entry.strip_prefix('!').unwrap_or(entry);
@@ -82,8 +79,7 @@ impl<'a> Devices<'a> {
         finds.filter(|finds| *finds || !has_primary())
     }
 
-    /// Whether Cilium chooses a link that is enslaved to another link. Since 1.20, Cilium chooses a link in a VRF, but
-    /// no other enslaved link.
+    /// Since 1.20, Cilium chooses a link in a VRF, but no other enslaved link.
     fn detects_part(&self, link: &Link) -> Option<bool> {
         let master = self.interfaces.links.iter().find(|other| Some(other.index) == link.master)?;
         (master.kind.as_deref() != Some("vrf")).then_some(false)
@@ -96,7 +92,6 @@ impl<'a> Devices<'a> {
         }
     }
 
-    /// Whether a default route certainly uses a link: the link has a network that contains a gateway.
     fn has_gateway(&self, link: &str) -> bool {
         let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
         networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
@@ -125,7 +120,6 @@ mod tests {
         have_in(link, kind, devices, detects, |_| ())
     }
 
-    /// Whether Cilium serves these addresses after another change of the links.
     fn have_in(
         link: &str,
         kind: Option<&str>,

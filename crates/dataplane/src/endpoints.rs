@@ -19,7 +19,6 @@ pub struct Endpoints<'a> {
     /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy's
     /// version may be old.
     draining: Option<bool>,
-    /// Whether Cilium replaces kube-proxy; `None` if this is not known.
     cilium: Option<bool>,
 }
 
@@ -139,7 +138,6 @@ impl<'a> Endpoints<'a> {
         Ok(here.any(|address| addresses.contains(address)))
     }
 
-    /// Each endpoint of a Service port with its target port.
     fn endpoints(
         &self,
         service: &Service,
@@ -164,7 +162,6 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-/// The ready endpoints. If none is ready and `draining` is true, the endpoints that terminate and still serve.
 fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
     let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
     match ready.is_empty() && draining {
@@ -173,7 +170,6 @@ fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: b
     }
 }
 
-/// The reason why a Service that Cilium shares between clusters may have more endpoints.
 const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of this Service";
 const OF_ENVOY: &str = "belongs to an Ingress or a Gateway of Cilium, or has service.cilium.io/lb-l7: with Cilium, Envoy answers for this Service";
 const OF_NO_NODE: &str = "has an endpoint without a nodeName (only Cilium uses the endpoint), or an endpoint that serves and terminates (an old kube-proxy does not use it)";
@@ -317,7 +313,6 @@ mod tests {
         assert_eq!(first(&datagrams.with_mode(Mode::Cilium)), Ok(Backing::Empty));
     }
 
-    /// The backing of the first port of the first Service.
     fn first(world: &Snapshot) -> Result<Backing, Gap> {
         let service = &world.cluster.services.seen().expect("services")[0];
         Endpoints::of(world).backing(service, &service.ports[0], Family::V4)

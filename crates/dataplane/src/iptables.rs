@@ -33,7 +33,6 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// The configurations that an unread proxy may have: any list of addresses, or all except loopback.
 fn unread() -> Vec<ProxyConfig> {
     let no_localhost = ProxyConfig { localhost_node_ports: Some(false), ..ProxyConfig::default() };
     with_any_node_port_addresses().into_iter().chain([no_localhost]).collect()

@@ -77,7 +77,6 @@ fn name(service: &Service) -> Name<'_> {
 /// its NodePorts (`pkg/loadbalancer/writer/writer.go`, `validateFrontends`, since 1.18).
 pub(super) type Rivals<'a> = HashMap<Name<'a>, Option<&'a Service>>;
 
-/// The rival of each Service that has rivals: the first rival by name.
 pub(super) fn rivals(snapshot: &Snapshot) -> Rivals<'_> {
     let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
     let mut by_address: BTreeMap<(IpAddr, Option<&str>), BTreeMap<Name<'_>, &Service>> = BTreeMap::new();

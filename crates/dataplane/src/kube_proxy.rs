@@ -34,7 +34,6 @@ pub(super) fn unknown_version(snapshot: &Snapshot) -> Gap {
 /// (kubernetes.io/releases/version-skew-policy).
 const MOST_SKEW: u32 = 3;
 
-/// The oldest kube-proxy that may run beside this node's kubelet: major and minor version.
 pub(super) fn oldest_beside_kubelet(snapshot: &Snapshot) -> Option<(u32, u32)> {
     kubelet_version(snapshot).map(|(major, minor)| (major, minor.saturating_sub(MOST_SKEW)))
 }
@@ -60,7 +59,6 @@ pub fn holds_ports(version: &str) -> Option<bool> {
     })
 }
 
-/// Whether kube-proxy has not applied a queued change for longer than a sync needs.
 pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     let keeps_up = Unread::Assumed("that kube-proxy keeps up");
     let Some(metrics) = snapshot.kernel.proxy.metrics.known(keeps_up) else { return false };
@@ -68,8 +66,8 @@ pub(super) fn is_behind(snapshot: &Snapshot, lag_seconds: i64) -> bool {
     synced < queued && snapshot.at.duration_since(queued).as_secs() > lag_seconds
 }
 
-/// `nodePortAddresses` as configured. In nftables mode, `/configz` shows the default as the value `primary`. No user
-/// configured this value, so it counts as an empty list.
+/// In nftables mode, `/configz` shows the default as the value `primary`. No user configured this value, so it counts
+/// as an empty list.
 pub(super) fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     let configured = &config.node_port_addresses;
     let is_nftables_default = config.mode.as_deref() == Some("nftables") && configured.as_slice() == ["primary"];
@@ -84,7 +82,6 @@ fn listing(list: &[&str]) -> ProxyConfig {
     ProxyConfig { node_port_addresses, ..ProxyConfig::default() }
 }
 
-/// A list of addresses without an address of this node.
 pub(super) fn listing_nothing() -> ProxyConfig {
     listing(&NOWHERE)
 }

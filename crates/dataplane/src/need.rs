@@ -181,7 +181,6 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// The needs of a round. This function has one line for each kind of need.
     pub(super) fn of(round: &Round<'a>) -> Self {
         let parts = [
             of_pods(round),
@@ -252,11 +251,9 @@ impl Round<'_> {
     }
 }
 
-/// Needs with their ports, or the reason why the needs are not known.
 type Read<'a> = Result<Vec<(Port, Need<'a>)>, Gap>;
 
-/// The ports that pods on this node's network declare, the ports of their probes, and the ports in the last messages of
-/// their containers. Each port of a pod is one need, even if a message repeats a declared or probed port.
+/// Each port of a pod is one need, even if a message repeats a declared or probed port.
 fn of_pods<'a>(round: &Round<'a>) -> Read<'a> {
     let here = round.now.cluster.pods.get()?.iter().map(AsRef::as_ref);
     let here = here.filter(|pod: &&Pod| pod.may_be_on(round.now.node_name()) && pod.host_network && !pod.finished);
@@ -310,8 +307,7 @@ fn proxy_metrics<'a>(snapshot: &Snapshot) -> Vec<(Port, Need<'a>)> {
     port.map(|port| (port, Need::ProxyMetrics)).into_iter().collect()
 }
 
-/// The need for kube-proxy's health port. The default port, if no source names a port. Empty if the health server is
-/// turned off.
+/// The default port, if no source names a port. Empty if the health server is turned off.
 fn proxy_health<'a>(snapshot: &Snapshot) -> Read<'a> {
     let configured = snapshot.proxy_config().ok().and_then(|config| config.healthz_bind_address.as_deref());
     let address = match configured {
@@ -379,7 +375,6 @@ mod tests {
         })
     }
 
-    /// The known needs, each as its port and its kind.
     fn known(world: &Snapshot) -> Vec<String> {
         let round = Round::of(world, None, 60);
         let kind = |need: &Need<'_>| format!("{need:?}").split(['(', ' ']).next().unwrap_or_default().to_owned();

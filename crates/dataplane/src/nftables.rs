@@ -26,7 +26,6 @@ pub(super) static PLANE: DataPlane = DataPlane {
     masquerades_own_link_local: false,
 };
 
-/// The possible configurations: any list of addresses, with the gate for loopback and without it.
 fn unread() -> Vec<ProxyConfig> {
     let gate = |config: &ProxyConfig| ProxyConfig { nftables_localhost: Some(true), ..config.clone() };
     let lists = with_any_node_port_addresses();
@@ -34,7 +33,6 @@ fn unread() -> Vec<ProxyConfig> {
     lists.into_iter().chain(with_gate).collect()
 }
 
-/// `nodePortAddresses` as configured, or the default `primary`.
 fn node_port_addresses(config: &ProxyConfig) -> Vec<String> {
     match &config.node_port_addresses[..] {
         [] => vec!["primary".to_owned()],

@@ -202,7 +202,6 @@ fn whose(unit: Unit<'_>) -> String {
     unit.user.map(|user| format!(" of user {user}")).unwrap_or_default()
 }
 
-/// A process by its name, and also by its unit if the names differ.
 fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) -> String {
     let Process { command, .. } = process;
     let is_like = |unit: &Unit<'_>| {
@@ -216,7 +215,6 @@ fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) 
     }
 }
 
-/// Whether a process has the name of the container runtime that this node's Node object reports.
 fn is_runtime(snapshot: &Snapshot, command: &str) -> bool {
     let name = match command {
         "containerd" => "containerd",

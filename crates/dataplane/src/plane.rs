@@ -15,10 +15,8 @@ use super::{
 };
 use portreeve_facts::{Mode, Protocol, ProxyConfig, Vantage};
 
-/// A data plane: one way to program Services on a node. It is a static value, not a trait.
 #[derive(Debug)]
 pub(super) struct DataPlane {
-    /// The mode, which is the data plane's name.
     pub(super) mode: Mode,
     /// The settings on which the answers depend. Assumptions have one value for all other settings.
     pub(super) settings: &'static [Setting],
@@ -58,14 +56,11 @@ impl Eq for DataPlane {}
 
 pub(super) static DATA_PLANES: [&DataPlane; 4] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE, &cilium::PLANE];
 
-/// A new connection to a Service port on one of this node's addresses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Connection {
     pub(super) to: LocalAddress,
-    /// The client.
     pub(super) from: Vantage,
     pub(super) protocol: Protocol,
-    /// The endpoints of the Service port.
     pub(super) backing: Backing,
     /// Whether the data plane sends connections to this address to the Service.
     pub(super) captured: bool,

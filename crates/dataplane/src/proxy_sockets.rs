@@ -162,20 +162,17 @@ impl<'a> Proxy<'a> {
         self.is_cilium() || by_version && (is_other || is_off())
     }
 
-    /// Whether a kube-proxy answers, and its version opens no NodePorts.
     fn proxy_never_holds(&self) -> bool {
         self.version().is_some_and(|version| holds_ports(version) == Some(false))
     }
 
-    /// Whether a kube-proxy answers, its version opens NodePorts, and its process is unknown.
     fn is_unnamed_and_holds(&self) -> bool {
         let proxy = &self.snapshot.kernel.proxy;
         let unnamed = proxy.cgroup.known(Unread::Doubted).is_none_or(Cgroup::is_root) && proxy.process.gap().is_some();
         unnamed && self.version().is_some_and(|version| holds_ports(version) == Some(true))
     }
 
-    /// Whether kube-proxy in nftables mode may have opened the socket. kube-proxy can be configured to serve TCP
-    /// NodePorts on loopback (KEP-6032).
+    /// kube-proxy can be configured to serve TCP NodePorts on loopback (KEP-6032).
     fn may_hold_on_loopback(&self, socket: &Socket) -> bool {
         let config = self.snapshot.proxy_config();
         let mode = self.snapshot.is_in(Mode::Nftables);
@@ -183,18 +180,15 @@ impl<'a> Proxy<'a> {
         mode && is_configured && socket.local.is_loopback() && socket.protocol == Protocol::Tcp
     }
 
-    /// Whether Cilium replaces kube-proxy. Cilium's programs are in the kernel, so Cilium opens no port.
+    /// Cilium's programs are in the kernel, so Cilium opens no port.
     fn is_cilium(&self) -> bool {
         self.snapshot.is_in(Mode::Cilium)
     }
 
-    /// The version that a kube-proxy reports.
     fn version(&self) -> Option<&str> {
         self.snapshot.kernel.proxy.metrics.known(Unread::Doubted)?.version.as_deref()
     }
 
-    /// Whether the cluster configures a kube-proxy that opens no NodePorts: no kube-proxy reports its version, and
-    /// every version that this node may run opens none.
     fn configured_proxy_never_holds(&self) -> bool {
         let configured = self.snapshot.proxy_mode().is_ok_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
@@ -202,7 +196,7 @@ impl<'a> Proxy<'a> {
     }
 }
 
-/// Whether two owners are the same: the same process, or the same cgroup. The root cgroup proves nothing.
+/// The root cgroup proves nothing.
 fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
     let process_matches = match (&holder.process, process) {
         (Reading::Seen(a), Reading::Seen(b)) => a.pid == b.pid && a.started == b.started,

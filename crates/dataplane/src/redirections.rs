@@ -11,7 +11,6 @@ use super::{
 };
 use portreeve_facts::{Address, Gap, Netfilter, Pod, Redirection, Snapshot, Source, Why};
 
-/// The reason why the order of two redirections is not known.
 const TWO_TABLES: &str =
     "a leftover redirection and the pod's own redirection are in two tables, and the order of the tables was not read";
 
@@ -148,11 +147,6 @@ impl<'a> Redirections<'a> {
     }
 }
 
-/// All redirections of hostPorts.
-///
-/// # Errors
-///
-/// When the rules of netfilter were not read.
 pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     let Netfilter { redirections, legacy_tables, .. } = snapshot.kernel.netfilter.get()?;
     let found = redirections.get()?;
@@ -163,7 +157,6 @@ pub(super) fn listed(snapshot: &Snapshot) -> Result<&[Redirection], Gap> {
     Ok(found)
 }
 
-/// Whether an address is in the network that contains another address of a link.
 fn is_in_network(ip: IpAddr, network: &Address) -> bool {
     IpNet::new(network.ip, network.prefix).is_ok_and(|network| network.contains(&ip))
 }

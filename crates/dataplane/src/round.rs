@@ -152,7 +152,6 @@ impl<'a> Round<'a> {
         self.not_served.get_or_init(|| ByPort::of(all()))
     }
 
-    /// The load balancers' addresses of the Services that this node's proxy serves.
     pub(super) fn balanced(&self) -> &BTreeSet<IpAddr> {
         let all = || {
             let services = self.now.cluster.services.get().into_iter().flatten();
@@ -240,12 +239,10 @@ impl<'a> Round<'a> {
         self.unread_redirections().filter(|gap| has_any || !is_missing(gap.why))
     }
 
-    /// The Services that Cilium may refuse, because another Service has the same address and port.
     pub(super) fn rivals(&self) -> &Rivals<'a> {
         self.rivals.get_or_init(|| rivals(self.now))
     }
 
-    /// The reason why it is not known which label Cilium requires of a Service.
     pub(super) fn unread_proxy_name(&self) -> Option<Gap> {
         self.unread_proxy_name.get_or_init(|| unread_proxy_name(self.now)).clone()
     }

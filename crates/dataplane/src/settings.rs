@@ -39,12 +39,10 @@ fn is_private(ip: IpAddr) -> bool {
     NETWORKS.iter().any(|network| network.contains(&ip))
 }
 
-/// A setting that a data plane may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     /// `nodePortAddresses`, and the addresses that `primary` means on this node.
     NodePortAddresses,
-    /// `iptables.localhostNodePorts`.
     LocalhostNodePorts,
     /// `detectLocalMode` and its CIDRs: whether kube-proxy can distinguish this node's pods from clients outside.
     LocalDetector,
@@ -52,7 +50,6 @@ pub(super) enum Setting {
     RouteLocalnet,
     /// The feature gate `KubeProxyNFTablesLocalhostNodePorts`, and whether `nodePortAddresses` names loopback.
     NftablesLocalhost,
-    /// The version of kube-proxy.
     Version,
     /// The devices that Cilium serves, their addresses, the families, SCTP, and external IPs on other devices.
     Devices,
@@ -80,15 +77,12 @@ impl Setting {
 /// The outcome of a connection to a NodePort on a loopback address in nftables mode (KEP-6032).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Localhost {
-    /// kube-proxy does not handle the connection.
     Untouched,
-    /// The connection is refused.
     Rejected,
     /// kube-proxy listens on TCP ports that are free, and refuses other protocols.
     Proxied,
 }
 
-/// The settings of an assumption, each with one value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Settings {
     /// The networks on whose addresses NodePorts are served: IPv4, then IPv6. `None` means every address of the family.
@@ -107,11 +101,8 @@ pub(super) struct Settings {
     pub(super) before_1_26: bool,
     /// The addresses of the devices that Cilium serves, and of `lo`. `None` means every address.
     pub(super) of_devices: Option<Vec<IpAddr>>,
-    /// The families that Cilium does not serve.
     pub(super) families_off: Vec<Family>,
-    /// Whether Cilium serves SCTP.
     pub(super) sctp: bool,
-    /// The outcome of a connection to a Service without an endpoint.
     pub(super) without_backend: WithoutBackend,
     /// Whether Cilium serves an external IP on each address of the node, for connections of the node and its pods.
     pub(super) external_ips_anywhere: bool,
@@ -126,7 +117,6 @@ pub(super) struct Settings {
 }
 
 impl Settings {
-    /// The values of settings that a data plane does not need.
     pub(super) const NOT_NEEDED: Self = Self {
         networks: [None, None],
         localhost_node_ports: false,
@@ -144,7 +134,6 @@ impl Settings {
         may_drop_other_ports: false,
     };
 
-    /// Sets `nodePortAddresses`. `primary` has the addresses that the word `primary` means.
     pub(super) fn serve_on(&mut self, node_port_addresses: &[String], primary: [Option<IpAddr>; 2]) {
         let networks: Vec<IpNet> = node_port_addresses
             .iter()
@@ -162,9 +151,8 @@ impl Settings {
         });
     }
 
-    /// Sets the outcome for loopback in nftables mode. Only a network of `nodePortAddresses` that begins in loopback
-    /// names loopback. A larger network that contains loopback does not count (kubernetes
-    /// pkg/proxy/util/nodeport_addresses.go).
+    /// Only a network of `nodePortAddresses` that begins in loopback names loopback. A larger network that contains
+    /// loopback does not count (kubernetes pkg/proxy/util/nodeport_addresses.go).
     pub(super) fn set_localhost(&mut self, config: &ProxyConfig) {
         let names =
             |networks: &Option<Vec<IpNet>>| networks.iter().flatten().any(|network| network.addr().is_loopback());
@@ -225,12 +213,11 @@ impl Settings {
         });
     }
 
-    /// Whether an address belongs to a device of Cilium, or to `lo`.
     pub(super) fn is_of_devices(&self, ip: IpAddr) -> bool {
         ip.is_loopback() || self.of_devices.as_ref().is_none_or(|addresses| addresses.contains(&ip))
     }
 
-    /// Sets `localhostNodePorts`. If a list of addresses lacks 127.0.0.1, kube-proxy turns the setting off.
+    /// If a list of addresses lacks 127.0.0.1, kube-proxy turns the setting off.
     pub(super) fn set_localhost_node_ports(&mut self, config: &ProxyConfig) {
         let localhost = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut networks = self.networks.iter().flatten().flatten().peekable();
@@ -238,18 +225,15 @@ impl Settings {
         self.localhost_node_ports = config.localhost_node_ports.unwrap_or(true) && listed;
     }
 
-    /// Whether `nodePortAddresses` includes an address.
     pub(super) fn lists(&self, ip: IpAddr) -> bool {
         let networks = &self.networks[Family::of(ip).index()];
         networks.as_ref().is_none_or(|networks| networks.iter().any(|network| network.contains(&ip)))
     }
 
-    /// Whether every address of the family is served because `nodePortAddresses` has no network of the family.
     pub(super) fn lists_every(&self, family: Family) -> bool {
         self.networks[family.index()].is_none()
     }
 
-    /// Whether kube-proxy can distinguish this node's pods from clients outside.
     pub(super) fn detects_pods(&self, family: Family) -> bool {
         self.local_detector[family.index()]
     }

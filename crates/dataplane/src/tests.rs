@@ -135,7 +135,6 @@ fn without_a_local_detector_pods_time_out_like_outsiders() {
     );
 }
 
-/// Settings that differ from `NOT_NEEDED` in one setting only.
 fn changed(setting: Setting) -> Settings {
     let mut settings = Settings::NOT_NEEDED;
     match setting {
@@ -152,7 +151,6 @@ fn changed(setting: Setting) -> Settings {
     settings
 }
 
-/// Every answer of a data plane under some settings.
 fn answers(plane: &DataPlane, settings: &Settings) -> Vec<(bool, Outcome)> {
     let mut answers = Vec::new();
     for address in [PRIMARY[0], PRIMARY[1], SECOND[0], "127.0.0.1", "::1", "fe80::1"] {

@@ -6,11 +6,9 @@
 use super::{cilium, iptables, ipvs, nftables, plane::DataPlane, unmeasured};
 use portreeve_facts::{Gap, Interfaces, Mode, Snapshot, Source, Why};
 
-/// The modes of kube-proxy that are possible if the mode is unknown.
 static POSSIBLE: [&DataPlane; 3] = [&iptables::PLANE, &ipvs::PLANE, &nftables::PLANE];
 
-/// The possible data planes of a node with these links. `named` is the only possible mode of kube-proxy, if a source
-/// names one.
+/// `named` is the only possible mode of kube-proxy, if a source names one.
 pub(super) fn possible(
     snapshot: &Snapshot,
     interfaces: &Interfaces,
@@ -24,7 +22,6 @@ pub(super) fn possible(
     of_kube_proxy.chain(cilium.then_some(&cilium::PLANE)).chain(unmeasured.then_some(&unmeasured::PLANE))
 }
 
-/// The reason why assumptions may differ: an unmeasured data plane.
 pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     let (name, link) = interfaces.unmeasured()?;
     let detail = format!(
@@ -33,13 +30,10 @@ pub(super) fn gap(interfaces: &Interfaces) -> Option<Gap> {
     Some(Gap::new(Source::ProxyMode, Why::Ambiguous, detail))
 }
 
-/// The words for an unknown mode, for evidence.
 pub(super) const WORDS: &str = "unknown: each known result is the same in iptables, ipvs and nftables mode";
 
-/// The words on a node with the link of an unmeasured data plane.
 pub(super) const OR_UNMEASURED: &str = ", and, from its source code, with  ";
 
-/// The words on a node that may have Cilium instead of kube-proxy.
 pub(super) const OR_CILIUM: &str = ", and with Cilium instead of kube-proxy";
 
 #[cfg(test)]

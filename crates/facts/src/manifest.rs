@@ -106,7 +106,6 @@ impl Manifest {
 }
 
 impl fmt::Display for Manifest {
-    /// `DaemonSet default/agent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
     }

@@ -236,7 +236,6 @@ impl PortSet {
         left.into()
     }
 
-    /// The ranges of this set that have ports in common with another range.
     fn meeting(&self, range: PortRange) -> impl Iterator<Item = &PortRange> {
         let first = self.0.partition_point(|it| it.last < range.first);
         self.0[first..].iter().take_while(move |it| it.first <= range.last)

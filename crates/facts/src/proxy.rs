@@ -70,7 +70,6 @@ pub struct Learned<T> {
 }
 
 impl<T: fmt::Display> fmt::Display for Learned<T> {
-    /// `iptables (from 127.0.0.1:10249/proxyMode)`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (from {})", self.value, self.place)
     }

@@ -115,7 +115,6 @@ impl WorkloadKind {
 }
 
 impl fmt::Display for Workload {
-    /// For example `DaemonSet default/agent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}/{}", self.kind.name(), self.namespace, self.name)
     }

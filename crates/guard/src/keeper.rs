@@ -33,23 +33,18 @@ pub struct Keeper<L, S> {
     list: L,
     store: S,
     place: Place,
-    /// A port that is no longer wanted stays reserved for this time.
     grace: Duration,
-    /// The record that the store has. `None` before the first run.
+    /// `None` before the first run.
     record: Option<Record>,
     /// The last known class of each wanted port, and of each port of the guard.
     classes: BTreeMap<u16, Class>,
-    /// The ports of the guard that are not wanted, and since when.
     unwanted_since: BTreeMap<u16, Instant>,
     /// The ports of daemons. These ports stay wanted, because a daemon that does not listen now may start again.
     daemons: BTreeMap<u16, Reason>,
     /// Wanted ports that another program removed, and that the guard will add again later.
     held: PortSet,
-    /// When the guard last added ports again that another program had removed.
     put_back: Option<Instant>,
-    /// When the guard last removed ports.
     removed: Option<Instant>,
-    /// When the guard last noted a successful run.
     renewed: Option<Instant>,
 }
 
@@ -95,7 +90,6 @@ impl Kept {
     }
 }
 
-/// The state that follows from the list and the record.
 struct Seen {
     state: State,
     /// The list after the last run of this boot.
@@ -104,7 +98,6 @@ struct Seen {
     bad_record: Option<String>,
 }
 
-/// A list, and the entries that the guard added.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     list: PortSet,
@@ -310,7 +303,6 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(Seen { state, last, given_up, bad_record })
     }
 
-    /// Adds the entries again that an unfinished write removed.
     fn repair(&mut self, list: &PortSet, unfinished: Unfinished) -> Result<State, GuardError> {
         let Unfinished { missing, ours } = unfinished;
         let whole = list.union(&missing);
@@ -321,8 +313,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(State { list: self.list.read()?, ours: PortSet::default() })
     }
 
-    /// Replaces the list, if it still equals the list of `state`. Returns the state after the write, or `None` if the
-    /// list had changed.
+    /// Returns the state after the write, or `None` if the list had changed.
     fn replace(&mut self, state: &State, new: State, kept: &mut Kept) -> Result<Option<State>, GuardError> {
         self.list.require_writable()?;
         self.announce(&new, state)?;
@@ -337,8 +328,7 @@ impl<L: List, S: Store> Keeper<L, S> {
         self.save(after, Some(Before { ours: before.ours.clone(), list: before.list.clone() }))
     }
 
-    /// Reads the list again, and records the state. If the list is not as expected, another program wrote it, and no
-    /// entry counts as the guard's entry.
+    /// If the list is not as expected, another program wrote it, and no entry counts as the guard's entry.
     fn settle(&mut self, expected: State, kept: &mut Kept) -> Result<State, GuardError> {
         let list = self.list.read()?;
         let state = if list == expected.list {
@@ -372,12 +362,10 @@ mod tests {
     use crate::plan::tests::{ports, wanted};
     use proptest::prelude::*;
 
-    /// A fake node: the list, the stored record, and the events that happen at given calls of the guard.
     #[derive(Debug, Default)]
     struct Node {
         list: PortSet,
         stored: Option<Record>,
-        /// The entries of other programs.
         others: PortSet,
         /// The events, and after how many calls of the guard each event happens.
         events: Vec<(usize, Event)>,
@@ -387,7 +375,6 @@ mod tests {
         beyond: u32,
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
-        /// How many successful runs were noted.
         renewals: u32,
     }
 
@@ -401,8 +388,7 @@ mod tests {
     }
 
     impl Node {
-        /// A call of the guard. Events that are due happen before the call. If the result is an error, the guard was
-        /// killed.
+        /// Events that are due happen before the call. If the result is an error, the guard was killed.
         fn call(&mut self) -> Result<(), GuardError> {
             self.calls += 1;
             let (due, later): (Vec<_>, Vec<_>) =

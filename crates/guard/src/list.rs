@@ -70,7 +70,6 @@ impl KernelList {
         GuardError::Write { path: self.0.clone(), error }
     }
 
-    /// Reads the list. If it equals `expected`, writes at once.
     fn write_over(&mut self, expected: &PortSet, parts: &[String], offset: u64) -> Result<bool, GuardError> {
         let file = self.open()?;
         if self.read()? != *expected {
@@ -79,7 +78,6 @@ impl KernelList {
         self.write(&file, parts, offset).map(|()| true)
     }
 
-    /// Writes the first part at `offset`. The other parts are added to the list.
     fn write(&self, file: &File, parts: &[String], offset: u64) -> Result<(), GuardError> {
         for (index, part) in parts.iter().enumerate() {
             let offset = if index == 0 { offset } else { ADDS };
@@ -99,7 +97,7 @@ const REPLACES: u64 = 0;
 /// A write at any other offset adds to the list.
 const ADDS: u64 = 1;
 
-/// The list in parts. Each part fits into one write. The result has at least one part.
+/// Each part fits into one write. The result has at least one part.
 fn parts(ports: &PortSet) -> Vec<String> {
     let mut parts = vec![String::new()];
     for range in ports.ranges() {

@@ -189,7 +189,6 @@ fn take(path: &Path) -> Result<File, GuardError> {
     Err(GuardError::Locked(path.to_owned()))
 }
 
-/// Whether the file at a path is this open file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let own = file.metadata()?;
     match fs::symlink_metadata(path) {

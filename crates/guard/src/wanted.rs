@@ -60,7 +60,7 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// The reason for a daemon's port that only the record has. The record has no names of daemons.
+    /// The record has no names of daemons.
     pub(super) fn daemon_of_the_record() -> Self {
         Self { class: Class::Daemon, whose: "a daemon that listened on this port".to_owned() }
     }
@@ -157,7 +157,7 @@ impl Wanted {
     }
 }
 
-/// The port, the class and the owner of a need. `None` for a kind of need that is never reserved.
+/// `None` for a kind of need that is never reserved.
 fn of_need(number: u16, need: Need<'_>) -> Option<(u16, Class, String)> {
     let of = |class, pod: &Pod| (class, format!("{}/{}", pod.namespace, pod.name));
     let (class, owner) = match need {
@@ -193,7 +193,6 @@ mod tests {
         wanted(world).ports.iter().map(|(number, reason)| format!("{number} {reason}")).collect()
     }
 
-    /// A healthy node with one object of each kind.
     fn world(change: impl FnOnce(&mut Pod)) -> Snapshot {
         Snapshot::healthy()
             .service("lb", |it| {

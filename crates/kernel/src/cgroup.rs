@@ -13,12 +13,10 @@ use procfs_core::process::MountInfo;
 use super::root::{read_unsized, read_unsized_text};
 use portreeve_facts::{Cgroup, Gap, PodContainer, Source, Why, text};
 
-/// The largest number of directories that one scan visits.
 const DIRECTORIES: usize = 200_000;
 /// The inode of the hierarchy's real root (fs/kernfs/dir.c, Linux 5.5). The root that a process in a cgroup namespace
 /// sees has another inode.
 const ROOT: u64 = 1;
-/// The longest path that is kept, in bytes.
 const PATH: usize = 1024;
 
 /// The longest text that is read, in bytes: the mounts of this process. Below: the processes in one cgroup.
@@ -143,8 +141,7 @@ pub fn cgroup(path: &str) -> Cgroup {
     Cgroup { path: text::clean(path, PATH), pod: pod_of(path) }
 }
 
-/// The cgroup, with the pod in its path if the directory belongs to root. A kubelet makes the directories of pods as
-/// root. A user who owns a cgroup can make directories with any name in it.
+/// A kubelet makes the directories of pods as root. A user who owns a cgroup can make directories with any name in it.
 fn with_pod_of_root(mount: &Path, cgroup: Cgroup) -> Cgroup {
     let of_root = || {
         let directory = fs::metadata(mount.join(cgroup.path.trim_start_matches('/')));
@@ -224,7 +221,6 @@ fn is_whole(place: &Path) -> bool {
     fs::metadata(place).is_ok_and(|directory| directory.ino() == ROOT)
 }
 
-/// Calls `visit` with the id and the path below `mount`, for `mount` and all directories in it, until `visit` breaks.
 /// Returns false if there are too many directories.
 fn walk(mount: &Path, mut visit: impl FnMut(u64, &Path) -> ControlFlow<()>) -> io::Result<bool> {
     if visit(fs::metadata(mount)?.ino(), Path::new("")).is_break() {

@@ -171,7 +171,7 @@ impl Sockets {
         Ok(clients)
     }
 
-    /// Adds clients of SCTP. No rule counts ephemeral ports of SCTP.
+    /// No rule counts ephemeral ports of SCTP.
     fn with_sctp(
         &self,
         ports: Option<&PortSet>,
@@ -193,8 +193,8 @@ impl Sockets {
         }
     }
 
-    /// The exact counts. Walks again only if the first walk forgot destinations, and a remaining destination may use
-    /// enough ports to matter.
+    /// Walks again only if the first walk forgot destinations, and a remaining destination may use enough ports to
+    /// matter.
     fn counted(&self, counting: &Counting<'_>, accepting: &Accepting<'_>, tally: &Tally) -> Result<Counted, Gap> {
         let Some(mut recount) = tally.recount(counting) else { return Ok(tally.clone().finish(counting)) };
         for (protocol, states) in TABLES {
@@ -215,10 +215,8 @@ impl Sockets {
     }
 }
 
-/// The tables of connections that use ephemeral ports, with the states of sockets that have a peer.
 const TABLES: [(Protocol, States); 2] = [(Protocol::Tcp, States::WITH_PEER), (Protocol::Udp, States::ESTABLISHED)];
 
-/// Client sockets, at most [`Clients::MOST`].
 #[derive(Clone, Default)]
 struct KeptClients {
     by_rank: [Vec<Record>; 3],
@@ -227,8 +225,8 @@ struct KeptClients {
 }
 
 impl KeptClients {
-    /// Keeps a socket. If there is no space, a socket of a worse rank is dropped. Sockets in SYN-SENT and UDP sockets
-    /// have the best rank, accepted connections have the worst.
+    /// If there is no space, a socket of a worse rank is dropped. Sockets in SYN-SENT and UDP sockets have the best
+    /// rank, accepted connections have the worst.
     fn keep(&mut self, record: &Record, accepting: &Accepting<'_>) {
         let rank = match record {
             Record { state: State::SynSent, .. } | Record { protocol: Protocol::Udp, .. } => 0,
@@ -247,7 +245,6 @@ impl KeptClients {
         }
     }
 
-    /// The kept sockets, by rank.
     fn finish(self) -> Clients {
         let Self { by_rank, beyond, outgoing } = self;
         let sockets = by_rank.into_iter().flat_map(in_order).collect();

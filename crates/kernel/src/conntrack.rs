@@ -33,14 +33,12 @@ pub struct FlowCounts {
     pools: Option<Vec<MasqueradePool>>,
 }
 
-/// The largest number of flows without an answer that are kept.
 const UNANSWERED: usize = 64;
 /// The smallest number of flows in a kept pool of source ports. Below: the largest number of pools, and of clients of
 /// each pool.
 const POOL: u32 = 64;
 const POOLS: usize = 16;
 const SENDERS: usize = 8;
-/// The largest number of destinations that are counted at one time.
 const DESTINATIONS: usize = 8192;
 /// With this number of flows, half of the source ports for one destination may be in use. The kernel chooses from
 /// 1024-65535 (net/netfilter/nf_nat_core.c `nf_nat_l4proto_unique_tuple`).
@@ -142,7 +140,6 @@ pub(crate) fn may_lack_ports(root: &Root) -> bool {
     flows(root).is_ok_and(|flows| flows >= PRESSED || flows >= POOL.into() && failed() == Some(true))
 }
 
-/// Lists the flows whose status bits in the mask equal `status`.
 fn find(wanted: &NodeQuery, own: &Interfaces, status: u32, mask: u32, pools: bool) -> Result<Found, Gap> {
     // struct nfgenmsg for all families, version 0.
     let body = [&[0; 4], &be32(CTA_STATUS, status)[..], &be32(CTA_STATUS_MASK, mask)].concat();
@@ -169,7 +166,6 @@ fn flows(root: &Root) -> Result<u64, Gap> {
     })
 }
 
-/// The reason why masqueraded flows are not counted; `None` if they are counted.
 fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
     let why = if wanted.is_empty() {
         "only the agent counts flows".to_owned()
@@ -181,7 +177,6 @@ fn uncounted(flows: u64, wanted: &PortSet) -> Option<Gap> {
     Some(Gap::new(Source::Conntrack, Why::NotRequested, why))
 }
 
-/// An attribute that is a number in network byte order.
 fn be32(kind: u16, number: u32) -> Vec<u8> {
     [&8u16.to_ne_bytes()[..], &kind.to_ne_bytes(), &number.to_be_bytes()].concat()
 }
@@ -359,7 +354,6 @@ fn protocol([number]: [u8; 1]) -> Option<Protocol> {
     }
 }
 
-/// `CTA_PROTOINFO_TCP_STATE` of a TCP flow.
 fn tcp_state(info: &[u8]) -> Result<Option<u8>, Malformed> {
     for attribute in attributes(info) {
         let (CTA_PROTOINFO_TCP, inner) = attribute? else { continue };
@@ -390,7 +384,6 @@ mod tests {
         }
     }
 
-    /// A message about a flow from 10.244.0.5:1024 to 198.51.100.1:443. Answers go to `port` of 192.0.2.1.
     fn body(protocol: u8, status: u32, state: Option<u8>, port: u16) -> Vec<u8> {
         let tuple = |kind: u16, from: [u8; 4], to: [u8; 4], ports: [u16; 2]| {
             let addresses = [attribute(1, &from), attribute(2, &to)].concat();
@@ -407,7 +400,6 @@ mod tests {
         body
     }
 
-    /// A flow from a pod's address, with this source port and this translated port.
     fn flow(pod: u8, to: u16, port: u16) -> MasqueradedFlow {
         MasqueradedFlow {
             protocol: Protocol::Tcp,

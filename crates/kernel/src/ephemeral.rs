@@ -10,9 +10,7 @@ use std::{
 use crate::{owner::Claim, record::Record};
 use portreeve_facts::{DestinationUse, EphemeralUse, Extent, Owner, PortSet, Protocol, State};
 
-/// The largest number of destinations that are reported.
 const REPORTED: usize = 16;
-/// The largest number of destinations that are counted at one time.
 const COUNTED: usize = 8192;
 
 /// The settings for counting ephemeral ports.
@@ -53,7 +51,6 @@ impl Counting<'_> {
         Some(Counted { ephemeral, examples: Vec::new() })
     }
 
-    /// The sockets that a walk with these settings counts.
     fn extent(&self) -> Extent {
         Extent::Walked { ports: self.ports.clone(), tcp_tw_reuse: self.tcp_tw_reuse, every: self.at_most }
     }
@@ -133,7 +130,6 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Counts a socket, unless other connections can use its port.
     pub(super) fn count(&mut self, counting: &Counting<'_>, record: &Record) {
         if !counting.counts(record) {
             return;
@@ -183,9 +179,8 @@ impl Tally {
         self.counts.values().map(|count| count.credit).max().unwrap_or(0).max(self.floor)
     }
 
-    /// The counts and the examples. It takes long to find one socket of a process with many connections. So a
-    /// destination has an example only if it uses enough ports to be reported. Counts that are not exact are upper
-    /// bounds.
+    /// It takes long to find one socket of a process with many connections. So a destination has an example only if it
+    /// uses enough ports to be reported. Counts that are not exact are upper bounds.
     pub(super) fn finish(self, counting: &Counting<'_>) -> Counted {
         let bound = |bound: u64| u32::try_from(bound).unwrap_or(u32::MAX).min(counting.at_most.unwrap_or(u32::MAX));
         let extent = counting.extent();

@@ -3,7 +3,6 @@
 /// The number of scans from one full read to the next full read.
 pub(super) const PERIOD: u8 = 20;
 
-/// Counts the scans since the last full read.
 #[derive(Debug, Default)]
 pub(super) struct ScanCounter(u8);
 

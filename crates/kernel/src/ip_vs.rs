@@ -6,7 +6,6 @@ use std::{io::BufRead, net::IpAddr, path::Path};
 use super::root::{Root, each_line, open};
 use portreeve_facts::{Gap, IpVsConnection, MasqueradedFlow, PortSet, Protocol, Source, VirtualServer, text};
 
-/// The largest number of connections that are kept.
 const CONNECTIONS: usize = 4096;
 
 /// Reads every virtual server.
@@ -96,8 +95,7 @@ pub fn parse_connections(
     Ok(connections)
 }
 
-/// A protocol with ports. IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates that have the
-/// protocol `IP`.
+/// IPVS also balances firewall marks (`FWM`), `AH` and `ESP`, and keeps templates that have the protocol `IP`.
 fn protocol(word: &str) -> Option<Protocol> {
     [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp), ("SCTP", Protocol::Sctp)]
         .into_iter()
@@ -118,7 +116,7 @@ fn port(word: &str) -> Option<u16> {
     hexadecimal(word, 4).and_then(|number| u16::try_from(number).ok())
 }
 
-/// A number with exactly this number of digits. A sign, or fewer digits, means that the line is torn.
+/// A sign, or fewer digits, means that the line is torn.
 fn hexadecimal(word: &str, digits: usize) -> Option<u32> {
     (word.len() == digits && !word.starts_with('+')).then(|| u32::from_str_radix(word, 16).ok())?
 }

@@ -74,7 +74,7 @@ pub(super) struct KnownProcess {
 }
 
 impl KnownProcesses {
-    /// Takes the known facts of all processes. A process is forgotten unless [`Self::keep`] stores it again.
+    /// A process is forgotten unless [`Self::keep`] stores it again.
     pub(super) fn take(&mut self) -> Self {
         mem::take(self)
     }
@@ -96,7 +96,6 @@ impl KnownProcesses {
 mod tests {
     use super::*;
 
-    /// For each of `scans` scans: whether the process is read.
     fn read_at(known: &mut KnownProcesses, inode: u64, scans: usize) -> Vec<bool> {
         let one = |_| {
             let mut process = known.process(7, inode);

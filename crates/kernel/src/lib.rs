@@ -173,7 +173,6 @@ impl Host {
         (facts, watch.stop())
     }
 
-    /// Reads a fact that only a running kernel has.
     fn if_live<T>(&self, source: Source, reader: impl FnOnce() -> Result<T, Gap>) -> Result<T, Gap> {
         if self.is_live() { reader() } else { Err(root::recorded(source)) }
     }
@@ -249,7 +248,6 @@ impl Host {
         HostSockets { listeners: listeners.into(), no_udp, read_from, clients: clients.into(), ephemeral }
     }
 
-    /// Finds the owners of all sockets in one pass.
     fn name_owners(&self, unnamed: Vec<(Claim, &mut Owner)>, interfaces: Option<&Interfaces>, command_lines: bool) {
         let (claims, owners): (Vec<_>, Vec<_>) = unnamed.into_iter().unzip();
         let found = if self.is_live() {
@@ -306,7 +304,6 @@ impl Host {
     }
 }
 
-/// The sockets of the host's own network namespace.
 struct HostSockets {
     listeners: Reading<Vec<Socket>>,
     no_udp: Option<Gap>,
@@ -328,7 +325,6 @@ fn can_pass_over(wanted: &NodeQuery, sysctls: &Sysctls, sockstat: &Reading<SockS
     many && !wanted.bound_on_purpose && chosen.minus(&wanted.client_ports).len() == chosen.len()
 }
 
-/// The result of a reader, if a rule uses it; otherwise a `Gap`.
 fn unless_skipped<T>(
     wanted: &NodeQuery,
     watch: &Stopwatch,
@@ -338,13 +334,11 @@ fn unless_skipped<T>(
     if wanted.skipped.contains(&source) { Err(not_needed(source)) } else { watch.on(source, reader) }
 }
 
-/// The `Gap` of a fact that no rule needs.
 fn not_needed(source: Source) -> Gap {
     Gap::new(source, Why::NotRequested, "no rule of this scan needs it")
 }
 
-/// Clients and the use of ephemeral ports, from one walk. The use is counted only if at least half of the range may be
-/// in use, because no rule warns about less.
+/// The use is counted only if at least half of the range may be in use, because no rule warns about less.
 fn connections(
     reader: &Sockets,
     wanted: &NodeQuery,
@@ -382,8 +376,7 @@ fn connections(
     }
 }
 
-/// The ports from which the kernel chooses. Needs the listeners, because without them accepted connections cannot be
-/// distinguished from outgoing connections.
+/// Needs the listeners, because without them accepted connections cannot be distinguished from outgoing connections.
 fn ephemeral_ports(sysctls: &Sysctls, listeners: &Result<Vec<Socket>, Gap>) -> Result<PortSet, Gap> {
     let (range, reserved) = (sysctls.ip_local_port_range.get()?, sysctls.ip_local_reserved_ports.get()?);
     listeners.as_ref().map_err(Gap::clone)?;

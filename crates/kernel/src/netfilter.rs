@@ -58,7 +58,6 @@ pub(crate) fn read(root: &Root) -> Result<Netfilter, Gap> {
     Ok(Netfilter { tables: existing(tables)?, chains, legacy_tables, redirections, untracked })
 }
 
-/// The result, or an empty result if the kernel does not have this part of netfilter.
 fn existing<T: Default>(read: Result<T, Gap>) -> Result<T, Gap> {
     match read {
         Err(gap) if gap.why == Why::NotSupported => Ok(T::default()),

@@ -110,7 +110,6 @@ impl Owners {
         of_process.filter(names_more).map_or(of_socket, Ok)
     }
 
-    /// The owner, if the claim alone shows the owner.
     fn known_without_reading(&self, claim: &Claim) -> Option<Owner> {
         // A socket in FIN_WAIT2 without an inode is in TIME_WAIT already: it waits for the peer's FIN.
         if claim.inode == 0 && matches!(claim.state, State::TimeWait | State::FinWait2) {
@@ -121,7 +120,6 @@ impl Owners {
         tunnel.filter(|_| of_kernel).map(|(_, link)| Owner::Kernel { link: link.clone() })
     }
 
-    /// The owners of the inodes of all claims.
     fn processes_of(&self, claims: &[Claim], cgroups: &HashMap<u64, Result<Cgroup, Gap>>) -> HashMap<u64, Held> {
         let mut missing: HashSet<u64> = claims.iter().map(|claim| claim.inode).filter(|inode| *inode != 0).collect();
         if missing.is_empty() {
@@ -198,20 +196,17 @@ impl Owners {
 const NO_DESCRIPTOR: &str =
     "no process has a descriptor of the socket: it is being passed between two processes, or io_uring has it";
 
-/// Whether a socket that no process has may be the kernel's own. The kernel's sockets belong to root. If the cgroup is
-/// known, it shows more about the program that made the socket.
+/// The kernel's sockets belong to root. If the cgroup is known, it shows more about the program that made the socket.
 fn may_be_the_kernels(claim: &Claim, cgroup: Option<&Result<Cgroup, Gap>>) -> bool {
     claim.uid == 0 && cgroup.is_none_or(|cgroup| cgroup.as_ref().map_or(true, Cgroup::is_root))
 }
 
-/// The owner of an inode, as far as it was found.
 enum Held {
     By(Process),
     ByNoProcess,
     Unknown(Gap),
 }
 
-/// The owner of a socket in recorded files, which have no facts about owners.
 pub(super) fn unread(why: Why, detail: &str) -> Owner {
     let gap = |source| Gap::new(source, why, detail);
     Owner::Held(Holder { cgroup: Reading::Gap(gap(Source::Cgroups)), process: Reading::Gap(gap(Source::Processes)) })

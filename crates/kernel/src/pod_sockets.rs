@@ -14,7 +14,6 @@ use crate::{
 };
 use portreeve_facts::{Gap, Holder, Owner, PortSet, Process, Protocol, Socket, Source, State, Why};
 
-/// The largest number of sockets of one pod that are listed.
 const LISTED: usize = 256;
 
 /// The tables of a pod, each with the states of its listeners and of its sockets with a peer.
@@ -48,7 +47,6 @@ pub(super) fn sockets_on(proc: &Path, net: &Path, ports: &PortSet, pids: &[u32])
     Ok(sockets)
 }
 
-/// The peer of a connection.
 type Peer = (Protocol, IpAddr, u16);
 
 fn peer(record: &Record) -> Peer {
@@ -65,7 +63,7 @@ fn beside(tables: &Sockets, ports: &PortSet, peers: &HashSet<Peer>) -> Result<Ve
     Ok(opened.map(|it| (peer(it), *it)).collect::<BTreeMap<_, _>>().into_values().collect())
 }
 
-/// The requested sockets of both tables. If there are more than [`LISTED`], the result has a few more than [`LISTED`].
+/// If there are more than [`LISTED`], the result has a few more than [`LISTED`].
 fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> bool) -> Result<Vec<Record>, Gap> {
     let mut found = Vec::new();
     for (protocol, states) in TABLES {
@@ -79,7 +77,6 @@ fn walk(tables: &Sockets, ports: Option<&PortSet>, wanted: impl Fn(&Record) -> b
     Ok(found)
 }
 
-/// Finds the owners of the sockets, among the processes of the pod only.
 fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
     let mut missing: HashSet<u64> = sockets.iter().map(|it| it.inode).filter(|inode| *inode != 0).collect();
     let mut processes = Processes::new(proc, false);
@@ -107,7 +104,6 @@ fn name_owners(proc: &Path, pids: &[u32], sockets: &mut [Socket]) {
 mod tests {
     use super::*;
 
-    /// A namespace with these lines: local, remote, state, inode.
     fn namespace(lines: &[(&str, &str, &str, u64)]) -> tempfile::TempDir {
         let net = tempfile::tempdir().expect("a directory");
         let line = |(index, (local, remote, state, inode)): (usize, &(&str, &str, &str, u64))| {

@@ -104,19 +104,16 @@ pub fn pod_namespaces(
     Ok(reported)
 }
 
-/// The namespaces of pods, found through the processes of the node.
 #[derive(Default)]
 struct Found {
     namespaces: Vec<Namespace>,
     /// Pods with a process whose namespace could not be read.
     hidden: BTreeMap<String, Gap>,
-    /// The reason for the first process whose namespace could not be read.
     refused: Option<Gap>,
     /// The processes in each namespace of a pod whose sockets are requested. The key is the inode of the namespace.
     members: HashMap<u64, Vec<u32>>,
 }
 
-/// A network namespace of a pod: a process through which it is read, and the cgroup that has the pod's uid.
 struct Namespace {
     inode: u64,
     net: PathBuf,
@@ -124,7 +121,7 @@ struct Namespace {
     cgroup: Arc<Cgroup>,
 }
 
-/// Every network namespace of a process of a pod. The reader's own namespace and the node's namespace are left out.
+/// The reader's own namespace and the node's namespace are left out.
 fn find(proc: &Path, pods: &BTreeMap<String, PodQuery>, known: &mut Known) -> Result<Found, Gap> {
     let own = proc.join("thread-self");
     let own = network(&own).map_err(|error| unread(&own.join(NETWORK), &error))?;
@@ -197,7 +194,6 @@ impl Found {
     }
 }
 
-/// The link in a process' directory that names its network namespace.
 const NETWORK: &str = "ns/net";
 
 /// The inode of a process' network namespace, from a link such as `net:[4026531840]`.
@@ -207,7 +203,6 @@ fn network(process: &Path) -> io::Result<u64> {
     inode.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{}: wanted net:[INODE]", link.display())))
 }
 
-/// The control group of a process, if its path has a pod.
 fn cgroup(process: &Path, text: &mut Vec<u8>) -> io::Result<Option<Arc<Cgroup>>> {
     text.clear();
     // Reads without a query of the length, into one buffer for all processes.
@@ -269,7 +264,6 @@ mod tests {
 
     const UID: &str = "0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f";
 
-    /// A made-up `/proc` of a node, with this process, init, and a process in a namespace.
     fn node(namespace: &str, cgroup: &str) -> tempfile::TempDir {
         let proc = tempfile::tempdir().expect("a directory");
         for (pid, namespace, cgroup) in

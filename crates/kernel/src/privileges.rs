@@ -31,7 +31,6 @@ fn status() -> Result<String, Gap> {
     read_text(Source::Processes, "/proc/thread-self/status".as_ref(), 16 * 1024)
 }
 
-/// The capabilities in the line `CapEff:` of `/proc/<pid>/status`.
 fn effective(status: &str) -> Vec<String> {
     let mask = status
         .lines()

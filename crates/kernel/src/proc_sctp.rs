@@ -10,7 +10,6 @@ use crate::{
 };
 use portreeve_facts::{Family, Gap, Protocol, Source, State, Why};
 
-/// A word of a table's first line.
 const HEADING: &str = "LPORT";
 
 /// Gives `take` each socket of the tables in `net`, if the table can have a requested state.
@@ -30,7 +29,6 @@ pub fn walk(net: &Path, request: &SocketRequest<'_>, mut take: impl FnMut(&Recor
     Ok(())
 }
 
-/// Reads one table, whose first line is the heading.
 fn read(
     source: Source,
     name: &Path,

@@ -24,12 +24,11 @@ use portreeve_facts::{Cgroup, FdUse, Gap, Process, Source, Why, text};
 
 /// The longest command, in bytes. The kernel keeps 15 bytes for a process, and 63 bytes for a kernel thread.
 const COMMAND: usize = 64;
-/// The longest command line that is kept, in bytes.
 const COMMAND_LINE: usize = 512;
 /// The largest number of bytes that are read of a file with one line. The next number is for files with many lines.
 const ONE_LINE: u64 = 4096;
 const ONE_FILE: u64 = 64 * 1024;
-/// The clock that counts from boot. The kubectl plugin compiles for macOS, whose clock has another name.
+/// The kubectl plugin compiles for macOS, whose clock has another name.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::CLOCK_BOOTTIME;
 #[cfg(not(target_os = "linux"))]
@@ -143,7 +142,6 @@ impl<'a> Processes<'a> {
         started(&stat).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// The inodes among `wanted` that are sockets of a process.
     fn sockets(&self, pid: u32, wanted: &HashSet<u64>) -> io::Result<HashSet<u64>> {
         let fds = self.path(pid, "fd");
         // The set may be large: a process may listen on one port at tens of thousands of addresses.

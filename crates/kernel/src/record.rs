@@ -169,7 +169,6 @@ impl<'a> Accepting<'a> {
     }
 }
 
-/// The place of a port's bit in `ports`.
 fn place_of(port: u16) -> (usize, u64) {
     (usize::from(port >> 6), 1 << (port & 63))
 }
@@ -185,7 +184,6 @@ pub fn in_order(mut records: Vec<Record>) -> Vec<Socket> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A record from `LOCAL:PORT`, `REMOTE:PORT`.
     pub(crate) fn record(protocol: Protocol, state: State, local: &str, remote: &str) -> Record {
         let local: std::net::SocketAddr = local.parse().expect("an address");
         let remote: std::net::SocketAddr = remote.parse().expect("an address");

@@ -40,7 +40,7 @@ pub(super) struct Root {
 }
 
 impl Root {
-    /// The root at this path. It is live if it is `/`, or has the boot id of this kernel.
+    /// It is live if it is `/`, or has the boot id of this kernel.
     pub(super) fn at(path: PathBuf) -> Self {
         let boot_id = |root: &Path| read_unsized(&below(root, BOOT_ID), BOOT_ID_LENGTH).ok();
         let live = path == Path::new("/") || boot_id(&path).is_some_and(|id| Some(id) == boot_id(Path::new("/")));
@@ -56,13 +56,12 @@ impl Root {
         &self.path
     }
 
-    /// A file, by its path below the root. No link leads out of the root: an absolute link begins at the root, and no
-    /// link leads above the root.
+    /// No link leads out of the root: an absolute link begins at the root, and no link leads above the root.
     pub(super) fn file(&self, path: &str) -> PathBuf {
         below(&self.path, path)
     }
 
-    /// A file of `/proc/net`. On a live host, it shows the network namespace of the calling thread.
+    /// On a live host, it shows the network namespace of the calling thread.
     pub(super) fn net(&self, name: &str) -> PathBuf {
         if self.live { Path::new("/proc/thread-self/net").join(name) } else { self.file("proc/net").join(name) }
     }
@@ -99,20 +98,17 @@ fn below(root: &Path, path: &str) -> PathBuf {
     root.join(taken)
 }
 
-/// Opens a file of `/proc`, or of a tree that other programs write. A FIFO, a device, a directory or a link is refused
-/// at once.
+/// A FIFO, a device, a directory or a link is refused at once.
 pub(super) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file")) }
 }
 
-/// The `Gap` for a fact that only a running kernel has.
 pub(super) fn recorded(source: Source) -> Gap {
     Gap::new(source, Why::NotSupported, "only a running kernel has this fact, and this is a recorded tree")
 }
 
-/// The `Gap` for a file that could not be opened or read.
 pub(super) fn unread(source: Source, path: &Path, error: &io::Error) -> Gap {
     let why = match error.kind() {
         io::ErrorKind::PermissionDenied => Why::NotPermitted,
@@ -162,15 +158,11 @@ pub(super) fn read_unsized(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The content as text. Bytes that are not UTF-8 are replaced.
+/// Bytes that are not UTF-8 are replaced.
 pub(super) fn read_unsized_text(path: &Path, limit: u64) -> io::Result<String> {
     read_unsized(path, limit).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Opens a file for [`each_line`].
-///
-/// # Errors
-/// A `Gap` with the path.
 pub(super) fn open(source: Source, path: &Path) -> Result<BufReader<File>, Gap> {
     open_file(path).map(BufReader::new).map_err(|error| unread(source, path, &error))
 }

@@ -36,7 +36,7 @@ use portreeve_facts::{Address, Family as IpFamily, Gap, Interfaces, Link, Source
 /// The longest name of a link or a kind, in bytes (include/uapi/linux/if.h `IFNAMSIZ`).
 const NAME: usize = 15;
 
-/// A placeholder. The code uses only the kind of this attribute, not its address.
+/// The code uses only the kind of this attribute, not its address.
 const UNSPECIFIED: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The default routes of the main table.
@@ -98,8 +98,7 @@ where
     Ok(routes)
 }
 
-/// The request for every link, without counters. Counters take most of the kernel's time for a link, and Portreeve does
-/// not use them.
+/// Counters take most of the kernel's time for a link, and Portreeve does not use them.
 fn every_link() -> RouteNetlinkMessage {
     let mut message = LinkMessage::default();
     message.attributes = vec![LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats])];
@@ -191,7 +190,6 @@ fn kind(info: &[u8]) -> Result<(Option<String>, Option<Opened>), Malformed> {
     Ok((kind, tunnel.flatten()))
 }
 
-/// The port of a tunnel, and how the kernel opens it.
 fn tunnel(kind: &InfoKind, data: &[u8]) -> Result<Option<Opened>, Malformed> {
     const ANY: Ipv6Addr = Ipv6Addr::UNSPECIFIED;
     let [its_port, its_id, external, ipv6_remote, ipv6_local] = match kind {
@@ -342,17 +340,14 @@ fn gateway(family: AddressFamily, attribute: &NlaBuffer<&[u8]>) -> Result<Option
     }
 }
 
-/// The attributes after a header, before they are parsed.
 fn attributes_behind<Header>(message: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     attributes(message.get(size_of::<Header>()..).unwrap_or_default())
 }
 
-/// Attributes, before they are parsed.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = Result<NlaBuffer<&[u8]>, Malformed>> {
     NlasIterator::new(bytes).map(|attribute| attribute.map_err(|_| Malformed("an attribute within its message")))
 }
 
-/// Whether an attribute has the same kind as `example`.
 fn is(attribute: &NlaBuffer<&[u8]>, example: &impl Nla) -> bool {
     attribute.kind() == example.kind()
 }

@@ -27,7 +27,6 @@ const AF_INET6: u8 = 10;
 const TEST: usize = 8;
 const JUMP: usize = 4;
 const RANGE: usize = 2 * TEST + JUMP;
-/// The largest number of port ranges with which the kernel compares a socket.
 const RANGES: usize = 8;
 /// `sizeof(struct inet_diag_msg)`.
 const MESSAGE: usize = 72;

@@ -101,8 +101,8 @@ impl Sockets {
         Ok(Listeners { sockets: in_order(records), read_from, no_udp })
     }
 
-    /// One walk. It uses sock_diag if this kernel has sock_diag for the protocol, and if this process may use it. If a
-    /// filter of system calls refuses netlink, `/proc/net` shows the same sockets.
+    /// It uses sock_diag if this kernel has sock_diag for the protocol, and if this process may use it. If a filter of
+    /// system calls refuses netlink, `/proc/net` shows the same sockets.
     pub(super) fn walk<T: Clone>(
         &self,
         request: &SocketRequest<'_>,
@@ -135,7 +135,6 @@ impl Sockets {
     }
 }
 
-/// The reader of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ReadFrom {
     SockDiag,

@@ -55,7 +55,6 @@ pub fn has_no_udp6(net: &Path) -> bool {
     content(&path, &mut buffer).is_ok_and(|text| text.split(|byte| *byte == b'\n').any(|line| line == b"UDP6: inuse 0"))
 }
 
-/// The content of a file, from one read.
 fn content<'a>(path: &Path, buffer: &'a mut [u8]) -> Result<&'a [u8], Gap> {
     let read = open_file(path).and_then(|mut file| file.read(buffer));
     let read = read.map_err(|error| unread(Source::Sockstat, path, &error))?;
@@ -73,7 +72,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    /// The counts in `sockstat`. A count without a family is for both families.
+    /// A count without a family is for both families.
     fn of_v4(net: &Path) -> Result<Self, Gap> {
         let path = net.join("sockstat");
         let mut sums = Self::default();
@@ -137,7 +136,6 @@ impl Sums {
     }
 }
 
-/// The number after a name.
 fn count(counts: &str, name: &str) -> Option<u32> {
     let mut words = counts.split_ascii_whitespace();
     words.find(|word| *word == name)?;

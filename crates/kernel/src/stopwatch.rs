@@ -21,7 +21,6 @@ pub struct Spent {
     pub processor: Duration,
 }
 
-/// Measures the readers of one scan.
 #[derive(Debug, Default)]
 pub(super) struct Stopwatch(RefCell<Took>);
 
@@ -30,8 +29,7 @@ impl Stopwatch {
         self.on_each(&[source], reader)
     }
 
-    /// Runs `reader`, which reads for several sources at once. Each source gets an equal part of the time. Returns the
-    /// reader's result.
+    /// Runs `reader`, which reads for several sources at once. Each source gets an equal part of the time.
     pub(super) fn on_each<T>(&self, sources: &[Source], reader: impl FnOnce() -> T) -> T {
         let (begun, processor) = (Instant::now(), thread_cpu_time());
         let read = reader();
@@ -57,7 +55,6 @@ impl Stopwatch {
         sum.processor += spent.processor;
     }
 
-    /// The time of each reader.
     pub(super) fn stop(self) -> Took {
         self.0.into_inner()
     }

@@ -9,7 +9,6 @@ use portreeve_facts::{Gap, PortRange, PortSet, Reading, Source, Sysctls, Why, te
 /// adjacent, with 6 bytes each.
 const LONGEST: usize = 256 * 1024;
 
-/// Reads every setting. Each setting that was not read has its own reason.
 pub(super) fn read(root: &Root) -> Sysctls {
     Sysctls {
         ip_local_port_range: value::<PortRange>(root, "net/ipv4/ip_local_port_range", "two ports"),
@@ -36,7 +35,6 @@ fn value<T: FromStr>(root: &Root, name: &str, wanted: &str) -> Reading<T> {
 mod tests {
     use super::*;
 
-    /// A recorded tree with these sysctls and no others.
     fn recorded(settings: &[(&str, &str)]) -> (tempfile::TempDir, Root) {
         let tree = tempfile::tempdir().unwrap();
         for (name, value) in settings {

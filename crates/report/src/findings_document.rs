@@ -26,7 +26,6 @@ use portreeve_rules::{
     ids::{self, Rows},
 };
 
-/// The name of the schema.
 pub(super) const SCHEMA: &str = "portreeve.findings/v1";
 
 /// Findings on one node or on many nodes, and the unknown results. A field that does not apply is absent.
@@ -292,7 +291,7 @@ impl<'a> FindingsDocument<'a> {
 }
 
 impl Node {
-    /// The node of a scan. An agent adds its own version.
+    /// An agent adds its own version.
     fn of(report: &Report<'_>) -> Self {
         let snapshot = report.snapshot;
         let config = snapshot.proxy_config().ok();
@@ -322,7 +321,6 @@ impl Range {
     }
 }
 
-/// The pieces of evidence, safe to print.
 pub(super) fn values(evidence: &Evidence) -> Vec<Value> {
     evidence.values.iter().map(|(name, value)| Value { name: (*name).to_owned(), value: tidy(value) }).collect()
 }
@@ -353,7 +351,6 @@ impl Problem {
         }
     }
 
-    /// A finding from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: clean(&self.rule, text::NAME),
@@ -375,7 +372,6 @@ impl Problem {
 }
 
 impl Unknown {
-    /// An unknown result without a rule or a subject.
     pub(super) fn of(gap: &Gap) -> Self {
         Self {
             rule: None,
@@ -388,7 +384,6 @@ impl Unknown {
         }
     }
 
-    /// The unknown results of one scan.
     fn of_reported(unseen: ReportedGap<'_>) -> Self {
         Self {
             subject: unseen.subject.map(tidy_subject),
@@ -397,13 +392,11 @@ impl Unknown {
         }
     }
 
-    /// The unknown results of a rule.
     pub(super) fn of_rows(rows: Option<Rows>, gap: &Gap) -> Self {
         let variants = rows.iter().flat_map(|rows| rows.variants).map(|variant| (*variant).to_owned()).collect();
         Self { rule: rows.map(|rows| rows.rule.to_string()), variants, ..Self::of(gap) }
     }
 
-    /// The unknown result in the form that decides the exit code.
     pub(super) fn open(&self) -> Open {
         let Self { rule, variants, claims, source, why, .. } = self;
         Open {
@@ -414,7 +407,6 @@ impl Unknown {
         }
     }
 
-    /// An unknown result from another program, made safe to print.
     pub(super) fn tidied(self) -> Self {
         Self {
             rule: self.rule.map(|rule| clean(&rule, text::NAME)),

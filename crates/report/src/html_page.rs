@@ -160,7 +160,6 @@ fn without_links(text: &str) -> String {
     words + rest
 }
 
-/// A table of Markdown, as HTML.
 fn cells(run: &[Part]) -> Markup {
     let rows = run.iter().filter_map(|part| match part {
         Part::Verbatim(line) => Some(line.trim().trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>()),
@@ -177,7 +176,6 @@ fn cells(run: &[Part]) -> Markup {
     }
 }
 
-/// The result in a few words, for the title and the head.
 fn state(report: &Report<'_>) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
@@ -191,7 +189,6 @@ fn state(report: &Report<'_>) -> String {
     }
 }
 
-/// The age of the scan, and the settings of the node that explain the findings.
 fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<ScanAge>) -> Markup {
     const UNKNOWN: Unread = Unread::Reported("unknown");
     let everything = detail == PageDetail::Everything;
@@ -322,7 +319,7 @@ fn ports(report: &Report<'_>) -> Markup {
     }
 }
 
-/// The map in blocks. A line has as many blocks as fit into the window.
+/// A line has as many blocks as fit into the window.
 fn map(usage: &PortUsage) -> Markup {
     let legend = legend(usage);
     html! {

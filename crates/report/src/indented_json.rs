@@ -4,7 +4,6 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-/// Writes a value, and a line end.
 pub(super) fn write_indented_json(value: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
     // The output has thousands of small parts. With a concrete type of writer, this is several times as fast.
     let mut out = BufWriter::new(out);

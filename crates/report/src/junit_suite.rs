@@ -14,14 +14,10 @@ use portreeve_rules::findings::Severity;
 #[derive(Debug)]
 pub(super) struct FindingText {
     pub(super) summary: String,
-    /// The finding's values, with one name and value on each line.
     pub(super) lines: Vec<(String, String)>,
 }
 
-/// Writes the document. `name` is the node or the input that was judged, and `at` is the time, if it matters.
-///
-/// # Errors
-/// When the writer fails.
+/// `name` is the node or the input that was judged, and `at` is the time, if it matters.
 pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &mut dyn Write) -> io::Result<()> {
     let mut suite = TestSuite::new(xml(name));
     suite.extra.extend(at.map(|at| ("timestamp".into(), at.into())));
@@ -32,19 +28,17 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-/// A test case for a rule without findings, or for a rule that could not judge.
 pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String>) -> TestCase {
     let status = unknown.map_or_else(TestCaseStatus::success, |why| with_message(TestCaseStatus::skipped(), &why));
     case(&id.to_string(), title, status)
 }
 
-/// A test case for an unread input.
 pub(super) fn of_failure(gap: &Gap) -> TestCase {
     let status = with_message(TestCaseStatus::non_success(NonSuccessKind::Error), &gap.detail);
     case("portreeve", &gap.detail, status)
 }
 
-/// A test case for a finding of a rule. Only a finding that sets the result has a severity.
+/// Only a finding that sets the result has a severity.
 pub(super) fn of_finding(
     rule: &str,
     name: &str,

@@ -15,7 +15,6 @@ const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
 const MADE_UP: usize = 5;
 /// A word with at least this number of hexadecimal digits is an identifier: of a container, or the last group of a uid.
 const IDENTIFIER: usize = 12;
-/// The word before the number of a process.
 const PID: &str = "pid ";
 
 /// The unread inputs of nodes. Each reason is listed once, with its nodes: `n1`, or `31 nodes, n1, n2, n3 and 28 more`.
@@ -36,7 +35,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
 }
 
-/// A text about one node, without the words that differ on other nodes. The result is compared, and never shown.
+/// The result is compared, and never shown.
 pub(super) fn likeness(text: &str, node: &str) -> String {
     let of_word = |it: char| it.is_ascii_alphanumeric() || "-._:".contains(it);
     let mut common = String::with_capacity(text.len());

@@ -27,7 +27,7 @@ pub fn npd_line(report: &Report<'_>) -> String {
     clean(&line, NPD_LINE)
 }
 
-/// A finding in short. The rule comes first, because alerts compare it, and the subject may be long.
+/// The rule comes first, because alerts compare it, and the subject may be long.
 fn in_short(finding: &Finding) -> String {
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
     format!("{}{port}: {}", finding.key.name(), finding.key.subject)

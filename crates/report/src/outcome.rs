@@ -135,7 +135,6 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
     format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
-/// The part that was not judged in one line, and the remedy. The line has the reason with the most ports and objects.
 pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
@@ -176,7 +175,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 
 /// Whether a missing input is no failure for a rule. A missing right excuses the input, or a missing feature of the
 /// kernel or the proxy. Input is also excused if it was not requested, if it can have several values, or if kube-proxy
-/// does not answer. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
+/// does not answer about its mode, its settings or health checks. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
 /// server has them. Any reason excuses kube-proxy's metrics and its process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
@@ -189,8 +188,7 @@ pub(super) fn is_excused(source: Source, why: Why) -> bool {
     }
 }
 
-/// Whether the source is about kube-proxy and is not its mode. Many kube-proxies do not let other programs read these
-/// facts.
+/// Many kube-proxies do not let other programs read these facts.
 fn is_of_proxy(source: Source) -> bool {
     matches!(source, Source::ProxyMetrics | Source::ProxyProcess)
 }

@@ -200,7 +200,6 @@ impl OwnerDocument {
         Self { schema: "portreeve.owner/v1", version: VERSION, port, result, judged, nodes, declared }
     }
 
-    /// The document of the claims that objects declare.
     pub(super) fn declared(port: u16, result: CheckResult, declared: DeclaredEntry) -> Self {
         Self::new(port, result, Vec::new(), Some(declared))
     }
@@ -230,12 +229,12 @@ impl OwnerEntry {
     }
 }
 
-/// The reason why redirections of hostPorts were not read. It is the same for each protocol.
+/// It is the same for each protocol.
 fn redirections(owned: &[Ownership]) -> Option<&Gap> {
     owned.first()?.redirections.as_ref()
 }
 
-/// The unread input that may contain another claim to the port. It is the same for each protocol.
+/// It is the same for each protocol.
 fn unread(owned: &[Ownership]) -> &[Gap] {
     owned.first().map_or(&[], |it| &it.unread)
 }
@@ -246,19 +245,15 @@ impl PortOwner {
         answer_outcome(self.is_assumed(), self.open())
     }
 
-    /// The inputs without which an answer is not known, and the unread inputs that may contain another claim to the
-    /// port.
     fn open(&self) -> impl Iterator<Item = Open> {
         let unknown = self.answers().filter_map(|it| it.outcome.as_ref().err()).map(Open::of_answer);
         unknown.chain(self.unread().map(Open::beside_answer))
     }
 
-    /// All unread inputs that may contain another claim to the port.
     fn unread(&self) -> impl Iterator<Item = &Gap> {
         unread(&self.owned).iter().chain(redirections(&self.owned))
     }
 
-    /// Whether an answer is true only with assumed settings.
     fn is_assumed(&self) -> bool {
         self.answers().any(|it| it.assumed == Stratum::Served)
     }
@@ -404,7 +399,6 @@ pub fn write_owner(
     advice.iter().try_for_each(|it| write_advice(it, style, out))
 }
 
-/// Whether an unread input makes the result unknown.
 fn may_change(gap: &Gap) -> bool {
     answer_outcome(false, [Open::beside_answer(gap)]) == CheckResult::NotChecked
 }
@@ -422,7 +416,7 @@ fn write_beside(beside: &[Beside], style: &Style, out: &mut dyn Write) -> io::Re
     Ok(())
 }
 
-/// Writes advice. A command has its own line, so that a user can copy it.
+/// A command has its own line, so that a user can copy it.
 fn write_advice(Advice { case, remedies }: &Advice, style: &Style, out: &mut dyn Write) -> io::Result<()> {
     for line in wrap(&tidy(case), style.width.saturating_sub(2)) {
         writeln!(out, "  {}", style.paint(Ink::Plain, &line))?;

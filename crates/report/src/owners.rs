@@ -17,9 +17,7 @@ use portreeve_rules::findings::Severity;
 /// Nodes whose texts differ only in names and addresses of nodes and pods.
 struct Alike<'a> {
     nodes: Vec<&'a str>,
-    /// The first node of the group.
     first: &'a NodeOwner,
-    /// The text of the first node.
     text: String,
     /// Whether all nodes have exactly the same text.
     same: bool,

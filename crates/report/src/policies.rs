@@ -4,15 +4,12 @@ use std::{collections::BTreeMap, io, io::Write};
 
 use portreeve_rules::PolicyParameters;
 
-/// The policies and their bindings. The chart has the same file.
+/// The chart has the same file.
 const POLICIES: &str = include_str!("../../../deploy/policies/policies.yaml");
-/// The action on a violation, as it is in the file.
 const ACTION: &str = "validationActions: [Warn]\n";
-/// The words in the file about its parameters.
 const OF_DEFAULTS: &str = "these are the defaults.";
 /// The words that replace [`OF_DEFAULTS`].
 const OF_THIS_CLUSTER: &str = "these are the values for one cluster: its facts, and the values that its user chose.";
-/// The indent of the parameters in the file.
 const INDENT: &str = "        ";
 
 /// Parameters for which the chart would use the default range. If the range is not known, they must be empty.
@@ -28,7 +25,7 @@ pub struct PolicyChoices {
 }
 
 impl PolicyChoices {
-    /// The known values and the chosen values. A chosen value replaces a known value.
+    /// A chosen value replaces a known value.
     fn data(&self, known: &PolicyParameters) -> BTreeMap<String, String> {
         let mut data = known.data();
         data.extend(self.parameters.clone());
@@ -52,8 +49,8 @@ pub fn write_policies(known: &PolicyParameters, choices: &PolicyChoices, out: &m
     Ok(())
 }
 
-/// The known parameters for a line of the file. A name in the line also stands for all names that begin with it and a
-/// dot. The values are JSON, which is also valid in CEL.
+/// A name in the line also stands for all names that begin with it and a dot. The values are JSON, which is also valid
+/// in CEL.
 fn parameters(line: &str, data: &BTreeMap<String, String>) -> Option<String> {
     let defaults = line.strip_prefix(INDENT).filter(|it| it.starts_with("{\""))?;
     let defaults: BTreeMap<String, String> = serde_json::from_str(defaults).expect("a line of parameters is JSON");

@@ -116,7 +116,6 @@ mod tests {
         }
     }
 
-    /// The text that `owner` writes for 30080/tcp.
     fn printed(owner: &PortOwner) -> String {
         let style = Style { width: usize::from(u16::MAX), colour: false, program: String::new() };
         let mut text = Vec::new();

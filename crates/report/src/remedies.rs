@@ -2,8 +2,6 @@
 
 use portreeve_rules::findings::{Remedy, Step};
 
-/// Each step, with the word before it. The first step has no word, the next step of a remedy has `then`, and the first
-/// step of another remedy has `or`.
 pub(super) fn lines(remedies: &[Remedy]) -> impl Iterator<Item = (&'static str, &Step)> {
     let word = |remedy: usize, step: usize| match (remedy, step) {
         (0, 0) => "",

@@ -46,7 +46,6 @@ impl<'a> Report<'a> {
         self.board.findings.iter().filter(|finding| finding.evidence.severity == severity).count()
     }
 
-    /// The lowest severity that sets the result.
     pub(crate) fn counts(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }
@@ -75,7 +74,6 @@ impl<'a> Report<'a> {
         self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
     }
 
-    /// The number of rules that could not judge at all, in one line.
     pub(crate) fn rules_not_judged(&self) -> Option<String> {
         rules_not_judged(self.gaps().iter().map(ReportedGap::open))
     }

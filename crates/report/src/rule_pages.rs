@@ -25,7 +25,6 @@ pub fn rules_table(style: &Style, headings: bool) -> String {
     text
 }
 
-/// A table in Markdown: the severities of each variant, and when the variant is reported.
 fn variants(id: &Id) -> String {
     let patience = |variant: &Variant| {
         let of_nodes =
@@ -83,7 +82,6 @@ pub fn rule_page_markdown(id: &Id) -> String {
     format!("# {}\n\n{}", id.name, documentation(id))
 }
 
-/// The text of the page, and the table of variants.
 pub(super) fn documentation(id: &Id) -> String {
     format!("{}\n## Severity\n{}\nEvent reason: {}.\n", id.page, variants(id), id.name.reason())
 }

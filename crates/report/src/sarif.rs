@@ -48,7 +48,6 @@ pub fn write_sarif(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     write_indented_json(&log(&rules, &invocation, &results), out)
 }
 
-/// A log of one run.
 pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Value {
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -62,8 +61,7 @@ pub(super) fn log(rules: &[Value], invocation: &Value, results: &[Value]) -> Val
     })
 }
 
-/// A rule in the list of rules. The first paragraph of its page describes the rule. Code scanning needs it as
-/// `fullDescription`.
+/// The first paragraph of its page describes the rule. Code scanning needs it as `fullDescription`.
 pub(super) fn descriptor(id: &Id) -> Value {
     let Id { name, title, page, .. } = *id;
     let mut descriptor = json!({
@@ -80,7 +78,6 @@ pub(super) fn descriptor(id: &Id) -> Value {
     descriptor
 }
 
-/// Adds the rule to a notification.
 pub(super) fn associate(notification: &mut Value, Rows { rule, variants }: Rows) {
     notification["associatedRule"] = json!({ "id": rule });
     notification["properties"]["variants"] = json!(variants);

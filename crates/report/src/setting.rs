@@ -40,7 +40,6 @@ pub const KEYS: [&str; 9] = [
     "localhost_node_ports",
 ];
 
-/// The source of a changed fact.
 const PLACE: &str = "--set";
 
 impl FromStr for Setting {
@@ -109,7 +108,7 @@ impl Setting {
     }
 }
 
-/// The proxy's settings. If kube-proxy did not answer, they are made from the known settings.
+/// The proxy's settings. If the settings were not read, all settings have their defaults.
 fn config(snapshot: &mut Snapshot) -> &mut ProxyConfig {
     let known = snapshot.proxy_config().cloned();
     let config = known.unwrap_or_else(|_| ProxyConfig { place: PLACE.to_owned(), ..ProxyConfig::default() });
@@ -146,7 +145,6 @@ fn switch(value: &str) -> Result<bool, String> {
     }
 }
 
-/// kube-proxy's `nodePortAddresses`: CIDRs, or `primary`.
 fn addresses(value: &str) -> Result<Vec<String>, String> {
     let is_cidr = |text: &str| {
         text.split_once('/').is_some_and(|(ip, bits)| match (ip.parse::<IpAddr>(), bits.parse::<u8>()) {

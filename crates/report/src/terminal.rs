@@ -63,7 +63,7 @@ pub fn tidy(text: &str) -> String {
     clean(text, LONGEST).replace("##[", "## [")
 }
 
-/// The text in at most `width` characters. If the text was cut, the last character is an ellipsis.
+/// If the text was cut, the last character is an ellipsis.
 pub(super) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();

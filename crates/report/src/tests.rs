@@ -30,7 +30,6 @@ fn finding(
     Finding { key: Key { rule: RuleId(rule), variant, subject, port, protocol }, evidence, since: world.at }
 }
 
-/// Three findings, four unknown results, and a hostile name.
 fn rich() -> (Snapshot, Board) {
     let mut world = Snapshot::healthy()
         .service("web", |it| it.node_port(30080).with(|service| service.ports[0].fixed = Some(true)))
@@ -143,7 +142,6 @@ fn report<'a>((snapshot, board): &'a (Snapshot, Board)) -> Report<'a> {
     Report::of(snapshot, board)
 }
 
-/// Every form of a report, with the name of the form.
 fn every_form(report: &Report<'_>) -> Vec<(&'static str, String)> {
     let style = style();
     vec![

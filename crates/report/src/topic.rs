@@ -2,7 +2,7 @@
 
 use portreeve_facts::{Source, Why};
 
-/// The words for a source. Sources that usually fail together have equal words.
+/// Sources that usually fail together have equal words.
 pub(super) fn topic(source: Source, why: Why) -> &'static str {
     match (source, why) {
         (
@@ -49,7 +49,6 @@ pub(super) fn topic(source: Source, why: Why) -> &'static str {
     }
 }
 
-/// The reason, as text.
 pub(super) fn reason_words(why: Why) -> &'static str {
     match why {
         Why::NotPermitted => "not permitted",
@@ -75,7 +74,7 @@ pub(super) fn is_of_files(source: Source) -> bool {
     matches!(source, Source::Services | Source::EndpointSlices | Source::Pods | Source::WaitingPods | Source::Nodes)
 }
 
-/// The remedy. A command follows on its own line, so that a user can copy it.
+/// A command follows on its own line, so that a user can copy it.
 pub(super) fn help(source: Source, why: Why) -> Option<&'static str> {
     Some(match (source, why) {
         (Source::Processes | Source::PodNamespaces | Source::ProxyProcess, Why::NotPermitted) => {

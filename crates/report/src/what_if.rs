@@ -43,7 +43,6 @@ use portreeve_rules::{
     ledger::Board,
 };
 
-/// The effects that no scan can predict.
 pub(crate) const NOT_PREDICTED: &str = "Not predicted: the effect on existing connections and their conntrack entries, and the old rules that a change leaves in the kernel or removes.";
 
 /// A claim: the user of a port, or a setting.
@@ -202,7 +201,6 @@ pub struct TwoWorlds<'a> {
 /// The values that are equal for all claims in one row: the claim, its change, and the differences in words.
 type RowKey = (Claim, How, Vec<String>);
 
-/// A row that is being built.
 #[derive(Debug, Default)]
 struct Row {
     subjects: BTreeSet<Subject>,
@@ -217,7 +215,6 @@ pub struct WhatIf {
     agents: usize,
     judged: usize,
     rows: BTreeMap<RowKey, Row>,
-    /// Ports whose answers are not known.
     ports: BTreeMap<NotKnown, BTreeSet<Arc<str>>>,
     reasons: Reasons,
     /// The missing inputs of rules that did not judge, if these inputs do not make the result unknown.

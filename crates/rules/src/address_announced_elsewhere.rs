@@ -71,7 +71,7 @@ struct Announcer<'a> {
 }
 
 impl<'a> Announcer<'a> {
-    /// Whether the annotation names this Node. kube-vip may write the host's name with a domain or without.
+    /// kube-vip may write the host's name with a domain or without.
     fn is(&self, node: &Node) -> bool {
         let is_short = |short: &str, long: &str| long.strip_prefix(short).is_some_and(|rest| rest.starts_with('.'));
         self.host == node.name || is_short(self.host, &node.name) || is_short(&node.name, self.host)
@@ -117,11 +117,9 @@ fn on_the_network(interfaces: &Interfaces) -> impl Iterator<Item = &Address> {
     reachable(interfaces).filter(move |address| !is_shared(interfaces, address) && is_in_network(address))
 }
 
-/// An address that another node announces.
 struct Held<'a> {
     address: &'a Address,
     services: Vec<&'a Service>,
-    /// The Nodes that announce the address.
     on: BTreeSet<&'a str>,
 }
 

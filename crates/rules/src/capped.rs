@@ -16,7 +16,6 @@ const HELD: usize = 2048;
 /// cut.
 pub(super) struct Capped<'a> {
     snapshot: &'a Snapshot,
-    /// The input that the judgements are about.
     source: Source,
     judgements: Vec<Judgement>,
     of_subject: HashMap<Subject, usize>,
@@ -42,12 +41,10 @@ impl<'a> Capped<'a> {
         }
     }
 
-    /// Records that the rule found more judgements than it may report.
     pub(super) fn leave_out(&mut self) {
         self.is_cut = true;
     }
 
-    /// All judgements that were kept.
     pub(super) fn all(mut self) -> Vec<Judgement> {
         self.cut();
         if self.is_cut {

@@ -24,7 +24,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(here.flat_map(|pod| of_pod(snapshot, pod)).collect())
 }
 
-/// Whether the pod has its own network, and a container that fails and may need a port.
 fn needs_its_ports(snapshot: &Snapshot, pod: &Pod) -> bool {
     let runs_for = pod.restarted.map(|since| snapshot.at.as_second() - since.as_second());
     let fails = pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF);
@@ -49,11 +48,9 @@ fn of_pod(snapshot: &Snapshot, pod: &Pod) -> Vec<Judgement> {
     }
 }
 
-/// A pod's own network.
 struct Network<'a> {
     snapshot: &'a Snapshot,
     pod: &'a Pod,
-    /// The sockets from [`portreeve_facts::PodNamespace::needed`].
     sockets: &'a [Socket],
     /// The ports that the kernel chooses in the pod's network.
     chosen: PortSet,
@@ -154,7 +151,6 @@ impl Network<'_> {
     }
 }
 
-/// Whether a socket waits for clients.
 fn listens(socket: &Socket) -> bool {
     socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
 }

@@ -42,13 +42,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A server that needs the port, and perhaps cannot listen on it.
 struct Absent<'r, 'a> {
     round: &'r Round<'a>,
     place: Port,
     need: Need<'a>,
     subject: Subject,
-    /// The name of the server for messages.
     whose: String,
 }
 
@@ -78,7 +76,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Self { round, place, need, subject, whose })
     }
 
-    /// The judgement of the sockets on the port. `missing` is the reason why the list of connections may be incomplete.
+    /// `missing` is the reason why the list of connections may be incomplete.
     fn judge(
         self,
         connected: &[&Socket],
@@ -115,13 +113,11 @@ impl<'r, 'a> Absent<'r, 'a> {
         Some(Judgement::on_port(self.subject, (protocol, port), verdict))
     }
 
-    /// The addresses that the server needs, and that no listener has or blocks. If it is unknown whether a listener has
-    /// an address, the address is left out.
+    /// If it is unknown whether a listener has an address, the address is left out.
     fn unserved(&self, listeners: &[&Socket]) -> impl Iterator<Item = Addresses<'_>> {
         self.need.at().each().filter(|at| listeners.iter().all(|it| at.meets(it) == Some(false)))
     }
 
-    /// Whether a connection blocks an address that the server needs and that no listener has.
     fn is_blocked_by(&self, socket: &Socket, listeners: &[&Socket]) -> bool {
         self.unserved(listeners).any(|at| at.meets(socket) == Some(true))
     }
@@ -146,8 +142,8 @@ impl<'r, 'a> Absent<'r, 'a> {
         clues.opener(socket)
     }
 
-    /// Whether a socket belongs to the container that needs the port. A container that no longer exists counts as this
-    /// container. `None` if the socket belongs to no container of the pod.
+    /// A container that no longer exists counts as this container. `None` if the socket belongs to no container of the
+    /// pod.
     fn is_of_its_container(&self, socket: &Socket) -> Option<bool> {
         let pod = self.need.pod()?;
         let PodContainer { pod_uid, container } = pod_container(&socket.owner)?;
@@ -171,7 +167,6 @@ impl<'r, 'a> Absent<'r, 'a> {
         })
     }
 
-    /// The unread input if the opener is not known, with the meaning of each possible answer.
     fn both_readings(&self, sockets: &[&Socket]) -> Gap {
         let (protocol, port) = self.place;
         let owner = sockets.first().map_or_else(String::new, |it| owner_name(self.round.now, &it.owner));
@@ -214,7 +209,6 @@ impl<'r, 'a> Absent<'r, 'a> {
     }
 }
 
-/// The pod and the container that have a socket, by the control group of the socket's owner.
 fn pod_container(owner: &Owner) -> Option<&PodContainer> {
     let Owner::Held(holder) = owner else { return None };
     let none_of_its = Unread::Assumed("that it is not of the pod that lacks the port");

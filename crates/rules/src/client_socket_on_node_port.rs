@@ -65,8 +65,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// Whether a listener accepted the connection: the listener covers the connection's local address and port. `None` if
-/// it is not known whether the listener serves IPv4.
+/// `None` if it is not known whether the listener serves IPv4.
 fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     let local = socket.local.to_canonical();
     let covers = |listener: &&Socket| match listener.local.to_canonical() {
@@ -81,8 +80,8 @@ fn accepted(socket: &Socket, listeners: &ByPort<&Socket>) -> Option<bool> {
     answers.iter().all(Option::is_some).then_some(false)
 }
 
-/// The addresses and ports that IPVS serves, or the reason why they are not known. An empty table counts as unknown,
-/// because a working proxy in ipvs mode serves at least the Service `default/kubernetes`.
+/// An empty table counts as unknown, because a working proxy in ipvs mode serves at least the Service
+/// `default/kubernetes`.
 fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16)>, String> {
     match &snapshot.kernel.ip_vs {
         Reading::Gap(gap) => Err(gap.detail.clone()),
@@ -91,26 +90,22 @@ fn virtual_servers(snapshot: &Snapshot) -> Result<HashSet<(Protocol, IpAddr, u16
     }
 }
 
-/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     node_ports: &'r ByPort<(&'a Service, &'a ServicePort)>,
     addressed: &'r Addressed<'a>,
-    /// The virtual servers of IPVS. `Err` is the reason why they were not read: the settings then predict them.
+    /// `Err` is the reason why they were not read: the settings then predict them.
     virtual_servers: Result<HashSet<(Protocol, IpAddr, u16)>, String>,
 }
 
-/// A Service port that may have the same address and port as a socket.
 #[derive(Clone, Copy)]
 struct Claim<'a> {
     service: &'a Service,
     port: &'a ServicePort,
-    /// The part of the Service that conflicts with the socket: its nodePorts, or one of its addresses with its port.
     part: Part,
 }
 
-/// The severity with one set of possible settings.
 #[derive(Clone, PartialEq)]
 struct Lost(Severity);
 
@@ -124,12 +119,10 @@ impl Loss for Lost {
     }
 }
 
-/// A socket, the severity, and the Service that has its port, if this Service is known.
 struct Hit<'a> {
     socket: &'a Socket,
     claim: Option<Claim<'a>>,
     severity: Result<Severity, Gap>,
-    /// The settings for which the finding is true.
     stratum: Stratum,
 }
 
@@ -158,7 +151,6 @@ impl<'a> Node<'_, 'a> {
         hits.into_iter().map(judgement).collect()
     }
 
-    /// The Service ports that conflict with a socket.
     fn claims_on(&self, socket: &Socket) -> impl Iterator<Item = Claim<'a>> {
         let (port, local) = ((socket.protocol, socket.local_port), socket.local.to_canonical());
         let by_node_port = self
@@ -175,8 +167,8 @@ impl<'a> Node<'_, 'a> {
         }))
     }
 
-    /// The severity, and the settings for which it is true. If all possible settings have a problem, the severity is
-    /// the mildest. If only some have a problem and all problems are information, the severity is information.
+    /// If all possible settings have a problem, the severity is the mildest. If only some have a problem and all
+    /// problems are information, the severity is information.
     fn severity(
         &self,
         (socket, accepted): (&Socket, Option<bool>),
@@ -230,8 +222,7 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether the proxy would redirect a packet to a socket's local address and port. Packets of known connections are
-    /// not redirected.
+    /// Packets of known connections are not redirected.
     fn takes(&self, assumption: &Assumption, socket: &Socket, claim: Option<Claim<'_>>) -> bool {
         let mut bound = self.bound(socket).iter().filter(|local| socket.serves(Family::of(local.ip)) == Some(true));
         match (assumption.mode(), claim, &self.virtual_servers) {
@@ -266,7 +257,6 @@ impl<'a> Node<'_, 'a> {
         index.map_or(&[], |index| &self.addressed.locals[index..=index])
     }
 
-    /// One finding about all sockets on one Service port. The sentence is about the worst socket.
     fn verdict(&self, mut hits: Vec<Hit<'_>>) -> Verdict {
         hits.sort_by_key(|hit| Reverse(hit.severity.as_ref().ok().copied()));
         let severity = match &hits[0].severity {
@@ -331,7 +321,6 @@ impl<'a> Node<'_, 'a> {
         format!("{} sends from {}, {whose}: {ends}.", capital(&owner_name(self.snapshot, &socket.owner)), place(socket))
     }
 
-    /// Adds the Service, the proxy, the port ranges, and the IPVS entries of the connection.
     fn facts(&self, mut evidence: Evidence, hit: &Hit<'_>) -> Evidence {
         let socket = hit.socket;
         if let Some(Claim { service, port, .. }) = hit.claim {

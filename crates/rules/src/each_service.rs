@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use portreeve_facts::Service;
 
-/// The first copy of each Service. A file may contain a Service twice.
+/// A file may contain a Service twice.
 pub(super) fn each_service<'a>(services: impl Iterator<Item = &'a Service>) -> impl Iterator<Item = &'a Service> {
     let mut known = HashSet::new();
     services.filter(move |service| known.insert((&*service.namespace, &*service.name)))

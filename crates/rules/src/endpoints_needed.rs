@@ -8,7 +8,6 @@ use std::{
 use portreeve_dataplane::{ExternalAddress, host_ports, served_node_ports};
 use portreeve_facts::{API_SERVER, Protocol, Service, Snapshot, Unread};
 
-/// A port that may be used by sockets, hostPorts and Services at once.
 type Port = (Protocol, u16);
 
 /// The names of the Services whose endpoints rules need in this scan:
@@ -61,7 +60,6 @@ mod tests {
     use super::*;
     use portreeve_facts::{Netfilter, Reading, Redirection, healthy::PEER};
 
-    /// Three Services: one with a NodePort, one with an external IP, one with neither.
     fn world() -> Snapshot {
         Snapshot::healthy()
             .service("web", |it| it.node_port(30080))

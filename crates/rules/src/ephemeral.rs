@@ -6,10 +6,6 @@ use super::{
 };
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State};
 
-/// The ports that the kernel may choose by itself: the ephemeral port range without the reserved ports.
-///
-/// # Errors
-/// When one of the two sysctls was not read.
 pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
     let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
@@ -52,17 +48,16 @@ impl EphemeralPorts {
         self.0.as_ref().map(|ports| ports.contains(socket.local_port)).map_err(Gap::clone)
     }
 
-    /// Whether the kernel may choose a port. False if the ports are not known.
+    /// False if the ports are not known.
     pub(super) fn contain(&self, port: u16) -> bool {
         self.0.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
-    /// The ports. If they are not known, the set is empty, and [`Self::gap`] has the reason.
+    /// If they are not known, the set is empty, and [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
         self.0.clone().unwrap_or_default()
     }
 
-    /// Why the ports are not known.
     pub(super) fn gap(&self) -> Option<&Gap> {
         self.0.as_ref().err()
     }
@@ -73,7 +68,6 @@ pub(super) fn is_unconnected(socket: &Socket) -> bool {
     socket.protocol == Protocol::Udp && socket.state == State::Close
 }
 
-/// The ephemeral range, the reserved ports and the NodePort range with their sources, for evidence.
 pub(super) fn ranges_in_words(snapshot: &Snapshot) -> Vec<(&'static str, String)> {
     fn words<T>(reading: &Reading<T>, words: impl Fn(&T) -> String) -> String {
         match reading {

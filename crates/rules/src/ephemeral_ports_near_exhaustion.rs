@@ -42,7 +42,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(std::iter::once(host).chain(pods(snapshot, limits)).collect())
 }
 
-/// Every pod that has its own network namespace. If namespaces were not read, the result for each pod is unknown.
+/// If namespaces were not read, the result for each pod is unknown.
 fn pods(snapshot: &Snapshot, limits: &Limits) -> Vec<Judgement> {
     let unknown = |subject, gap| Judgement::of(subject, Verdict::Unknown(gap));
     let pods = match &snapshot.cluster.pods {
@@ -95,10 +95,8 @@ fn pod_verdict(snapshot: &Snapshot, limits: &Limits, namespace: &PodNamespace, p
     judge(snapshot, limits, used, &ports, Whose::Pod(pod, namespace))
 }
 
-/// The ports of one network namespace that the kernel may choose.
 struct Ports {
     set: PortSet,
-    /// The range and the reserved ports with their sources, for evidence.
     range: String,
     reserved: String,
     /// Whether the range is assumed, because it was not configured.
@@ -106,7 +104,6 @@ struct Ports {
     tw_reuse: Result<u8, Gap>,
 }
 
-/// The owner of the network namespace.
 #[derive(Clone, Copy)]
 enum Whose<'a> {
     Node,
@@ -114,14 +111,12 @@ enum Whose<'a> {
 }
 
 impl Ports {
-    /// The severity, at most a warning if the range is assumed.
     fn proven(&self, severity: Severity) -> Severity {
         if self.assumed { severity.min(Severity::Warning) } else { severity }
     }
 }
 
 impl Whose<'_> {
-    /// The owner as the start of a sentence, the affected clients, and the variant.
     fn in_words(self) -> (String, Vantage, &'static str) {
         match self {
             Self::Node => ("This node".to_owned(), Vantage::Node, "node"),
@@ -130,7 +125,7 @@ impl Whose<'_> {
     }
 }
 
-/// The judgement about all destinations of a network namespace. The sentence names the worst destination.
+/// The sentence names the worst destination.
 fn judge(snapshot: &Snapshot, limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'_>) -> Verdict {
     if ports.set.is_empty() {
         return Verdict::Problem(none_left(ports, whose));
@@ -185,7 +180,6 @@ fn uncounted(limits: &Limits, used: &EphemeralUse, ports: &Ports, whose: Whose<'
     Some(Gap::new(source, why, detail))
 }
 
-/// The severity if connections to one destination use `used` of `capacity` ports.
 fn reached(limits: &Limits, used: u32, capacity: u32) -> Option<Severity> {
     let is_at = |percent: u32| u64::from(used) * 100 >= u64::from(percent) * u64::from(capacity);
     let [critical, warning] = [limits.ephemeral_critical_percent, limits.ephemeral_warning_percent].map(is_at);
@@ -216,7 +210,6 @@ fn severity(limits: &Limits, destination: &DestinationUse, ports: &Ports) -> Res
     Ok(severity.map(|severity| ports.proven(severity)))
 }
 
-/// Every port of the range is reserved.
 fn none_left(ports: &Ports, whose: Whose<'_>) -> Evidence {
     let (who, vantage, variant) = whose.in_words();
     let sentence = format!("{who} has no ephemeral port: new outgoing connections fail.");
@@ -275,9 +268,8 @@ fn evidence(
     }
 }
 
-/// The widest range for a pod's connections, and the step that sets the range. The ports of the pod's servers stay
-/// reserved, because a server cannot restart while a connection has its port. If the servers' ports are not known, only
-/// the end of the range moves. `None` if few ports would be added.
+/// The ports of the pod's servers stay reserved, because a server cannot restart while a connection has its port. If
+/// the servers' ports are not known, only the end of the range moves. `None` if few ports would be added.
 fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)> {
     let range = pod.ip_local_port_range.unwrap_or(PortRange::DEFAULT_EPHEMERAL);
     let PortRange { first, last } = match namespace.listening {
@@ -297,7 +289,6 @@ fn widest_in_pod(pod: &Pod, namespace: &PodNamespace) -> Option<(PortSet, Step)>
     Some((set, choose_in_pod(pod, change, reserved)))
 }
 
-/// Whether connections to a destination would use only a small part of a wider range.
 fn is_enough(
     (snapshot, limits): (&Snapshot, &Limits),
     destination: &DestinationUse,
@@ -309,7 +300,6 @@ fn is_enough(
     set.and_then(|set| severity_with(limits, destination, &set, &ports.tw_reuse)) == Ok(None)
 }
 
-/// The severity if the range consisted of the ports in `set`.
 fn severity_with(
     limits: &Limits,
     destination: &DestinationUse,
@@ -321,7 +311,6 @@ fn severity_with(
     severity(limits, destination, &Ports { set, range, reserved, assumed: false, tw_reuse })
 }
 
-/// The note if a wider range still has too few ports.
 const NOT_ENOUGH: &str = "that alone is not enough: make the program reuse connections too";
 
 /// A remedy that adds fewer ports is not listed.

@@ -45,7 +45,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 
 /// The reaction of Cilium's agent at its next start, if the kernel may choose NodePorts and Cilium replaces kube-proxy.
 enum Start {
-    /// The agent reserves this range.
     Reserves(PortRange),
     /// The agent exits, for this reason.
     Refused(String),
@@ -92,7 +91,7 @@ impl Start {
     }
 }
 
-/// Evidence that Cilium's agent cannot restart. Connections hang only after the running agent ends.
+/// Connections hang only after the running agent ends.
 fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     let sentence = format!("The agent of Cilium cannot restart on this node: {why}.");
     let mut evidence = Evidence::new(Severity::Warning, sentence).variant("no-start");
@@ -103,7 +102,6 @@ fn no_start(snapshot: &Snapshot, needed: &NeededPorts, why: &str) -> Evidence {
     needed.add_to(evidence).remedy(remedy)
 }
 
-/// Evidence that the kernel may choose ports of servers, but no NodePorts.
 fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     let sentence = "The ephemeral port range covers unreserved ports of servers on this node: \
                     while an outgoing connection uses such a port, its server cannot start.";
@@ -118,18 +116,14 @@ fn servers(round: &Round<'_>, needed: &NeededPorts) -> Evidence {
     }
 }
 
-/// The NodePort range and the ephemeral port range, with common ports.
 struct Overlap<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
-    /// The ports that are in both ranges.
     overlap: PortRange,
-    /// The ports that the kernel may choose by itself.
     choosable: PortSet,
     /// The ports of the NodePort range that the kernel may choose.
     uncovered: PortSet,
-    /// The reaction of Cilium's agent.
     at_start: Result<Option<Start>, Gap>,
 }
 
@@ -180,11 +174,7 @@ impl Overlap<'_, '_> {
         }
     }
 
-    /// Whether connections from a NodePort hang in this mode. Cilium serves the Node's address unless its settings list
-    /// other addresses.
-    ///
-    /// # Errors
-    /// If the settings were not read.
+    /// Cilium serves the Node's address unless its settings list other addresses.
     fn hang_in(&self, mode: Mode) -> Result<bool, Gap> {
         Ok(match mode {
             Mode::Ipvs => true,
@@ -193,7 +183,6 @@ impl Overlap<'_, '_> {
         })
     }
 
-    /// The NodePorts of Services that the kernel may choose.
     fn allocated(&self) -> Result<PortSet, Gap> {
         let ports: PortSet = self.round.node_ports()?.ports().map(|((_, number), _)| number).collect();
         Ok(ports.intersection(&self.uncovered))

@@ -48,11 +48,9 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     judgements
 }
 
-/// Programs that a command of a remedy may begin with.
 const PROGRAMS: [&str; 11] =
     ["kubectl", "sysctl", "echo", "ip", "ss", "nft", "ipvsadm", "iptables-save", "kube-proxy", "systemctl", "crictl"];
 
-/// Fails if a command leaves too few ports for the node's own connections.
 #[track_caller]
 fn assert_leaves_ports(snapshot: &Snapshot, command: &str) {
     let Some(list) = command.strip_prefix("sysctl -w net.ipv4.ip_local_reserved_ports=") else { return };
@@ -135,7 +133,6 @@ pub fn expect_unknown(rule: &Rule, snapshot: &Snapshot, subject: &Subject) -> Ga
     gap.unwrap_or_else(|| panic!("nothing unknown about {subject} in {judgements:#?}"))
 }
 
-/// A DaemonSet `default/agent` without pods, which wants this hostPort on every node.
 pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Workload {
     let port = ContainerPort { port: 80, host_port: Some(number), host_ip: None, protocol: Protocol::Tcp };
     let mut workload = Workload {
@@ -154,7 +151,6 @@ pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Worklo
     workload
 }
 
-/// Removes one fact.
 pub(super) fn blank(world: &mut Snapshot, source: Source) {
     fn gap<T>(reading: &mut Reading<T>, source: Source) {
         *reading = Reading::Gap(Gap::new(source, Why::NotPermitted, "so the test says"));

@@ -26,7 +26,6 @@ pub(super) static RULE: Rule =
 /// any number of addresses and ports.
 const MOST_COMPARED: usize = 1 << 19;
 
-/// The destination of a connection.
 type Destination = (IpAddr, u16, Protocol);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -53,8 +52,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// Judges external IPs of new Services that are cluster IPs, or are in the range of cluster IPs. Existing Services are
-/// left out: their ports are not lost, or another finding reports the loss.
+/// Existing Services are left out: their ports are not lost, or another finding reports the loss.
 fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mut Capped<'_>) {
     let written = || services.iter().filter(|service| service.uid.is_none());
     let claims = || written().flat_map(|service| ExternalAddress::of(snapshot, service)).filter(is_typed);
@@ -97,14 +95,12 @@ fn judge_cluster_ips(snapshot: &Snapshot, services: &[Arc<Service>], capped: &mu
     }
 }
 
-/// Whether two Services have a port in common.
 fn share_a_port(one: &Service, other: &Service) -> bool {
     let ports: HashSet<_> = one.ports.iter().map(|port| (port.port, port.protocol)).collect();
     other.ports.iter().any(|port| ports.contains(&(port.port, port.protocol)))
 }
 
-/// The addresses that several Services claim, with all claims. At least one of the claims is not a cluster IP.
-/// Addresses with the cluster IP of a Service come first.
+/// At least one of the claims is not a cluster IP. Addresses with the cluster IP of a Service come first.
 fn common_addresses<'a>(
     snapshot: &'a Snapshot,
     services: &'a [Arc<Service>],
@@ -130,7 +126,6 @@ fn common_addresses<'a>(
     common
 }
 
-/// Reports, for each Service at this address, the other Services with the same port at this address.
 fn judge(round: &Round<'_>, ip: IpAddr, claims: &[ExternalAddress<'_>], capped: &mut Capped<'_>) {
     let mut by_port: BTreeMap<(u16, Protocol), Vec<ExternalAddress<'_>>> = BTreeMap::new();
     for claim in claims {
@@ -160,13 +155,11 @@ fn title<'a>(claim: &ExternalAddress<'a>) -> (&'a str, &'a str) {
     (&claim.service.namespace, &claim.service.name)
 }
 
-/// Whether a user wrote the address into `externalIPs`, and can choose another address. The API server or a controller
-/// chooses all other addresses.
+/// The API server or a controller chooses all other addresses.
 fn is_typed(claim: &ExternalAddress<'_>) -> bool {
     matches!(claim.field, Field::ExternalIps(_))
 }
 
-/// The field in which a user wrote the address.
 pub(super) fn typed_in(claim: &ExternalAddress<'_>) -> Option<ClaimOf> {
     is_typed(claim).then(|| ClaimOf::external_ip(claim.service, claim.ip))
 }
@@ -290,14 +283,12 @@ mod tests {
         assert_eq!(listed.next().map(|(_, words)| words.as_str()), Some("and 2 more"));
     }
 
-    /// A file may have a Service twice, and only the second copy has the address.
     #[test]
     fn a_second_copy_of_a_service_claims_what_the_first_does_not() {
         let world = Snapshot::healthy().service("first", |it| it).service("first", balanced);
         expect_problem(&RULE, &world.service("second", balanced), &subject("second"));
     }
 
-    /// A Service with 256 addresses and this number of ports.
     fn greedy(it: World, ports: u16) -> World {
         it.with(|service| {
             let port = service.ports[0].clone();

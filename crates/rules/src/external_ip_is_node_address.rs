@@ -84,14 +84,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.iter().flat_map(|(claim, owners)| here.judge(claim, owners)).chain(unread).collect())
 }
 
-/// The facts with which every claim is compared.
 struct Here<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     /// Whether the cluster has only one Node.
     alone: bool,
     mode: Result<Learned<Mode>, Gap>,
-    /// This node's addresses. The value is the link on which an ipvs proxy bound the address, otherwise `None`.
+    /// The value is the link on which an ipvs proxy bound the address, otherwise `None`.
     links: Result<HashMap<IpAddr, Option<&'a str>>, Gap>,
     /// The name of this node, if its Node object was read.
     own: Option<&'a str>,
@@ -103,7 +102,6 @@ struct Here<'r, 'a> {
 }
 
 type Owners<'a> = [(&'a Node, NodeAddressKind)];
-/// A claim, and the Nodes that have the address.
 type Owned<'a, 'b> = (ExternalAddress<'a>, &'b Owners<'a>);
 
 impl Here<'_, '_> {
@@ -173,8 +171,7 @@ impl Here<'_, '_> {
         }
     }
 
-    /// Whether a Node is this node: its name decides. If this node's Node object was not read, a link with the address
-    /// decides.
+    /// If this node's Node object was not read, a link with the address decides.
     fn is_own(&self, node: &Node, ip: IpAddr) -> bool {
         match self.own {
             Some(own) => own == node.name,
@@ -182,12 +179,10 @@ impl Here<'_, '_> {
         }
     }
 
-    /// The link on which an ipvs proxy of this node bound the address.
     fn held(&self, ip: IpAddr) -> Result<Option<&str>, &Gap> {
         self.links.as_ref().map(|links| links.get(&ip).copied().flatten())
     }
 
-    /// A process of this node whose port of the address goes to the Service.
     fn listener(
         &self,
         claim: &ExternalAddress<'_>,
@@ -261,7 +256,6 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners)
     }
 
-    /// Evidence for other modes, or an unknown mode: every node redirects the Service's ports of the address.
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
         let end = match self.mode {
             Ok(_) => "every node redirects only the Service's ports of that address",
@@ -299,7 +293,6 @@ impl Here<'_, '_> {
         Some(evidence)
     }
 
-    /// Evidence that a process of this node loses its port to the Service, for some clients or for all.
     fn captured(
         &self,
         claim: &ExternalAddress<'_>,
@@ -322,7 +315,6 @@ impl Here<'_, '_> {
         }
     }
 
-    /// The evidence that the Service gets the connections of a process.
     fn takes(
         &self,
         claim: &ExternalAddress<'_>,
@@ -345,8 +337,7 @@ impl Here<'_, '_> {
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 
-    /// The first words of the sentence: `Service default/trap claims 192.0.2.9, the InternalIP of Node n2, as
-    /// externalIP`. If several Nodes have the address, the Node with the worst result is named.
+    /// If several Nodes have the address, the Node with the worst result is named.
     fn opening(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> String {
         let worst = owners.iter().min_by_key(|(node, kind)| {
             (self.is_own(node, claim.ip), *kind != NodeAddressKind::InternalIp, node.name.as_str())
@@ -383,14 +374,12 @@ impl Here<'_, '_> {
     }
 }
 
-/// The steps that remove these addresses from their Service.
 fn releases(claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     let keeps_out = claims.iter().any(|it| matches!(it.field, Field::ExternalIps(_))).then(keep_external_ips_out);
     release_all(claims).into_iter().chain(keeps_out).collect()
 }
 
-/// Marks a problem as a problem of the cluster if a Node object has the address. An address that is only on a link of
-/// this node is not known to other nodes.
+/// An address that is only on a link of this node is not known to other nodes.
 fn about_the_cluster(evidence: Evidence, owners: &Owners<'_>) -> Evidence {
     if owners.is_empty() { evidence } else { evidence.in_cluster() }
 }

@@ -64,18 +64,15 @@ fn check<'a>(round: &Round<'a>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// A Service port on one address of this node, which gets the connections.
 struct Taker<'a> {
     claim: ExternalAddress<'a>,
     port: &'a ServicePort,
     local: LocalAddress,
 }
 
-/// The facts for the comparison of all pairs of Services.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     addressed: &'r Addressed<'a>,
-    /// A free nodePort for the Service that loses connections.
     alternatives: Alternatives,
 }
 
@@ -83,7 +80,6 @@ impl Node<'_, '_> {
     fn judge(&self, service: &Service, port: &ServicePort, taker: &Taker<'_>) -> Vec<Judgement> {
         let (judged, stratum) =
             self.addressed.over(false, |assumption, case| Ok(self.lost(assumption, case, (service, port), taker)));
-        // The connections that are certainly lost, and the reason why more may be lost.
         let (certain, gap) = match judged {
             Judged::Never => return Vec::new(),
             Judged::Certain(affected, gap) => (Some(affected), gap),
@@ -103,7 +99,7 @@ impl Node<'_, '_> {
             .collect()
     }
 
-    /// The vantage points that lose the NodePort on the address. `None` if no NodePort is served on the address.
+    /// `None` if no NodePort is served on the address.
     fn lost(
         &self,
         assumption: &Assumption,
@@ -154,7 +150,6 @@ impl Node<'_, '_> {
     }
 }
 
-/// The vantage points that lose the NodePort on an address.
 fn affected(assumption: &Assumption, to: (LocalAddress, Protocol), taking: Backing, losing: Backing) -> Affected {
     let is_lost = |vantage: &Vantage| {
         let (taken, own) =

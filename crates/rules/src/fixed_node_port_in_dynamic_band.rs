@@ -58,7 +58,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         .collect())
 }
 
-/// The remedies with another number. A Service that is only in a file gets no patch command.
+/// A Service that is only in a file gets no patch command.
 fn remedies(fixed: PortRange, alternative: Option<u16>, service: &Service, port: &ServicePort) -> Vec<Remedy> {
     let Service { namespace, name, uid, .. } = service;
     let leave = "remove nodePort, so that the API server chooses a number";

@@ -144,7 +144,6 @@ impl NodeReservation {
         if self.bears(&whole) { (whole, true) } else { (self.used.clone(), false) }
     }
 
-    /// The ports that the kernel may choose on this node.
     fn choosable(&self) -> PortSet {
         PortSet::from(self.ephemeral).minus(&self.reserved)
     }
@@ -251,7 +250,6 @@ impl FleetReservation {
         range_above(self.nodes.iter().map(|node| node.range.range).max_by_key(|range| range.last)?)
     }
 
-    /// The node that reserves the most ports, as the end of a sentence.
     fn most(&self) -> String {
         self.nodes.iter().max_by_key(|node| node.reserved.len()).map_or_else(String::new, |node| {
             format!("; node {} reserves the most: {}", name(node), ports_in_words(&node.reserved))
@@ -325,7 +323,6 @@ mod tests {
             let world = Snapshot::healthy().ephemeral("9000 65535", reserved).node_port_range("30000-32767");
             let world = world
                 .service("web", |it| it.node_port(30080).local().with(|it| it.health_check_node_port = Some(30999)));
-            // A server on a port of the range, and a Service with a port outside the range.
             let edge = world.pod("edge", |pod| {
                 pod.host_network = true;
                 pod.host_port(31000, 31000);

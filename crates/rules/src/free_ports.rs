@@ -145,7 +145,12 @@ impl FreePorts {
     /// Ports for a remedy, the lowest first, so the static band comes first. If an input was not read, there are none,
     /// because each port may be in use. Unread redirections are an exception: few scans have the right to read them.
     pub fn ports(&self) -> impl Iterator<Item = u16> + '_ {
-        self.as_read().filter(|_| self.unread.iter().all(|(_, gap)| gap.source == Source::Netfilter))
+        self.as_read().filter(|_| self.doubt().is_none())
+    }
+
+    /// The first input that was not read and may hide a user of a number.
+    fn doubt(&self) -> Option<&Gap> {
+        self.unread.iter().map(|(_, gap)| gap).find(|gap| gap.source != Source::Netfilter)
     }
 
     /// The ports that no Service has. If other input was not read, a process or a pod may use some of these ports.
@@ -216,7 +221,6 @@ impl Alternatives {
     }
 }
 
-/// The nodePorts of a Service with their ports, and its healthCheckNodePort: each once, in order.
 fn numbers(service: &Service) -> BTreeSet<Number> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, Some(it.port))));
     of_ports.chain(service.health_check_node_port.map(|number| (number, None))).collect()
@@ -235,12 +239,7 @@ pub struct FreePort {
 /// free.
 pub fn free_port(snapshot: &Snapshot) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
-    if let Some(number) = free.ports().next() {
-        return Some(FreePort { number, unread: None });
-    }
-    let number = free.of_no_service().next()?;
-    let (_, gap) = free.unread.into_iter().find(|(_, gap)| gap.source != Source::Netfilter)?;
-    Some(FreePort { number, unread: Some(gap) })
+    Some(FreePort { number: free.of_no_service().next()?, unread: free.doubt().cloned() })
 }
 
 #[cfg(test)]
@@ -255,7 +254,6 @@ mod tests {
         free.as_read().take(count).collect()
     }
 
-    /// The free number, if it is certain.
     fn certain(world: &Snapshot) -> Option<u16> {
         free_port(world).filter(|it| it.unread.is_none()).map(|it| it.number)
     }
@@ -285,7 +283,6 @@ mod tests {
         assert_eq!(numbers(5353), [30000, 30001, 30002], "the API server refuses one number of two ports");
     }
 
-    /// A Service with 53/tcp and nodePort 30053.
     fn world_port() -> ServicePort {
         ServicePort {
             name: String::new(),

@@ -46,7 +46,6 @@ fn too_many() -> Gap {
     Gap::new(Source::HealthChecks, Why::TooMuch, detail)
 }
 
-/// The facts about the node, for the judgement of all its health checks.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -54,9 +53,7 @@ struct Node<'r, 'a> {
     answers: HashMap<u16, &'a HealthCheckAnswer>,
 }
 
-/// The reason why the proxy does not answer on a healthCheckNodePort.
 enum Wrong<'a> {
-    /// No process listens.
     Nobody,
     /// Another process answers. The text is the Service that this process names in its answer.
     Other(&'a Socket, Option<&'a str>),

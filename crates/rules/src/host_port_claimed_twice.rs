@@ -20,7 +20,6 @@ pub(super) static RULE: Rule = Rule::of(&ids::POD_WAITS_FOR_PORT, &["workloads",
 /// The largest number of pairs of workloads to compare. A user can write a file with any number of workloads.
 const MOST_COMPARED: usize = 1 << 22;
 
-/// A workload, and a port that it wants on every node of its pods.
 type Claim<'a> = (&'a Workload, &'a ContainerPort);
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -169,7 +168,7 @@ fn dedup(workloads: &mut Vec<&Workload>) {
     workloads.dedup_by(|one, other| is_same(one, other));
 }
 
-/// Whether two workloads are the same object. The input may contain an object twice.
+/// The input may contain an object twice.
 fn is_same(one: &Workload, other: &Workload) -> bool {
     (one.kind, &one.namespace, &one.name) == (other.kind, &other.namespace, &other.name)
 }
@@ -204,7 +203,6 @@ mod tests {
         wanting(8080, |it| (it.kind, it.name) = (kind, name.to_owned()))
     }
 
-    /// Two DaemonSets with hostPort 8080.
     fn two(change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut other = workload(WorkloadKind::DaemonSet, "other");
         change(&mut other);
@@ -393,7 +391,6 @@ mod tests {
     fn where_pods_are_there_another_rule_judges_them() {
         let of = |name: &str| Some(Controller { kind: "DaemonSet".to_owned(), name: name.to_owned() });
         let running = two(|_| ()).pod("agent-1", |pod| pod.controller = of("agent"));
-        // The second workload has no pod yet.
         expect_problem(&RULE, &running, &subject());
         let both = running.pod("other-1", |pod| pod.controller = of("other"));
         expect_healthy(&RULE, &both, &subject());

@@ -41,7 +41,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(capped.all())
 }
 
-/// A hostPort and a NodePort with the same number.
 struct Clash<'a> {
     service: &'a Service,
     port: &'a ServicePort,
@@ -49,12 +48,10 @@ struct Clash<'a> {
     host: &'a ContainerPort,
 }
 
-/// The facts for the comparison of all hostPorts and NodePorts.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
-    /// A free nodePort for each Service.
     alternatives: Alternatives,
 }
 
@@ -100,7 +97,6 @@ impl Node<'_, '_> {
         })
     }
 
-    /// Whether the pod's container port is an endpoint of the Service.
     fn is_an_endpoint(&self, Clash { service, port, pod, host }: &Clash<'_>) -> Result<bool, Gap> {
         self.round.endpoints().includes(service, port, &pod.ips, host.port)
     }

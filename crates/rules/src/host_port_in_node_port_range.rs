@@ -50,7 +50,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts for the judgement of all hostPorts.
 struct Here<'a> {
     snapshot: &'a Snapshot,
     range: &'a NodePortRange,
@@ -131,7 +130,6 @@ impl Here<'_> {
     }
 }
 
-/// The effect of the NodePort range on a hostPort in this range.
 enum Stakes<'a> {
     /// Cilium does not serve the hostPort, because its number is in Cilium's own range.
     Ignored(PortSet),

@@ -52,14 +52,12 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The pods, processes and Services of this node.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     redirections: &'r Redirections<'a>,
 }
 
-/// The loss of a NodePort to a redirection: whether it is certain, and the vantage points that lose connections.
 #[derive(Clone, PartialEq)]
 struct Taken {
     is_certain: bool,
@@ -75,7 +73,6 @@ impl Loss for Taken {
 /// The process or Service that has the port, and may get no connections.
 struct Loser {
     name: String,
-    /// Whether the process or Service certainly gets no connections.
     is_certain: bool,
     /// The settings for which the loss is true.
     stratum: Stratum,
@@ -85,15 +82,13 @@ struct Loser {
 /// The result, and the unread input that may hide more results.
 type Found<T> = (Option<T>, Option<Gap>);
 
-/// A redirection that no pod needs, with its problem.
 struct LeftBehind<'a> {
     severity: Severity,
     redirection: &'a Redirection,
     loser: Option<Loser>,
 }
 
-/// The vantage points whose connections a redirection takes. A redirection for one address does not take connections to
-/// loopback.
+/// A redirection for one address does not take connections to loopback.
 fn vantage_points_of(redirection: &Redirection) -> Vec<Vantage> {
     let loopback = redirection.ip.is_none().then_some(Vantage::Loopback);
     [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter().chain(loopback).collect()
@@ -117,7 +112,6 @@ impl Node<'_, '_> {
         (found, doubts.into_iter().flatten().next())
     }
 
-    /// The problem of one redirection, given the redirections of living pods.
     fn left_behind<'b>(
         &self,
         redirection: &'b Redirection,
@@ -152,7 +146,7 @@ impl Node<'_, '_> {
         (Some(LeftBehind { severity, redirection, loser }), doubt)
     }
 
-    /// The process or Service that has the port. Pods are not included.
+    /// Pods are not included.
     fn others(&self, redirection: &Redirection) -> Found<Loser> {
         let unread = match self.listener(redirection) {
             Ok(Some(loser)) => return (Some(loser), None),
@@ -166,7 +160,6 @@ impl Node<'_, '_> {
         }
     }
 
-    /// A process that listens on the redirected port.
     fn listener(&self, redirection: &Redirection) -> Result<Option<Loser>, Gap> {
         let family = Family::of(redirection.to);
         let sockets = self.round.listeners()?.at((redirection.protocol, redirection.port)).iter();

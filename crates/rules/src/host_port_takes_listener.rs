@@ -70,7 +70,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The facts for the comparison of all sockets with all hostPorts.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -131,7 +130,6 @@ impl Node<'_, '_> {
         }
     }
 
-    /// Whether the owner of this socket is known, and has a socket on each hostPort.
     fn has_them_all(&self, socket: &Socket) -> bool {
         let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
         group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
@@ -175,7 +173,6 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Adds the socket, its owner and the hostPort to the evidence.
     fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
         let address = port.host_ip.map_or("every address".to_owned(), |ip| ip.to_string());

@@ -98,12 +98,10 @@ const fn of(name: &'static str, kind: Kind, severities: &'static [Severity]) -> 
     Variant { name, kind, severities, in_manifests: &[], of_nodes: false }
 }
 
-/// A variant that `lint` never reports, although `lint` runs the rule.
 const fn of_nodes(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
     Variant { of_nodes: true, ..of(name, kind, severities) }
 }
 
-/// A variant with other severities in `lint`.
 const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
     Variant { in_manifests, ..of }
 }

@@ -18,7 +18,6 @@ use portreeve_facts::{
     API_SERVER, Address, Gap, Interfaces, Node, NodeAddressKind, Reading, Service, Snapshot, Source, Unread,
 };
 
-/// The port of nameservers.
 const DNS: u16 = 53;
 
 pub(super) static RULE: Rule =
@@ -53,7 +52,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// An object that has an address.
 enum Owner<'a> {
     Gateway,
     Nameserver,
@@ -79,7 +77,6 @@ impl Owner<'_> {
     }
 }
 
-/// The owners of addresses.
 struct Known<'a> {
     gateways: &'a [IpAddr],
     gateways_gap: Option<&'a Gap>,
@@ -184,7 +181,6 @@ impl<'a> Known<'a> {
         self.services.as_ref().ok().and_then(|services| services.by_address.get(&ip)).map_or(&[], Vec::as_slice)
     }
 
-    /// The unread input that may contain the owner of an address.
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
         let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);

@@ -195,7 +195,6 @@ pub struct Opinion {
 }
 
 impl Opinion {
-    /// Runs one rule, and catches its panic.
     fn of(rule: &'static Rule, round: &Round<'_>, limits: &Limits) -> Self {
         let judgements = catch_unwind(AssertUnwindSafe(|| rule.judge(round, limits))).ok();
         let no_udp = round.now.kernel.no_udp.as_ref().filter(|_| rule.reads(Source::Listeners));

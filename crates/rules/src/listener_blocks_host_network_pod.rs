@@ -59,7 +59,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// A port that a pod needs, and perhaps cannot use.
 struct Blocked<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -71,8 +70,7 @@ struct Blocked<'r, 'a> {
 }
 
 impl Blocked<'_, '_> {
-    /// The judgement about this port. Cilium's refusal comes before a listener: without the listener, Cilium still
-    /// refuses the port.
+    /// Cilium's refusal comes before a listener: without the listener, Cilium still refuses the port.
     fn judge(&self, sockets: &[&Socket]) -> Option<Judgement> {
         let holdings: Vec<_> = sockets.iter().map(|socket| holding(self.snapshot, self.pod, &socket.owner)).collect();
         if (holdings.contains(&Holding::Own) && !self.is_down()) || self.is_of_the_agent() {
@@ -93,7 +91,6 @@ impl Blocked<'_, '_> {
         Some(Judgement::on_port(subject, (protocol, port), verdict))
     }
 
-    /// The judgement about the listeners on the port.
     fn by_sockets(&self, sockets: &[&Socket], holdings: Vec<Holding>) -> Option<Verdict> {
         // Workers of one owner may share a port with `SO_REUSEPORT`. Only one of the workers is judged.
         let mut seen = BTreeSet::new();
@@ -125,7 +122,6 @@ impl Blocked<'_, '_> {
         self.pod.failing && runs_for.is_none_or(|seconds| seconds < LONGEST_BACK_OFF)
     }
 
-    /// Whether the owner of a socket is the pod itself.
     fn is_own(&self, socket: &Socket) -> bool {
         holding(self.snapshot, self.pod, &socket.owner) == Holding::Own
     }
@@ -173,13 +169,11 @@ impl Blocked<'_, '_> {
         addressed.assumptions.agree(|it| it.captures(*local)).ok_or_else(|| addressed.assumptions.ambiguity())
     }
 
-    /// The families of a Service in which Cilium refuses `bind` on its NodePort.
     fn refused_families(&self, service: &Service) -> Vec<Family> {
         let families = service.families.iter().copied();
         families.filter(|family| refuses_bind_of(self.snapshot, service, self.port.protocol, *family)).collect()
     }
 
-    /// Evidence that Cilium refuses `bind`, with the listener that also blocks the pod.
     fn refused(&self, service: &Service, entry: &ServicePort, listener: Option<&Evidence>) -> Evidence {
         let ContainerPort { port, protocol, .. } = *self.port;
         let Pod { namespace, name, .. } = self.pod;
@@ -215,7 +209,6 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// The state of the pod.
     fn state(&self) -> &'static str {
         match (self.is_failing(), self.pod.running) {
             (true, _) => "a container ended with an error",
@@ -224,13 +217,12 @@ impl Blocked<'_, '_> {
         }
     }
 
-    /// Whether another process has the agent's own port. `own_port_taken` reports this port.
+    /// `own_port_taken` reports this port.
     fn is_of_the_agent(&self) -> bool {
         let needs = self.round.needs().known().at((self.port.protocol, self.port.port));
         needs.iter().any(|need| matches!(need, Need::Agent(own) if own.taken))
     }
 
-    /// Whether a socket has the port on an address that the pod needs.
     fn meets(&self, socket: &Socket) -> bool {
         self.need.at().meets(socket) != Some(false)
     }
@@ -253,17 +245,14 @@ impl Blocked<'_, '_> {
         Some(if certain && !replaced { Severity::Warning } else { Severity::Info })
     }
 
-    /// Whether only a probe shows that the pod needs the port.
     fn is_probed(&self) -> bool {
         matches!(self.need, Need::Probe(..))
     }
 
-    /// The words for the port in the sentence.
     fn words(&self) -> &'static str {
         if self.is_probed() { "a probe's port" } else { "a port" }
     }
 
-    /// The address that the pod declares, if it declares exactly one.
     fn declared(&self) -> Option<IpAddr> {
         if let Addresses::One(ip) = self.need.at() { Some(ip) } else { None }
     }

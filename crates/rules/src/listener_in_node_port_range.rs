@@ -40,7 +40,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The ports of future pods in the host's network.
 fn judge_to_come(round: &Round<'_>) -> Judgements {
     let snapshot = round.now;
     let mut workloads = to_come(snapshot).filter(|workload| workload.host_network).peekable();
@@ -89,7 +88,6 @@ fn judge_listeners(round: &Round<'_>) -> Judgements {
     Ok(latent.flat_map(|(_, sockets)| workers(sockets)).filter_map(|(socket, _)| node.judge(socket)).collect())
 }
 
-/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
@@ -133,15 +131,12 @@ impl Node<'_, '_> {
         ))
     }
 
-    /// Whether the rule does not judge the socket: the proxy owns it, a client may own it, or a Service already has its
-    /// port.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
         Ok(self.round.proxy().is_own(socket)?
             || self.ephemeral.may_be_client(socket)?
             || self.allocated.has(socket.local_port)?)
     }
 
-    /// The node's addresses on which a socket listens, of both families.
     fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
         let locals = &self.addressed.locals;
         let all = locals.iter().copied().chain(other_loopback(locals, socket));

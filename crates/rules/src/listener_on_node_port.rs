@@ -54,13 +54,11 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judged.collect())
 }
 
-/// The facts with which every socket is compared.
 struct Node<'r, 'a> {
     round: &'r Round<'a>,
     snapshot: &'a Snapshot,
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
-    /// A free nodePort for each Service.
     alternatives: Alternatives,
 }
 
@@ -102,7 +100,6 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// A problem without a loss now, which may lose connections later.
     fn latent(
         &self,
         (service, port): (&Service, &ServicePort),
@@ -134,7 +131,6 @@ impl<'a> Node<'_, 'a> {
         })
     }
 
-    /// Whether the listener is the proxy, a client, or the keeper of a hostPort: no conflict.
     fn excuse(&self, socket: &Socket) -> Result<bool, Gap> {
         if self.round.proxy().is_own(socket)? {
             return Ok(true);
@@ -248,7 +244,6 @@ impl<'a> Node<'_, 'a> {
         Some(evidence.variant("trap").remedy(move_off(self.snapshot, socket)))
     }
 
-    /// Evidence that the listener answers until it ends, and cannot listen again.
     fn no_return(&self, severity: Severity, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let sentence = format!(
             "{} listens on {}, the NodePort of {}, and answers connections to the NodePort: Cilium refuses bind(), so the process cannot listen again after a restart.",
@@ -262,7 +257,6 @@ impl<'a> Node<'_, 'a> {
             .remedy(move_off(self.snapshot, socket))
     }
 
-    /// Adds the facts about the Service, the proxy and the socket to the evidence.
     fn with_facts(&self, evidence: Evidence, service: &Service, port: &ServicePort, socket: &Socket) -> Evidence {
         let evidence = evidence.about([ClaimOf::node_port(service, Some(port))]);
         let words = format!(

@@ -49,7 +49,6 @@ fn drawn(snapshot: &Snapshot) -> Result<PortSet, Gap> {
     Ok(above.checked_add(1).map(|first| PortSet::from(PortRange { first, last: u16::MAX })).unwrap_or_default())
 }
 
-/// Whether Cilium itself masquerades connections, in eBPF.
 fn masquerades(snapshot: &Snapshot) -> Result<bool, Gap> {
     let config = snapshot.cluster.proxy_config.get()?;
     config.cilium.as_ref().map(|cilium| cilium.masquerades).ok_or_else(|| {
@@ -86,7 +85,6 @@ mod tests {
         healthy::{gap, objects},
     };
 
-    /// A node on which Cilium masquerades as its ConfigMap states, and a pod has this hostPort.
     fn world(number: u16, masquerades: bool) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium).pod("otel", |pod| pod.host_port(4317, number));
         world.cluster.proxy_config = Reading::Seen(ProxyConfig {

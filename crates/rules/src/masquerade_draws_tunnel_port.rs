@@ -88,7 +88,6 @@ mod tests {
         healthy::{gap, seen},
     };
 
-    /// A node whose tunnel `overlay` has 8472/udp, with rules that keep the port `untracked` out of conntrack.
     fn world(untracked: u16, up: bool) -> Snapshot {
         let mut world = Snapshot::healthy();
         let interfaces = std::sync::Arc::make_mut(seen(&mut world.kernel.interfaces));

@@ -45,7 +45,6 @@ fn nearly_used(pool: &MasqueradePool, limits: &Limits) -> Option<PortRange> {
     of_all.or_else(|| Some(pool.ports).filter(|range| is_chosen && has(pool, range, DENSE)))
 }
 
-/// Whether a pool uses this percentage of a range, or more.
 fn has(pool: &MasqueradePool, range: &PortRange, percent: u32) -> bool {
     u64::from(pool.used) * 100 >= u64::from(range.size()) * u64::from(percent)
 }
@@ -78,7 +77,6 @@ fn evidence(snapshot: &Snapshot, pool: &MasqueradePool, range: PortRange) -> Evi
         ))
 }
 
-/// The pod with this address, or the address.
 fn whose(snapshot: &Snapshot, ip: std::net::IpAddr) -> String {
     let pods = snapshot.cluster.pods.known_part(Unread::Adds).iter();
     let mut pods = pods.filter(|pod| !pod.host_network && !pod.finished && pod.ips.contains(&ip));
@@ -94,7 +92,6 @@ mod tests {
         healthy::{PRIMARY, gap, ip},
     };
 
-    /// A node with one pool, which has this number of used ports.
     fn world(used: u32, ports: &str, moved: u32) -> Snapshot {
         let mut world = Snapshot::healthy().pod("app", |pod| pod.ips = vec![ip("10.244.1.7")]);
         let pool = MasqueradePool {

@@ -176,7 +176,6 @@ fn evidence(snapshot: &Snapshot, services: &[Arc<Service>], taken: &[Taken<'_>])
         ))
 }
 
-/// `192.0.2.1:30080`.
 fn place((ip, port): (IpAddr, u16)) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
@@ -195,8 +194,6 @@ mod tests {
 
     const SERVER: (&str, u16) = ("198.51.100.7", 443);
 
-    /// A node in ipvs mode with Service `default/web` on 30080, and connections that left from the node's ports 30080
-    /// and 30081.
     fn hanging(source: &str) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Ipvs).service("web", |it| it.node_port(30080));
         let (primary, server) = (ip(PRIMARY[0]), (ip(SERVER.0), SERVER.1));
@@ -278,7 +275,6 @@ mod tests {
         expect_healthy(&RULE, &world, &subject());
     }
 
-    /// A node with Cilium instead of kube-proxy. Its ConfigMap shows which program masquerades.
     fn cilium_world(iptables_masquerade: Option<bool>) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium).service("web", |it| it.node_port(30080));
         world.cluster.proxy_config = Reading::Seen(ProxyConfig {

@@ -7,14 +7,12 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{Need, Role, usual_ports};
 use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Source, Why};
 
-/// The ports of a set of ports that servers need.
 #[derive(Debug, Default)]
 pub(super) struct NeededPorts {
     /// Ports that pods of this node declare, each with the name of one such pod.
     declared: BTreeMap<(u16, Protocol), String>,
     /// Well-known ports on which a daemon listens now and after its next restart, and the ports of kube-proxy.
     daemons: PortSet,
-    /// The unread input, because of which more ports may be needed.
     unread: Option<Gap>,
 }
 
@@ -49,7 +47,6 @@ impl NeededPorts {
         }
         needed.daemons = daemons.into_iter().collect();
         let lacks = |source| round.needs().with(&[source]).err();
-        // An unread pod may declare a port.
         let unread_pod = || round.now.cluster.unread_pod().cloned();
         needed.unread = lacks(Source::Pods).filter(|gap| gap.why != Why::NotRequested).or_else(unread_pod);
         let widened = choosable.minus(&PortRange::DEFAULT_EPHEMERAL.into());
@@ -60,17 +57,14 @@ impl NeededPorts {
         needed
     }
 
-    /// All needed ports.
     pub(super) fn ports(&self) -> PortSet {
         self.declared.keys().map(|(port, _)| *port).collect::<PortSet>().union(&self.daemons)
     }
 
-    /// The unread input, because of which more ports may be needed.
     pub(super) fn unread(&self) -> Option<&Gap> {
         self.unread.as_ref()
     }
 
-    /// Adds the ports to the evidence, with the pods and daemons that need them.
     pub(super) fn add_to(&self, evidence: Evidence) -> Evidence {
         let declared = self.declared.iter().map(|((port, protocol), who)| format!("{port}/{protocol} of {who}"));
         let daemons = (!self.daemons.is_empty()).then(|| counted(&self.daemons));
@@ -97,7 +91,6 @@ mod tests {
         needed(world, choosable).ports().to_string()
     }
 
-    /// A hostNetwork pod that declares 7000.
     fn storage(change: fn(&mut Pod)) -> Snapshot {
         Snapshot::healthy().pod("storage", |pod| {
             pod.host_network = true;

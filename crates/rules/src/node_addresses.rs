@@ -9,10 +9,8 @@ use std::{
 use portreeve_dataplane::{is_link_local, local_addresses};
 use portreeve_facts::{Address, Family, Interfaces, Node, NodeAddressKind, Snapshot, Unread};
 
-/// The Nodes that have an address, each with the type of the address.
 pub(super) type NodesByAddress<'a> = HashMap<IpAddr, Vec<(&'a Node, NodeAddressKind)>>;
 
-/// Every Node by each of its addresses.
 pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
     let mut by_address = NodesByAddress::new();
     for node in nodes {
@@ -26,7 +24,6 @@ pub(super) fn nodes_by_address(nodes: &[Arc<Node>]) -> NodesByAddress<'_> {
     by_address
 }
 
-/// The addresses on the links of this node.
 pub(super) struct OnLinks<'a>(HashMap<IpAddr, Vec<&'a Address>>);
 
 impl<'a> OnLinks<'a> {
@@ -40,7 +37,7 @@ impl<'a> OnLinks<'a> {
         Self(by_ip)
     }
 
-    /// Whether a link of this node has an address. The device of an ipvs proxy does not count.
+    /// The device of an ipvs proxy does not count.
     pub(super) fn have(&self, ip: IpAddr) -> bool {
         self.at(ip).iter().any(|it| !it.is_ipvs())
     }
@@ -86,7 +83,6 @@ pub(super) fn is_configured(interfaces: &Interfaces, address: &Address) -> bool 
     !address.is_alone() && of_link.find(|it| !is_link_local(it.ip)) == Some(address)
 }
 
-/// The name of this type of address in Kubernetes.
 pub(super) fn kind_in_words(kind: NodeAddressKind) -> &'static str {
     match kind {
         NodeAddressKind::InternalIp => "InternalIP",

@@ -36,7 +36,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgement(if held.is_empty() { Verdict::Healthy } else { Verdict::Problem(evidence(snapshot, &held)) }))
 }
 
-/// An address that is on a link of this node, and in a Node's status.
 struct Held<'a> {
     address: &'a Address,
     node: &'a Node,
@@ -44,7 +43,6 @@ struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// `192.0.2.9, the InternalIP of Node n2`.
     fn words(&self) -> String {
         format!("{}, the {} of Node {}", self.address.ip, kind_in_words(self.kind), self.node.name)
     }
@@ -63,7 +61,6 @@ impl Held<'_> {
         }
     }
 
-    /// The step that removes the address from the other Node.
     fn another_address(&self) -> String {
         let (name, ip) = (&self.node.name, self.address.ip);
         match is_main(self.node, self.address.ip) {
@@ -88,7 +85,7 @@ fn is_same_machine(own: &Node, other: &Node, here: &BTreeSet<IpAddr>) -> bool {
     own.name == other.name || all_here && !mine.is_disjoint(&theirs)
 }
 
-/// The verdict without this node's Node object. A Node with all these addresses is this node.
+/// A Node with all these addresses is this node.
 fn without_own_node(held: &[Held<'_>]) -> Verdict {
     let here = held.iter().map(|it| it.address.ip).collect();
     let internal: Vec<&Held<'_>> = held.iter().filter(|it| it.kind == NodeAddressKind::InternalIp).collect();

@@ -165,7 +165,6 @@ struct Claim<'a> {
 enum Clash {
     /// A pod that may belong to the Service has the port, or will want it.
     Own,
-    /// A pod has the port or will want it.
     Pods,
     /// Both Services work, but the API server would refuse to create them again, for example after a restore.
     Anew,
@@ -184,7 +183,6 @@ impl Clash {
         }
     }
 
-    /// The end of the sentence.
     fn words(self) -> &'static str {
         match self {
             Self::Own => "no connection is lost if the Service sends only to these pods",
@@ -266,7 +264,6 @@ impl Claim<'_> {
     }
 }
 
-/// Another claim to the number.
 #[derive(Clone, Copy)]
 enum Other<'a> {
     Claim(Claim<'a>),
@@ -275,7 +272,6 @@ enum Other<'a> {
 }
 
 impl Other<'_> {
-    /// `healthCheckNodePort of default/lb`, `hostPort of DaemonSet default/agent`.
     fn words(&self) -> String {
         match self {
             Self::Claim(claim) => format!("{} of {}", claim.field(), claim.name()),
@@ -298,7 +294,7 @@ impl Other<'_> {
         }
     }
 
-    /// Whether pods want the number on loopback only. A NodePort does not take connections to loopback.
+    /// A NodePort does not take connections to loopback.
     fn is_at_loopback(&self) -> bool {
         match self {
             Self::Claim(_) => false,

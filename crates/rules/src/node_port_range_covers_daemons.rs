@@ -79,7 +79,6 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// The severity, and the rest of the evidence as text.
     fn found(world: &Snapshot) -> (Severity, String) {
         let evidence = expect_problem(&RULE, world, &subject());
         (evidence.severity, format!("{evidence:?}"))

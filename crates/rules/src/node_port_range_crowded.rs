@@ -33,7 +33,6 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(Subject::cluster(), verdict)])
 }
 
-/// The number of used ports in the static and in the dynamic band.
 struct Occupancy {
     bands: Bands,
     fixed: u32,
@@ -71,7 +70,7 @@ impl Occupancy {
     }
 }
 
-/// The evidence. An unread Service may use more ports.
+/// An unread Service may use more ports.
 fn evidence(
     services: &[Arc<Service>],
     range: &NodePortRange,
@@ -155,7 +154,6 @@ mod tests {
         ("30000-34095", Some("30000-30127"), "30128-34095", 3968),
     ];
 
-    /// A node with one Service that has these nodePorts. The API server chose them.
     fn taken(range: &str, ports: impl IntoIterator<Item = u16>) -> Snapshot {
         let ports = ports.into_iter().map(|number| ServicePort {
             name: format!("p{number}"),

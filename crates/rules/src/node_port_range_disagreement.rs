@@ -35,7 +35,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(claims.into_iter().chain(reserved).collect())
 }
 
-/// Whether the component uses its range in this mode. True if the mode is not known.
+/// True if the mode is not known.
 fn may_matter(snapshot: &Snapshot, by: Claimant) -> bool {
     let matters = match by {
         Claimant::Cilium => Mode::Cilium,
@@ -57,7 +57,6 @@ fn default_of_cilium(snapshot: &Snapshot) -> Option<RangeClaim> {
     })
 }
 
-/// All findings about a subject, or one healthy judgement.
 fn judged(subject: &Subject, found: impl IntoIterator<Item = Result<Option<Evidence>, Gap>>) -> Vec<Judgement> {
     let verdicts = found.into_iter().filter_map(|found| match found {
         Ok(problem) => problem.map(Verdict::Problem),

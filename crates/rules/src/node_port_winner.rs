@@ -4,7 +4,6 @@ use crate::findings::Affected;
 use portreeve_dataplane::{Assumption, Case, ClaimKind, LocalAddress, Outcome, Round, is_link_local, vantage_points};
 use portreeve_facts::{Family, Service, ServicePort};
 
-/// The claim that gets the connections to a port of a Service and a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Winner {
     /// Clients see no difference: the pod is an endpoint of the Service.
@@ -13,9 +12,7 @@ pub(super) enum Winner {
     PodForNow,
     /// The Service or the pod; it is not known which.
     Undefined,
-    /// The Service: the pod's hostPort gets no connections.
     Service,
-    /// The pod: the Service's NodePort gets no connections.
     Pod,
 }
 

@@ -63,7 +63,7 @@ pub(super) fn known_range(snapshot: &Snapshot) -> Result<&NodePortRange, Gap> {
     Ok(range)
 }
 
-/// The verdict about a part of a Service. If this node does not serve the part, healthy. If this is not known, unknown.
+/// If this node does not serve the part, healthy. If this is not known, unknown.
 pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdict: Verdict) -> Verdict {
     match (verdict, serves(round, service, part)) {
         (Verdict::Problem(_), Err(gap)) => Verdict::Unknown(gap),
@@ -72,7 +72,6 @@ pub(super) fn if_served(round: &Round<'_>, service: &Service, part: Part, verdic
     }
 }
 
-/// The numbers that Services have, as far as they are known.
 pub(super) struct KnownAllocations<'a> {
     allocated: Option<&'a BTreeMap<u16, Allocated<'a>>>,
     unread: Option<&'a Gap>,
@@ -113,12 +112,10 @@ pub(super) fn most_ports_in_words(services: &[Arc<Service>]) -> String {
     )
 }
 
-/// The range and its source, as text: `30000-32767 (kube-apiserver /flagz)`.
 pub(super) fn range_in_words(range: &NodePortRange) -> String {
     format!("{} ({})", range.range, range.place)
 }
 
-/// A severity that depends on the range. If the range is assumed, it is at most a warning.
 pub(super) fn at_most(range: &NodePortRange, severity: Severity) -> Severity {
     if range.source == RangeSource::Assumed { severity.min(Severity::Warning) } else { severity }
 }
@@ -137,7 +134,6 @@ pub(super) fn ports_in_words(ports: &PortSet) -> String {
     words
 }
 
-/// The ports and their number: `30080-30081 (2 ports)`.
 pub(super) fn counted(ports: &PortSet) -> String {
     format!("{} ({} port{})", ports_in_words(ports), ports.len(), if ports.len() == 1 { "" } else { "s" })
 }

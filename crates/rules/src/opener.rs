@@ -10,14 +10,12 @@ use portreeve_facts::{
 /// `RPC_DEF_MAX_RESVPORT` in Linux). A peer's port below this range counts as the port of a server.
 pub const NFS_CLIENT_PORTS: PortRange = PortRange { first: 665, last: 1023 };
 
-/// Who opened a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Opener {
     /// A process of this node, or the kernel. The connection blocks a server that needs its port.
     Here,
     /// The peer. The server that accepted the connection has ended, and a new server can have the port.
     Peer,
-    /// The opener is not known.
     Either,
 }
 
@@ -36,8 +34,8 @@ pub(super) struct Clues {
 }
 
 impl Clues {
-    /// Who opened the connection. The first fact that shows the opener decides. Some facts show the opener only
-    /// probably, for example port numbers.
+    /// The first fact that shows the opener decides. Some facts show the opener only probably, for example port
+    /// numbers.
     pub(super) fn opener(self, socket: &Socket) -> Opener {
         let Socket { protocol, state, local_port, remote_port, .. } = *socket;
         let of_kernel = matches!(&socket.owner, Owner::Kernel { link } if link.is_empty());
@@ -86,7 +84,7 @@ pub(super) fn leads_to_service(snapshot: &Snapshot, socket: &Socket) -> Result<b
     }
 }
 
-/// Whether a connection of the node leads to a listener of the same node. `None` if the node's addresses were not read.
+/// `None` if the node's addresses were not read.
 pub(super) fn leads_to_own_listener(round: &Round<'_>, socket: &Socket) -> Option<bool> {
     let peer = socket.remote.to_canonical();
     let listens = |listener: &&Socket| match listener.local.to_canonical() {
@@ -116,7 +114,6 @@ mod tests {
     const NONE: Clues =
         Clues { leads_to_server: Some(false), is_of_server: false, is_of_another: false, is_chosen: Some(true) };
 
-    /// A TCP socket of process nginx.
     fn socket(state: State, local_port: u16, remote: &str) -> Socket {
         let mut world = Snapshot::healthy().connects(state, &format!("{}:{local_port}", PRIMARY[0]), remote);
         seen(&mut world.kernel.clients).sockets.pop().expect("one")

@@ -74,7 +74,6 @@ mod tests {
         healthy::{gap, ip},
     };
 
-    /// A node with Cilium, and a DaemonSet that wants this hostPort.
     fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut world = Snapshot::healthy().with_mode(Mode::Cilium);
         world.cluster.workloads.push(wanting(number, change).into());

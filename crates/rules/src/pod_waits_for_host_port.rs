@@ -84,8 +84,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(judgements)
 }
 
-/// The judgements about DaemonSets without pods. A DaemonSet's pod will wait on each node on which another pod has the
-/// port.
+/// A DaemonSet's pod will wait on each node on which another pod has the port.
 fn judge_to_come(snapshot: &Snapshot, pods: &[Arc<Pod>], to_come: &[&Workload]) -> Vec<Judgement> {
     let mut by_number: HashMap<(u16, Protocol), Vec<Held<'_>>> = HashMap::new();
     let stays = |pod: &&Pod| pod.node.is_some() && !pod.finished && !ends_in_time(snapshot, pod);
@@ -136,12 +135,11 @@ fn in_turns<'a>(alike: Vec<Alike<'a>>) -> Vec<Alike<'a>> {
     turns.into_iter().map(|(_, it)| it).collect()
 }
 
-/// A port of the node, and the pod that has it.
 type Held<'a> = (&'a Pod, &'a ContainerPort);
 
 /// Pods of one controller that wait for one port, and differ only in their names.
 struct Alike<'a> {
-    /// The oldest pod. Every scan names this pod, even if the controller makes new pods.
+    /// Every scan names this pod, even if the controller makes new pods.
     oldest: &'a WaitingPod,
     /// The time at which the newest pod began to wait.
     latest: Option<Timestamp>,
@@ -316,7 +314,6 @@ fn evidence(alike: &Alike<'_>, port: &ContainerPort, first: &Pod, holders: &[&Po
     }
 }
 
-/// `pod default/edge`.
 fn title(pod: &Pod) -> String {
     format!("pod {}/{}", pod.namespace, pod.name)
 }

@@ -13,7 +13,6 @@ pub(super) const OVERDUE: i64 = 60;
 /// The longest grace period that rules wait for, in seconds. Some pods have a grace period of a week.
 const LONGEST_END: i64 = 3600;
 
-/// The unknown result because of an unread pod, which may have hostPorts.
 pub(super) fn unread_pod(snapshot: &Snapshot) -> Option<Judgement> {
     let gap = snapshot.cluster.unread_pod()?;
     Some(Judgement::of(Subject::this_node(snapshot), Verdict::Unknown(gap.clone())))
@@ -25,8 +24,7 @@ pub(super) fn ends_in_time(snapshot: &Snapshot, pod: &Pod) -> bool {
     pod.ends.is_some_and(|ends| (-OVERDUE..=LONGEST_END).contains(&left(ends)))
 }
 
-/// Whether two pods belong to one workload, and may replace each other. Each argument is a pod's namespace and
-/// controller.
+/// Each argument is a pod's namespace and controller.
 pub(super) fn are_siblings(one: (&str, Option<&Controller>), other: (&str, Option<&Controller>)) -> bool {
     let (Some(mine), Some(theirs)) = (one.1.and_then(workload), other.1.and_then(workload)) else { return false };
     one.0 == other.0 && mine == theirs
@@ -54,19 +52,16 @@ impl<'a> WithPods<'a> {
         Self::of(pods.map(|pod| (&*pod.namespace, pod.controller.as_ref())))
     }
 
-    /// The workloads that have pods, including pods that wait for a node.
     pub(super) fn placed_or_waiting(snapshot: &'a Snapshot) -> Self {
         let waiting = snapshot.cluster.waiting_pods.known_part(Unread::Assumed("that no pod waits")).iter();
         let waiting = Self::of(waiting.map(|pod| (&*pod.namespace, pod.controller.as_ref())));
         Self(&Self::placed(snapshot).0 | &waiting.0)
     }
 
-    /// The workloads of these pods. Each item has a pod's namespace and controller.
     fn of(pods: impl Iterator<Item = (&'a str, Option<&'a Controller>)>) -> Self {
         Self(pods.filter_map(|(namespace, controller)| Some((namespace, workload(controller?)?))).collect())
     }
 
-    /// Whether a workload has pods.
     pub(super) fn has(&self, of: &Workload) -> bool {
         self.0.contains(&(&*of.namespace, (of.kind.name(), &*of.name)))
     }
@@ -80,7 +75,8 @@ pub(super) fn to_come(snapshot: &Snapshot) -> impl Iterator<Item = &Workload> {
 
 /// The existing pods. If Pods were not requested, and workloads will make pods, there are none.
 ///
-/// # Errors If the pods were not read. Or if Pods were not requested, and no workload will make pods.
+/// # Errors
+/// If the pods were not read. Or if Pods were not requested, and no workload will make pods.
 pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
     match &snapshot.cluster.pods {
         Reading::Gap(gap) if gap.why == Why::NotRequested && to_come(snapshot).next().is_some() => Ok(&[]),
@@ -122,7 +118,6 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
     }
 }
 
-/// Whether a workload wants a pod on every node, according to its selectors.
 pub(super) fn is_everywhere(workload: &Workload) -> bool {
     workload.kind == WorkloadKind::DaemonSet && workload.selects.is_empty() && workload.avoids.is_empty()
 }
@@ -130,19 +125,16 @@ pub(super) fn is_everywhere(workload: &Workload) -> bool {
 /// The pod that has a port of the node, or the workload whose pod will have the port.
 #[derive(Clone, Copy)]
 pub(super) enum PortOf<'a> {
-    /// A pod that exists.
     Pod(&'a Pod),
-    /// A workload that will make the pod.
     Workload(&'a Workload),
 }
 
 impl PortOf<'_> {
-    /// The pod as subject. A pod that does not exist yet has no name, so the `other` claim to its port is the subject.
+    /// A pod that does not exist yet has no name, so the `other` claim to its port is the subject.
     pub(super) fn subject_or(self, other: Subject) -> Subject {
         if let Self::Pod(pod) = self { Subject::pod(pod) } else { other }
     }
 
-    /// Adds the pod or workload to the evidence, and the field of the manifest with the port.
     pub(super) fn named_in(self, evidence: Evidence, number: u16, protocol: Protocol) -> Evidence {
         let evidence = evidence.about(self.field(number, protocol));
         match self {
@@ -151,7 +143,6 @@ impl PortOf<'_> {
         }
     }
 
-    /// The field of the manifest with the port.
     pub(super) fn field(self, number: u16, protocol: Protocol) -> Option<ClaimOf> {
         match self {
             Self::Pod(_) => None,
@@ -159,8 +150,8 @@ impl PortOf<'_> {
         }
     }
 
-    /// The severity for a port in the NodePort range. If a workload has a pod on each node, no Service can use the
-    /// number. The severity is then a warning, unless the range is only assumed.
+    /// If a workload has a pod on each node, no Service can use the number. The severity is then a warning, unless the
+    /// range is only assumed.
     pub(super) fn in_range(self, range: &NodePortRange) -> Severity {
         match self {
             Self::Workload(workload) if range.source != RangeSource::Assumed && is_everywhere(workload) => {
@@ -200,7 +191,6 @@ pub fn workload(controller: &Controller) -> Option<(&str, &str)> {
     }
 }
 
-/// Whether the kubelet made a pod from a file on its node.
 pub(super) fn is_static(controller: Option<&Controller>) -> bool {
     controller.is_some_and(Controller::is_node)
 }

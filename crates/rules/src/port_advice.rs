@@ -53,7 +53,6 @@ pub fn pod_port_advice(snapshot: &Snapshot, pod: &Pod, owned: &[Ownership], limi
     problems(snapshot, owned, port, limits, |it| *it == subject)
 }
 
-/// The advice about the problems of a port.
 fn problems(
     snapshot: &Snapshot,
     owned: &[Ownership],
@@ -81,7 +80,6 @@ fn problems(
     found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).collect()
 }
 
-/// The advice about Services that have this nodePort and no pod.
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
     let services = snapshot.cluster.services.known_part(Unread::Adds);
     let endpoints = Endpoints::of(snapshot);
@@ -190,7 +188,6 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
     )
 }
 
-/// The advice if a Service has the number that another Service wants.
 fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
@@ -215,8 +212,7 @@ fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Opt
     })
 }
 
-/// The advice with a free number for another Service. A working Service keeps its number if the API server has refused
-/// no number.
+/// A working Service keeps its number if the API server has refused no number.
 fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
     let such_as = such_as(Some(free?));
     let services = snapshot.cluster.services.known_part(Unread::Adds);
@@ -229,7 +225,6 @@ fn a_free_one(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Opti
     })
 }
 
-/// Whether a number is a nodePort or the healthCheckNodePort of a Service.
 fn has_number(service: &Service, number: u16) -> bool {
     service.health_check_node_port == Some(number) || service.ports.iter().any(|port| port.node_port == Some(number))
 }
@@ -250,7 +245,6 @@ fn such_as(free: Option<&FreePort>) -> String {
     }
 }
 
-/// The users of a port that an unread input may hide.
 fn possible_users(unread: &Gap) -> &'static str {
     match unread.source {
         Source::Pods | Source::WaitingPods => "a hostPort",
@@ -313,7 +307,6 @@ mod tests {
         Snapshot::healthy().service("web", |it| change(it.node_port(30080)))
     }
 
-    /// The cases of the advice, without their remedies.
     fn cases(all: &[Advice]) -> Vec<&str> {
         all.iter().filter_map(|it| it.case.split(':').next()).collect()
     }

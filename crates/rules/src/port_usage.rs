@@ -123,7 +123,6 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
             Ok(addressed) => {
                 for port in external {
                     let is_local = |ip| addressed.locals.binary_search_by_key(&ip, |local| local.ip).is_ok();
-                    // A Service with this number as its own nodePort does not count here.
                     let is_own = |it: &ServicePort| it.node_port == Some(port.1);
                     let mut others = round.external_at(port).filter(|(at, it)| !is_own(it) && is_local(at.ip));
                     if let Some((at, _)) = others.next() {

@@ -52,7 +52,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(vec![Judgement::on_port(Subject::this_node(snapshot), port, verdict)])
 }
 
-/// The unread input that would show the owner of a socket.
 fn why_not_compared(sockets: &[&Socket]) -> Option<Gap> {
     sockets.iter().find_map(|socket| match &socket.owner {
         Owner::Held(holder) => holder.process.gap().cloned(),
@@ -94,7 +93,6 @@ mod tests {
         Subject::node("n1", None)
     }
 
-    /// A node whose kube-proxy answers, but does not listen on its health port.
     fn without_socket() -> Snapshot {
         let mut world = Snapshot::healthy();
         seen(&mut world.kernel.listeners).retain(|socket| socket.local_port != 10256);

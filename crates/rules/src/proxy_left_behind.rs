@@ -77,7 +77,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(merged.into_iter().chain(unknown).chain(healthy.then_some(Verdict::Healthy)).map(judgement).collect())
 }
 
-/// The name under which the evidence lists iptables chains.
 const CHAINS: &str = "iptables chains";
 
 /// The kernel objects of each proxy mode, as names and values.
@@ -114,7 +113,6 @@ fn traces(snapshot: &Snapshot, interfaces: &Interfaces, servers: &OfServices<'_>
     traces
 }
 
-/// The links of this node that proxies in ipvs mode make.
 fn links_of_ipvs(interfaces: &Interfaces) -> impl Iterator<Item = &'static str> {
     IPVS_LINKS.into_iter().filter(|name| interfaces.links.iter().any(|link| link.name == *name))
 }
@@ -130,11 +128,8 @@ fn serves_others(snapshot: &Snapshot, interfaces: &Interfaces, ours: &OfServices
     all > ours.known.len() || links_of_ipvs(interfaces).any(|link| link != IPVS_LINKS[0])
 }
 
-/// Virtual servers that were made for Services.
 struct OfServices<'a> {
-    /// Virtual servers that certainly belong to Services.
     known: Vec<&'a VirtualServer>,
-    /// The unread input, because of which more virtual servers may belong to Services.
     unread: Option<Gap>,
 }
 
@@ -152,7 +147,6 @@ fn servers_of_services<'a>(snapshot: &'a Snapshot, interfaces: &Interfaces) -> O
     OfServices { known, unread }
 }
 
-/// The findings about kernel objects of each mode except the `present` mode.
 fn left_behind(
     interfaces: &Interfaces,
     traces: &Traces,
@@ -175,7 +169,6 @@ fn left_behind(
     })
 }
 
-/// The finding if the mode is not known, and kernel objects of several modes exist. Only one of the modes is in use.
 fn several(traces: &Traces, serves_others: bool) -> Evidence {
     let modes: Vec<&str> = traces.keys().map(|mode| mode.name()).collect();
     let summary = format!("The kernel has rules of {} mode: only one of these modes is in use.", modes.join(" and "));
@@ -184,7 +177,6 @@ fn several(traces: &Traces, serves_others: bool) -> Evidence {
     evidence.remedy(clean_up(None, serves_others))
 }
 
-/// The addresses on a proxy's device that no Service has.
 fn stale<'a>(snapshot: &Snapshot, interfaces: &'a Interfaces) -> Result<Vec<&'a Address>, Gap> {
     let mut held: Vec<&Address> =
         interfaces.addresses.iter().filter(|address| address.is_ipvs() && !is_link_local(address.ip)).collect();

@@ -33,7 +33,7 @@ fn check(round: &Round<'_>, limits: &Limits) -> Judgements {
     Ok(vec![Judgement::of(subject, verdict)])
 }
 
-/// All NodePorts for which kube-proxy may open a socket. No version of kube-proxy opens a socket for SCTP.
+/// No version of kube-proxy opens a socket for SCTP.
 fn node_ports(snapshot: &Snapshot, services: &[Arc<Service>]) -> HashSet<(Protocol, u16)> {
     served_node_ports(snapshot, services)
         .filter(|(_, port, _)| port.protocol != Protocol::Sctp)
@@ -117,7 +117,6 @@ impl Descriptors {
 /// Whether the proxy opens a socket for each NodePort.
 struct Holding<'a> {
     answer: Result<bool, Gap>,
-    /// The proxy's version, if it reports one.
     version: Option<&'a str>,
     /// The number of the proxy's sockets on NodePorts. If the owner of a socket is not known, the socket counts too.
     sockets: u64,
@@ -154,11 +153,9 @@ impl<'a> Holding<'a> {
     }
 }
 
-/// The number of file descriptors that the proxy needs.
 struct Demand {
     /// File descriptors for NodePorts.
     sockets: u64,
-    /// Other open file descriptors.
     otherwise: u64,
     /// The reason why `nodePortAddresses` is assumed to be the default: the proxy's settings were not read.
     assumed: Option<Gap>,

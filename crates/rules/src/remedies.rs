@@ -16,8 +16,8 @@ pub(super) const LAST_BY_DEFAULT: u16 = PortRange::DEFAULT_EPHEMERAL.last;
 /// The default range of Antrea's NodePortLocal.
 const NODE_PORT_LOCAL: PortRange = PortRange { first: 61000, last: 62000 };
 
-/// Moves a Service port to a free nodePort. `free` is an argument because a search for free numbers reads all Services.
-/// If the Service has changed meanwhile, the patch changes nothing.
+/// `free` is an argument because a search for free numbers reads all Services. If the Service has changed meanwhile,
+/// the patch changes nothing.
 pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServicePort) -> Remedy {
     let Service { namespace, name, .. } = service;
     let lasting = format!("give Service {namespace}/{name} another nodePort");
@@ -43,8 +43,7 @@ pub(super) fn move_service(free: Option<u16>, service: &Service, port: &ServiceP
     }
 }
 
-/// Gives a Service another nodePort. Without a `port`, the Service gets another healthCheckNodePort. A Service that is
-/// only in a file cannot be patched.
+/// Without a `port`, the Service gets another healthCheckNodePort. A Service that is only in a file cannot be patched.
 pub(super) fn another_number(free: Option<u16>, service: &Service, port: Option<&ServicePort>) -> Remedy {
     match (service.uid.is_some(), port) {
         (true, Some(port)) => move_service(free, service, port),
@@ -98,7 +97,6 @@ pub(super) fn release_all(mut claims: Vec<&ExternalAddress<'_>>) -> Vec<Step> {
     steps
 }
 
-/// Refuses external IPs in all Services.
 pub(super) fn keep_external_ips_out() -> Step {
     Step::advice("to refuse new external IPs, enable the admission plugin DenyServiceExternalIPs")
 }
@@ -109,21 +107,18 @@ pub(super) fn choose_another_health_check_port(service: &Service) -> Remedy {
     Remedy::from(set_traffic_policy(service, "Cluster")).then(set_traffic_policy(service, "Local"))
 }
 
-/// Sets the nodes that answer for a Service: all nodes, or only nodes with a pod of the Service. If all nodes answer,
-/// pods see the address of a node as the client's address.
+/// If all nodes answer, pods see the address of a node as the client's address.
 pub(super) fn set_traffic_policy(service: &Service, policy: &str) -> Step {
     let change = format!(r#"{{"spec":{{"externalTrafficPolicy":"{policy}"}}}}"#);
     Step::command(format!("{} -p '{change}'", kubectl("patch", service)))
         .with(Effect::AnswerWithPodsOnly(of(service), policy == "Local"))
 }
 
-/// Lists the Events of kube-proxy about health checks that it could not serve.
 pub(super) fn health_check_events(service: &Service) -> Step {
     let namespace = option_n(&service.namespace);
     Step::command(format!("kubectl {namespace} get events --field-selector reason=FailedToStartServiceHealthcheck"))
 }
 
-/// Lists the endpoints of a Service.
 pub(super) fn endpoints_of(service: &Service) -> Step {
     let (namespace, name) = (option_n(&service.namespace), shell_word(&service.name));
     Step::command(format!("kubectl {namespace} get endpointslices -l kubernetes.io/service-name={name}"))
@@ -134,7 +129,7 @@ pub(super) fn endpoints_of(service: &Service) -> Step {
 const KEPT: &str = "kube containerd cri docker k3s k0s rke2 snap. etcd ssh systemd- NetworkManager user@ dnsmasq chrony ntp rpc nfs \
      iscsi open-iscsi multipath ceph gluster frr bird keepalived wg-quick named unbound";
 
-/// Moves the owner of a socket to another port. If the owner's name is not known, the first command finds the owner.
+/// If the owner's name is not known, the first command finds the owner.
 pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     let port = format!("{}/{}", socket.local_port, socket.protocol);
     let name = owner_name(snapshot, &socket.owner);
@@ -177,19 +172,16 @@ pub(super) fn move_off(snapshot: &Snapshot, socket: &Socket) -> Remedy {
     .into()
 }
 
-/// Moves the owner of a socket to another port, unless the user wants the owner on this port.
 pub(super) fn move_off_unless(snapshot: &Snapshot, socket: &Socket, right: &str) -> Remedy {
     let steps = move_off(snapshot, socket).steps;
     let [last] = &steps[..] else { return Remedy { steps } };
     Step::advice(format!("unless {right}, {}", last.text)).into()
 }
 
-/// Stops a unit, now and after the next boot.
 fn disable(unit: Unit<'_>) -> String {
     format!("{} disable --now {}", systemctl(unit), shell_word(unit.name))
 }
 
-/// `systemctl` for the manager of a unit: of the system, or of a user.
 fn systemctl(unit: Unit<'_>) -> String {
     let of_user = unit.user.map(|user| format!(" --user --machine={user}@")).unwrap_or_default();
     format!("systemctl{of_user}")
@@ -221,7 +213,6 @@ fn wireguard(snapshot: &Snapshot) -> Option<String> {
     Some(format!("WireGuard, whose port `wg show {} listen-port` prints", shell_word(&link.name)))
 }
 
-/// Makes a DNS server listen only on the addresses that its clients use.
 pub(super) fn some_addresses(of: PortOf<'_>) -> Step {
     Step::advice(format!("configure the server of {of} to listen only on the addresses of the node that clients use"))
 }
@@ -235,7 +226,6 @@ pub(super) fn without_stub() -> Remedy {
     .then(Step::advice("set `DNSStubListener=no` in resolved.conf, and restart systemd-resolved"))
 }
 
-/// Gives a pod another port, in the object that makes the pod.
 pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Controller>) -> Step {
     let place = match controller.and_then(workload) {
         Some((kind, workload)) => format!("in {kind} {namespace}/{workload}"),
@@ -245,7 +235,7 @@ pub(super) fn another_port(namespace: &str, name: &str, controller: Option<&Cont
     Step::advice(format!("give pod {namespace}/{name} another port, {place}"))
 }
 
-/// Lists the processes that listen on a port. The command needs root on the node.
+/// The command needs root on the node.
 pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     let table = match protocol {
         Protocol::Tcp => 't',
@@ -255,7 +245,6 @@ pub(super) fn who_holds(protocol: Protocol, port: u16) -> Step {
     Step::command(format!("ss -H{table}lnp 'sport = :{port}'"))
 }
 
-/// Sets the range from which the kernel chooses ports for outgoing connections, now and after a restart.
 pub(super) fn choose_from(range: PortRange) -> Remedy {
     let PortRange { first, last } = range;
     let (value, file) = (format!("{first} {last}"), "zz-ephemeral-ports.conf");
@@ -268,8 +257,8 @@ pub(super) fn choose_from(range: PortRange) -> Remedy {
     }
 }
 
-/// Sets the reserved ports in a pod's own network, and with `range` the ephemeral port range. Both sysctls are safe
-/// sysctls: the kubelet accepts them without a setting (kubernetes pkg/kubelet/sysctl/safe_sysctls.go).
+/// Both sysctls are safe sysctls: the kubelet accepts them without a setting (kubernetes
+/// pkg/kubelet/sysctl/safe_sysctls.go).
 pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortSet) -> Step {
     let widened =
         range.map(|PortRange { first, last }| format!("net.ipv4.ip_local_port_range to \"{first} {last}\", and "));
@@ -284,7 +273,6 @@ pub(super) fn choose_in_pod(pod: &Pod, range: Option<PortRange>, reserved: PortS
     .with(Effect::ChooseInPod((pod.namespace.clone(), pod.name.clone()), range, reserved))
 }
 
-/// Deletes an address from its link.
 pub(super) fn delete_address(address: &Address) -> Step {
     let Address { ip, prefix, link } = address;
     Step::command(format!("ip addr del {ip}/{prefix} dev {}", shell_word(link)))
@@ -331,18 +319,16 @@ pub(super) fn remove_ipvs(links: &[&str]) -> Remedy {
         .then(Step::command(format!("ipvsadm --clear{links}")).with(Effect::CleanUp(Some(Mode::Ipvs))))
 }
 
-/// Removes the leftovers of nftables mode.
 pub(super) fn remove_nftables() -> Remedy {
     let delete = Step::command("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy");
     delete.with(Effect::CleanUp(Some(Mode::Nftables))).into()
 }
 
-/// Lists rules that keep connections out of conntrack.
 pub(super) fn untracked() -> Step {
     Step::command("iptables-save -t raw | grep -i notrack; nft list ruleset | grep notrack")
 }
 
-/// Frees nodePorts that a load balancer does not need. After the setting, existing Services still keep their nodePorts.
+/// After the setting, existing Services still keep their nodePorts.
 pub(super) fn give_node_ports_back() -> Remedy {
     let stop =
         "set `allocateLoadBalancerNodePorts: false` on LoadBalancer Services whose load balancer needs no nodePort";
@@ -351,14 +337,14 @@ pub(super) fn give_node_ports_back() -> Remedy {
     ))
 }
 
-/// Sets a sysctl, now and after a restart. In /etc/sysctl.d, the last file by name wins. Debian has a 99-sysctl.conf,
-/// to which Kubespray writes reserved ports. The documentation of kubeadm has a k8s.conf.
+/// In /etc/sysctl.d, the last file by name wins. Debian has a 99-sysctl.conf, to which Kubespray writes reserved ports.
+/// The documentation of kubeadm has a k8s.conf.
 pub(super) fn set_sysctl(name: &str, value: &str, file: &str, effect: Effect) -> Remedy {
     Remedy::from(Step::command(format!("sysctl -w {name}=\"{value}\"")).with(effect))
         .then(Step::command(format!("echo '{name} = {value}' > /etc/sysctl.d/{file}")))
 }
 
-/// A patch of a Service. If the value of `path` is no longer `present`, the patch changes nothing.
+/// If the value of `path` is no longer `present`, the patch changes nothing.
 fn json_patch(service: &Service, path: &str, present: &str, change: &str) -> String {
     let test = format!(r#"{{"op":"test","path":"{path}","value":{present}}}"#);
     format!("{} --type=json -p '[{test},{change}]'", kubectl("patch", service))

@@ -46,7 +46,6 @@ pub fn node_ports_or_default(cluster: &ClusterFacts) -> PortRange {
 }
 
 impl Ports {
-    /// The numbers of the ports in a cluster.
     pub(super) fn of(self, cluster: &ClusterFacts) -> PortSet {
         match self {
             Self::NodePorts => {
@@ -80,7 +79,6 @@ impl Ports {
     }
 }
 
-/// The port of kube-proxy's health server, according to the cluster's configuration of kube-proxy.
 fn configured_health(cluster: &ClusterFacts) -> Option<u16> {
     health_address(cluster.proxy_config.known(Unread::Chooses)?.healthz_bind_address.as_deref()?)
         .map(|address| address.port())
@@ -90,24 +88,21 @@ fn services(cluster: &ClusterFacts) -> impl Iterator<Item = &Service> {
     cluster.services.known_part(Unread::Chooses).iter().map(Arc::as_ref)
 }
 
-/// The ports of a node that pods of these workloads will want.
 fn wanted(cluster: &ClusterFacts, which: fn(&Workload) -> bool) -> impl Iterator<Item = u16> {
     let workloads = cluster.workloads.iter().map(Arc::as_ref).filter(move |workload| which(workload));
     workloads.flat_map(|workload| workload.node_ports().map(|(number, _)| number))
 }
 
-/// The declared ports of pods that run on this node.
 fn container_ports(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &ContainerPort> {
     pods(cluster, which).flat_map(|pod| &pod.ports)
 }
 
-/// The pods that run on this node.
 fn pods(cluster: &ClusterFacts, which: fn(&Pod) -> bool) -> impl Iterator<Item = &Pod> {
     let pods = cluster.pods.known_part(Unread::Chooses).iter().map(Arc::as_ref);
     pods.filter(move |pod: &&Pod| !pod.finished && is_here(cluster, pod) && which(pod))
 }
 
-/// Whether a pod may be on this node. A pod without a known node counts, for example a pod from a file.
+/// A pod without a known node counts, for example a pod from a file.
 fn is_here(cluster: &ClusterFacts, pod: &Pod) -> bool {
     match (&cluster.node_name, &pod.node) {
         (Some(here), Some(node)) => here == node,

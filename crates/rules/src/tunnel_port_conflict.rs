@@ -38,7 +38,6 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_port.into_iter().map(judgement).collect())
 }
 
-/// All tunnels of this node with one port.
 struct Contested<'a> {
     port: u16,
     down: Vec<&'a Link>,
@@ -87,7 +86,6 @@ impl Contested<'_> {
         }
     }
 
-    /// Evidence that another tunnel with the port is up.
     fn devices(&self, snapshot: &Snapshot, pairs: &[(&Link, &Link)]) -> Evidence {
         let port = self.port;
         let down = names(pairs.iter().map(|(down, _)| *down));
@@ -129,7 +127,7 @@ impl Contested<'_> {
         )))
     }
 
-    /// The evidence of either variant. `values` come after the tunnels that are down.
+    /// `values` come after the tunnels that are down.
     fn evidence(
         &self,
         snapshot: &Snapshot,
@@ -155,7 +153,6 @@ impl Contested<'_> {
         format!("{} down and{assumed} cannot come up", plural(down, "is", "are"))
     }
 
-    /// The network plugins of the WireGuard devices, which are judged with their plugins' default ports.
     fn plugins(&self) -> BTreeSet<&'static str> {
         self.down.iter().filter_map(|link| link.wireguard()).map(|it| it.plugin).collect()
     }
@@ -203,7 +200,6 @@ fn names<'a>(links: impl Iterator<Item = &'a Link>) -> Vec<&'a str> {
     names
 }
 
-/// Words for one or several names: `tunnel flannel.1 has`, `tunnels a, b have`.
 fn plural(names: &[&str], one: &str, several: &str) -> String {
     let (noun, verb) = if names.len() == 1 { ("tunnel", one) } else { ("tunnels", several) };
     format!("{noun} {} {verb}", listed(names)).trim_end().to_owned()
@@ -221,7 +217,6 @@ fn in_words(link: &Link) -> String {
     format!("{}: {}", link.name, words.join(", "))
 }
 
-/// The reason why two tunnels cannot share their port.
 fn difference(one: &Link, other: &Link) -> String {
     let kind = |link: &Link| link.kind.clone().unwrap_or_default();
     let is_external = |link: &Link| link.tunnel.as_ref().is_some_and(|tunnel| tunnel.external);
@@ -245,12 +240,10 @@ fn difference(one: &Link, other: &Link) -> String {
     }
 }
 
-/// The advice to give the tunnels of a network another port.
 fn another_port(whose: &str, settings: &[&str]) -> Remedy {
     Step::advice(format!("give {whose} another UDP port, on all nodes alike: {}", settings.join(", "))).into()
 }
 
-/// The unknown result for a snapshot of an earlier version of Portreeve, which did not read this fact.
 fn not_read(link: &Link) -> Gap {
     let detail =
         format!("how tunnel {} opens its port was not read: the snapshot is from an earlier version", link.name);
@@ -266,7 +259,6 @@ mod tests {
         healthy::{daemon, gap, interfaces_of},
     };
 
-    /// A node with two tunnels on 4789: `swarm0` is up, and the external VXLAN `vxlan.calico` is down.
     fn two() -> Snapshot {
         let world = Snapshot::healthy().tunnel("swarm0", "vxlan", 4789, |link| of(link).id = Some(4096));
         world.tunnel("vxlan.calico", "vxlan", 4789, |link| {
@@ -276,7 +268,6 @@ mod tests {
         })
     }
 
-    /// A node with one tunnel, `flannel.1`, which is down.
     fn down() -> Snapshot {
         Snapshot::healthy().tunnel("flannel.1", "vxlan", 8472, |link| link.up = false)
     }
@@ -410,7 +401,6 @@ mod tests {
         assert!(step.contains("WireGuard") && step.contains("another network namespace"), "{step}");
     }
 
-    /// The node with a WireGuard device of this name, which is down. Its configured port is not known.
     fn wireguard(world: Snapshot, name: &str) -> Snapshot {
         world.tunnel(name, "wireguard", 1, |link| {
             (link.up, link.udp_port) = (false, None);

@@ -6,14 +6,11 @@ use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
 use portreeve_facts::{Service, Snapshot, Socket};
 
-/// The largest number of items in a list of evidence. The evidence also has the number of the items that are not
-/// listed.
+/// The evidence also has the number of the items that are not listed.
 pub(super) const MOST_LISTED: usize = 16;
-/// The largest number of sockets in a list of evidence. The evidence also has the number of the sockets that are not
-/// listed.
+/// The evidence also has the number of the sockets that are not listed.
 pub(super) const MOST_SOCKETS: usize = 8;
 
-/// `a, b and 3 more`: the first sixteen things, sorted by name.
 pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> String {
     let mut things = things.into_iter();
     let mut words = String::new();
@@ -27,21 +24,18 @@ pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> St
     }
 }
 
-/// `default/trap type ClusterIP, ports 6666/tcp, 53/udp`, for evidence.
 pub(super) fn service_in_words(service: &Service) -> String {
     // The list of ports becomes text only if it is printed: a Service may have thousands of ports.
     let ports = service.ports.iter().map(|port| fmt::from_fn(move |f| write!(f, "{}/{}", port.port, port.protocol)));
     format!("{}/{} type {}, ports {}", service.namespace, service.name, service.kind.name(), listed(ports))
 }
 
-/// Adds a socket to the evidence, with all known facts about its owner.
 pub(super) fn with_socket(evidence: Evidence, name: &'static str, snapshot: &Snapshot, socket: &Socket) -> Evidence {
     let mut evidence = evidence.value(name, socket_in_words(socket));
     evidence.values.extend(owner_evidence(snapshot, &socket.owner));
     evidence
 }
 
-/// Adds a value for each socket to the evidence.
 pub(super) fn with_sockets(
     evidence: Evidence,
     name: &'static str,
@@ -53,7 +47,6 @@ pub(super) fn with_sockets(
     evidence.and_more(name, sockets.len(), MOST_SOCKETS)
 }
 
-/// The words with a capital first letter.
 pub(super) fn capital(words: &str) -> String {
     let mut letters = words.chars();
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()

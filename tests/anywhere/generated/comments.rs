@@ -5,21 +5,18 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The attributes that mark a test. The test's comment is above its attribute.
+/// The test's comment is above its attribute.
 const TESTS: [&str; 2] = ["#[test]", "#[tokio::test]"];
 
-/// An item of a source file, with its comment.
 pub(super) struct Commented<'a> {
-    /// The lines of the comment; empty if there is none.
     pub(super) comment: Vec<&'a str>,
-    /// The name of the test, if the item is a test.
     pub(super) test: Option<&'a str>,
     /// The text of the file from the item to the end.
     pub(super) rest: &'a str,
 }
 
 impl<'a> Commented<'a> {
-    /// All items of a source file. Every line that is not a comment or an attribute begins an item.
+    /// Every line that is not a comment or an attribute begins an item.
     pub(super) fn all(text: &'a str) -> Vec<Self> {
         let mut found = Vec::new();
         let (mut comment, mut is_test, mut at) = (Vec::new(), false, 0);
@@ -40,7 +37,6 @@ impl<'a> Commented<'a> {
         found
     }
 
-    /// The first line of the item.
     pub(super) fn line(&self) -> &'a str {
         self.rest.lines().next().unwrap_or_default()
     }
@@ -88,7 +84,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     below.filter(|path| path.extension().is_some_and(|it| it == "rs")).collect()
 }
 
-/// Whether the committed page has the wanted text. If `UPDATE` is set, the function writes the page first.
+/// If `UPDATE` is set, the function writes the page first.
 pub(super) fn is_up_to_date(page: &str, wanted: &str) -> bool {
     let path = root().join(page);
     if std::env::var_os("UPDATE").is_some() {

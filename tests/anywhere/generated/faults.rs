@@ -26,7 +26,6 @@ const AREAS: [(&str, &str); 7] = [
     ("operator", "Actions of people and of their tools."),
 ];
 
-/// The beginning of an entry's first line, and the beginnings of its other lines, in their order.
 const FAULT: &str = "Fault (";
 const LINES: [&str; 3] = ["Does: ", "Right again: ", "Lost: "];
 
@@ -40,7 +39,6 @@ when the agent's report is correct again, and which facts, scans or requests are
 In all of these faults the agent keeps the facts that it knew. `portreeve_unknown` and `portreeve_source_up` report each unread input.
 ";
 
-/// One fault that a test declares.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     area: String,
@@ -52,7 +50,6 @@ struct Fault {
     test: String,
 }
 
-/// The faults that a file declares, and the errors in its entries.
 fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     let (mut faults, mut complaints) = (Vec::new(), Vec::new());
     for item in Commented::all(text) {
@@ -66,7 +63,7 @@ fn declared(path: &str, text: &str) -> (Vec<Fault>, Vec<String>) {
     (faults, complaints)
 }
 
-/// Reads one entry in the comment of an item. `test` is `None` if the item is not a test.
+/// `test` is `None` if the item is not a test.
 fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, String> {
     let test = test.ok_or("a fault above what is no test")?;
     let [head, rest @ ..] = lines else { return Err("no fault".to_owned()) };
@@ -87,7 +84,6 @@ fn fault(path: &str, test: Option<&str>, lines: &[String]) -> Result<Fault, Stri
     })
 }
 
-/// Every fault that a test of the package declares, in `tests` or beside the code.
 #[track_caller]
 fn all() -> Vec<Fault> {
     let mut faults = Vec::new();
@@ -138,7 +134,6 @@ fn there_are_faults_of_every_area_and_each_is_named_once() {
     assert_eq!(areas, AREAS.map(|(area, _)| area).into());
 }
 
-/// A file with a comment above a test or above another item.
 fn file(comment: &str, what: &str) -> String {
     format!("{comment}\n{what}fn it_is_frozen() {{\n}}\n")
 }

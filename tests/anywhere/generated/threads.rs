@@ -21,7 +21,6 @@ use super::comments::{Commented, is_up_to_date, sources};
 use crate::threads::{CLASSES, Reason, UNSERVED};
 
 const FOLDER: &str = "tests/anywhere/threads";
-/// The number of public threads on the page.
 const THREADS: usize = 109;
 const LINES: [&str; 3] = ["Thread: ", "Symptom: ", "Says: "];
 
@@ -39,7 +38,6 @@ The threads are search results, and no statistical sample: people report failed 
 conflicts.
 ";
 
-/// A public thread to which Portreeve has an answer, as the thread's test declares it.
 #[derive(Debug, PartialEq, Eq)]
 struct Served {
     thread: String,
@@ -49,7 +47,6 @@ struct Served {
     test: String,
 }
 
-/// The threads that the tests of a file declare, and the errors in these declarations.
 fn declared(path: &str, text: &str) -> (Vec<Served>, Vec<String>) {
     let (mut served, mut complaints) = (Vec::new(), Vec::new());
     for item in Commented::all(text) {
@@ -93,7 +90,6 @@ fn thread(path: &str, item: &Commented<'_>, entry: &[String]) -> Result<Served, 
     Ok(Served { thread, symptom, says, path: path.to_owned(), test: test.to_owned() })
 }
 
-/// Every public thread to which Portreeve has an answer.
 #[track_caller]
 fn all() -> Vec<Served> {
     let (mut served, mut complaints) = (Vec::new(), Vec::new());
@@ -140,7 +136,6 @@ fn names() -> Vec<&'static str> {
     CLASSES.iter().flat_map(|(.., threads)| threads.iter().copied()).collect()
 }
 
-/// Portreeve's answer to a public thread, or the reason why Portreeve has no answer.
 #[track_caller]
 fn answer(served: &[Served], name: &str) -> String {
     if let Some(Served { says, .. }) = served.iter().find(|it| it.thread == name) {
@@ -155,7 +150,7 @@ fn answer(served: &[Served], name: &str) -> String {
     format!("{}. {reason}", unserved.symptom)
 }
 
-/// Changes the names of rules and commands in an answer. A rule's name becomes a link to the rule's page.
+/// A rule's name becomes a link to the rule's page.
 fn named(says: &str) -> String {
     let named = says.split('`').skip(1).step_by(2).map(|words| match Named::parse(words) {
         Some(named) => format!("[`{words}`](rules/{}.md)", named.id.name),
@@ -191,7 +186,6 @@ fn every_thread_has_a_test_or_a_reason_and_not_both() {
 
 const ENTRY: &str = "/// Thread: a/b#7\n/// Symptom: it is\n/// refused\n/// Says: `host-network-port-taken/agent`, `portreeve owner 7`";
 
-/// A file with an entry above a test of this name and with this body.
 fn file(comment: &str, name: &str, body: &str) -> String {
     format!("{comment}\n#[test]\nfn {name}() -> Served {{\n    {body}\n}}\n\nfn other() {{}}\n")
 }

@@ -15,9 +15,8 @@ use tempfile::TempDir;
 use crate::{bad_input::within_seconds, cli::binary};
 
 struct Case {
-    /// The name of the attack.
     name: String,
-    /// The arguments of the program. `FILE` stands for the path of a file with the content.
+    /// `FILE` stands for the path of a file with the content.
     arguments: Vec<String>,
     content: Vec<u8>,
     code: i32,
@@ -31,7 +30,6 @@ impl Case {
         Self { name, arguments, content: content.into(), code, says: says.to_owned() }
     }
 
-    /// The error if the program does not behave as expected.
     fn complaint(&self, directory: &TempDir) -> Option<String> {
         let path = directory.path().join("input");
         fs::write(&path, &self.content).expect("a file");

@@ -10,7 +10,6 @@ use tempfile::TempDir;
 use super::{containers, found, lint, sentence, service, workload};
 use crate::cli::{binary, ended, healthy};
 
-/// The objects of a cluster: two Services, a pod with a hostPort, and two Nodes.
 const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, namespace: shop, uid: u1}\nspec:\n  \
     type: NodePort\n  clusterIP: 10.96.0.10\n  ports: [{port: 80, nodePort: 30080}, {port: 81, nodePort: 31081}]\n---\n\
     kind: Pod\napiVersion: v1\nmetadata: {name: log-x, namespace: kube-system, uid: u2, ownerReferences: [{kind: DaemonSet, \
@@ -19,14 +18,13 @@ const CLUSTER: &str = "kind: Service\napiVersion: v1\nmetadata: {name: web, name
     ---\nkind: Node\nmetadata: {name: n1, uid: u3}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n---\n\
     kind: Node\nmetadata: {name: n2, uid: u4}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.2}]}\n";
 
-/// A file with this text, for `--against`.
 fn write(text: &str) -> Around {
     let folder = super::folder(&[("around", text)]);
     let path = folder.path().join("around").to_str().expect("UTF-8").to_owned();
     Around { _folder: folder, path }
 }
 
-/// A file for `--against`. The file is deleted when this value is dropped.
+/// The file is deleted when this value is dropped.
 struct Around {
     _folder: TempDir,
     path: String,
@@ -40,7 +38,6 @@ impl Deref for Around {
     }
 }
 
-/// The findings if `lint` compares a manifest with [`CLUSTER`].
 #[track_caller]
 fn with_cluster(manifest: &str) -> Vec<String> {
     found(manifest, &["--against", &write(CLUSTER)])
@@ -323,7 +320,6 @@ fn a_snapshot_shows_who_listens() {
         "{line}"
     );
     assert_eq!(found(&service("api", "nodePort: 30001"), &against), [""; 0]);
-    // The Service of the snapshot has this nodePort.
     assert_eq!(found(&service("api", "nodePort: 30080"), &against).len(), 1);
     // A Service of the snapshot has no listener on its nodePort, and must not move to a used number.
     let moved = found(&selects("web", "nodePort: 30099"), &against);
@@ -351,7 +347,6 @@ fn a_health_check_of_a_port_that_somebody_has_is_told_and_not_one_that_nobody_se
     assert_eq!(found(&checked(30098), &["--against", &against]), [""; 0]);
 }
 
-/// A pod of the snapshot's node with this hostPort.
 fn pod(controller: &str, kind: &str, host_port: u16) -> Pod {
     serde_json::from_value(json!({
         "namespace": "default", "name": "x", "uid": "0d1c", "config_hash": null, "node": "n1", "host_network": false,

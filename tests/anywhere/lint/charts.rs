@@ -134,7 +134,6 @@ const SICK: [(Chart, &str); 9] = [
     (("mosquitto", &["Service mosquitto 1883:1883"]), "warning node-port-range-mismatch/outside"),
 ];
 
-/// The manifest of a chart from its lines.
 fn rendered(lines: &[&str]) -> String {
     lines.iter().map(|line| object(line)).collect()
 }

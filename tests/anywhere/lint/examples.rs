@@ -12,7 +12,6 @@ fn page() -> String {
     fs::read_to_string(path).expect("the page")
 }
 
-/// The code blocks of a page in this language.
 fn examples(page: &str, language: &str) -> Vec<String> {
     let fence = format!("\n```{language}\n");
     let parts = page.split(&fence).skip(1);
@@ -122,7 +121,6 @@ fn pipes_of_helm_and_flux_judge_what_they_render() {
     }
 }
 
-/// Whether a script succeeds although its input for `lint` is incomplete.
 fn hides_a_failure(script: &str) -> bool {
     let pipes = |line: &str| line.split_once("| portreeve lint").is_some();
     let mut lines = script.lines().skip_while(|line| !line.contains("set -o pipefail"));

@@ -5,12 +5,11 @@ use std::process::Command;
 use super::{folder, service};
 use crate::cli::ended;
 
-/// A file with this number of documents. Each Service has its own nodePort, until the range has no number left.
+/// Each Service has its own nodePort, until the range has no number left.
 fn documents(count: usize) -> String {
     (0..count).map(|index| service(&format!("s{index}"), &format!("nodePort: {}", 30000 + index % 2768))).collect()
 }
 
-/// One Service with this number of ports. Each port has a nodePort.
 fn ports(count: usize) -> String {
     let head = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n  type: NodePort\n  ports:\n";
     let port = |index| format!("  - {{name: p{index}, port: {}, nodePort: {}}}\n", index + 1, 30000 + index);

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::{folder, lint, sarif::follows_the_standard, service};
 use crate::cli::binary;
 
-/// Two charts, as `helm template` prints them one after the other.
 fn rendered() -> String {
     let document = |template: &str, name: &str, port: &str| {
         format!("---\n# Source: {template}\n{}", service(name, port).trim_end_matches("---\n"))

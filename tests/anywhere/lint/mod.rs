@@ -21,7 +21,6 @@ use tempfile::TempDir;
 
 use crate::cli::{binary, ended};
 
-/// A temporary folder with these files.
 pub(crate) fn folder(files: &[(&str, &str)]) -> TempDir {
     let folder = TempDir::new().expect("a directory");
     for (name, text) in files {
@@ -58,7 +57,6 @@ fn line(finding: &Value) -> String {
     format!("{place} {} {} {}{port}", word("severity"), name(finding), word("object"))
 }
 
-/// The summary of the only finding of this rule.
 #[track_caller]
 pub(crate) fn sentence(manifest: &str, rule: &str, arguments: &[&str]) -> String {
     let (_, stdout, _) = lint(&[("a.yaml", manifest)], &[&["a.yaml", "-o", "json"], arguments].concat());
@@ -91,7 +89,6 @@ pub(crate) fn workload(kind: &str, name: &str, replicas: &str, pods: &str) -> St
     )
 }
 
-/// The field `containers` of a pod: one container with one port.
 pub(crate) fn containers(port: &str) -> String {
     format!("containers: [{{ports: [{{{port}}}]}}]")
 }

@@ -4,7 +4,6 @@ use super::{containers, found, lint, sentence, service, workload};
 
 const NOTHING: [&str; 0] = [];
 
-/// The findings for a DaemonSet with this pod spec, with or without `hostNetwork`.
 fn daemon(host_network: bool, pods: &str) -> Vec<String> {
     let network = if host_network { "hostNetwork: true, " } else { "" };
     found(&workload("DaemonSet", "agent", "", &format!("{network}{pods}")), &[])

@@ -18,7 +18,6 @@ fn one_node_port_of_two_services_is_told_at_both() {
     );
     let apart = service("shop/web", "nodePort: 30080") + &service("api", "nodePort: 30081");
     assert_eq!(found(&apart, &[]), NOTHING);
-    // The input has the same object twice.
     let copies = service("web", "nodePort: 30080") + &service("web", "nodePort: 30080");
     assert_eq!(found(&copies, &[]), NOTHING);
     // The API server refuses two Services with one nodePort, even with different protocols.

@@ -24,7 +24,6 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/snapshots/v1")
 }
 
-/// The names of the recorded snapshots.
 fn names() -> Vec<String> {
     let entries = fs::read_dir(folder()).expect("a folder of snapshots");
     let files = entries.map(|entry| entry.expect("an entry").file_name().display().to_string());
@@ -34,17 +33,14 @@ fn names() -> Vec<String> {
     names
 }
 
-/// Every recorded snapshot, with its name.
 pub(crate) fn paths() -> impl Iterator<Item = (String, PathBuf)> {
     names().into_iter().map(|name| (name.clone(), folder().join(format!("{name}.json"))))
 }
 
-/// The output of this version for a recorded snapshot, in the form of `-o json`.
 fn replayed(name: &str) -> Value {
     replay(&folder().join(format!("{name}.json")))
 }
 
-/// The output of this version for the snapshot in a file, in the form of `-o json`.
 fn replay(file: &Path) -> Value {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portreeve"));
     command.env_remove("KUBECONFIG").env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -55,14 +51,12 @@ fn replay(file: &Path) -> Value {
     renamed::as_it_was(document.unwrap_or_else(|_| panic!("{}: {error}", file.display())))
 }
 
-/// The recorded output for a snapshot.
 fn recorded(name: &str) -> Value {
     let path = folder().join(format!("{name}.findings.json"));
     let text = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_slice(&text).expect("findings are JSON")
 }
 
-/// The entries of `findings` or of `unknown`, sorted, without the fields in [`LEFT_OUT`].
 fn entries(document: &Value, list: &str) -> Vec<String> {
     let list = document[list].as_array().unwrap_or_else(|| panic!("a document has {list}"));
     let bare = list.iter().map(|entry| {
@@ -75,7 +69,6 @@ fn entries(document: &Value, list: &str) -> Vec<String> {
     bare
 }
 
-/// The differences between two documents, except the fields in [`LEFT_OUT`].
 fn differences(then: &Value, now: &Value) -> Vec<String> {
     let mut differences = Vec::new();
     for field in ["schema", "node", "at", "proxy", "nodePortRange"] {

@@ -7,14 +7,13 @@ use serde_json::Value;
 
 use super::{folder, names, replay};
 
-/// The new name for a Service, a pod or a program.
 fn renamed(name: &str) -> String {
     let sum = name.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(u32::from(byte)));
     // The new name is short, because the kernel shortens the names of programs.
     format!("x{sum:08x}")
 }
 
-/// Renames the values of these keys in each object of a list. Returns the number of renamed values.
+/// Returns the number of renamed values.
 fn rename(list: &mut Value, keys: &[&str]) -> usize {
     let objects = list.get_mut("seen").and_then(Value::as_array_mut).into_iter().flatten();
     let mut count = 0;
@@ -40,7 +39,7 @@ fn rename_answers(checks: &mut Value) {
     }
 }
 
-/// Renames every program in the facts. Returns the number of renamed programs.
+/// Returns the number of renamed programs.
 fn rename_programs(facts: &mut Value) -> usize {
     match facts {
         Value::Array(entries) => entries.iter_mut().map(rename_programs).sum(),
@@ -58,7 +57,6 @@ fn rename_programs(facts: &mut Value) -> usize {
     }
 }
 
-/// The verdicts of a document, without names, sorted.
 fn verdicts(document: &Value) -> Vec<String> {
     let findings = document["findings"].as_array().expect("findings").iter();
     let reported =

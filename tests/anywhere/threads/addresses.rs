@@ -51,7 +51,6 @@ fn k0s_4661() -> Served {
         .types("kubectl -n gitlab patch service ingress")
 }
 
-/// A Service of type LoadBalancer with this address and this annotation.
 fn announced(address: &str, annotation: &str) -> String {
     annotated(&balanced(&served("edge/front", "LoadBalancer", "443:30443/TCP", ""), address), annotation)
 }

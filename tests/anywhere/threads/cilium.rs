@@ -8,8 +8,7 @@ use super::{
     world::World,
 };
 
-/// Cilium as kube-proxy's replacement. Either Cilium masquerades in eBPF, or iptables masquerades. `more` are
-/// additional settings.
+/// Either Cilium masquerades in eBPF, or iptables masquerades.
 fn cilium(masquerades: bool, more: &[&str]) -> World {
     let own = format!("enable-bpf-masquerade: '{masquerades}'");
     let mut settings = vec!["kube-proxy-replacement: 'true'", "enable-ipv4-masquerade: 'true'", &own];

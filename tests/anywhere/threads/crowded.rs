@@ -6,7 +6,7 @@ use super::{
     world::World,
 };
 
-/// This number of LoadBalancer Services with this number of ports each. Each port gets the next free NodePort.
+/// Each port gets the next free NodePort.
 fn load_balancers(services: u16, ports: u16) -> World {
     let manifests = (0..services).map(|number| {
         let first = 30000 + number * ports;

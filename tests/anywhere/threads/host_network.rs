@@ -6,7 +6,6 @@ use super::{
     world::{World, daemon, in_pod, in_unit},
 };
 
-/// A crashing pod in the host's network that declares these ports.
 fn blocked(name: &str, ports: &[u16]) -> World {
     World::of(&[crashing(&host_pod(name, ports))])
 }

@@ -13,7 +13,6 @@ use super::{
 const RANGE: &str = "net.ipv4.ip_local_port_range";
 const RESERVED: &str = "net.ipv4.ip_local_reserved_ports";
 
-/// Adds the network of a pod to the scan.
 fn network(world: &mut Snapshot, namespace: PodNamespace) {
     match &mut world.kernel.pod_namespaces {
         Reading::Seen(namespaces) => namespaces.push(namespace),

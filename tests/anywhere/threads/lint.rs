@@ -9,7 +9,6 @@ use crate::{
     named::is_of,
 };
 
-/// The output of `lint` for a manifest and the objects of a cluster.
 fn lint(manifest: &str, cluster: &str) -> String {
     let files = folder(&[("rendered.yaml", manifest), ("cluster.yaml", cluster)]);
     let arguments = ["lint", "rendered.yaml", "--against", "cluster.yaml"];
@@ -53,7 +52,6 @@ fn a_number_that_is_written_twice_is_found_at_both_places() {
     }
 }
 
-/// Manifests of other public threads: `lint` finds each problem before a user applies the manifest.
 #[test]
 fn what_was_refused_is_found_where_it_is_written() {
     let of = |name: &str, ports: &str| service(name, "", ports);
@@ -103,7 +101,6 @@ fn what_was_refused_is_found_where_it_is_written() {
     }
 }
 
-/// The findings of `lint` for one manifest, without a cluster.
 #[track_caller]
 fn findings(manifest: &str) -> Vec<Value> {
     let files = folder(&[("rendered.yaml", manifest)]);
@@ -113,8 +110,7 @@ fn findings(manifest: &str) -> Vec<Value> {
     document["findings"].as_array_mut().expect("findings").drain(..).collect()
 }
 
-/// The finding of this rule and severity at this object. Fails if the finding does not name the owner. The owner is an
-/// object of the manifest, or kubelet.
+/// Fails if the finding does not name the owner. The owner is an object of the manifest, or kubelet.
 #[track_caller]
 fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) -> Named {
     let all = findings(manifest);
@@ -125,7 +121,6 @@ fn finds(manifest: &str, rule: &str, severity: &str, object: &str, owner: &str) 
     Named::of_finding(reported, owner, &somebody).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// Fails if `lint` reports this rule.
 #[track_caller]
 fn finds_no(manifest: &str, rule: &str) {
     let found: Vec<Value> = findings(manifest).into_iter().filter(|it| is_of(it, rule)).collect();

@@ -23,16 +23,13 @@ mod world;
 
 pub(crate) use unserved::UNSERVED;
 
-/// Public threads without an answer of Portreeve, all for one reason.
 pub(crate) struct Unserved {
     /// The names of the threads, as in [`CLASSES`].
     pub(crate) threads: &'static [&'static str],
-    /// The problem that people see.
     pub(crate) symptom: &'static str,
     pub(crate) reason: Reason,
 }
 
-/// Why Portreeve has no answer to a thread.
 #[derive(Clone, Copy)]
 pub(crate) enum Reason {
     /// No scan reads the input that shows the problem.

@@ -24,12 +24,10 @@ pub(super) fn served(name: &str, kind: &str, ports: &str, more: &str) -> String 
     service(name, kind, ports, more) + &slice
 }
 
-/// Adds a load balancer's address to a Service.
 pub(super) fn balanced(service: &str, address: &str) -> String {
     service.replacen("---\n", &format!("status: {{loadBalancer: {{ingress: [{{ip: {address}}}]}}}}\n---\n"), 1)
 }
 
-/// Adds an annotation to an object, as a controller does.
 pub(super) fn annotated(object: &str, annotation: &str) -> String {
     object.replacen("metadata: {", &format!("metadata: {{annotations: {{{annotation}}}, "), 1)
 }
@@ -41,7 +39,7 @@ pub(super) fn written(object: &str) -> String {
     format!("{before}}}{after}")
 }
 
-/// The EndpointSlice of a Service with this number of ports. An endpoint has the form `10.244.0.5@n1`.
+/// An endpoint has the form `10.244.0.5@n1`.
 pub(super) fn endpoints(service: &str, ports: usize, endpoints: &[&str]) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let ports: String = (0..ports).map(|index| format!("- {{name: p{index}, port: {}}}\n", 8080 + index)).collect();
@@ -68,26 +66,23 @@ pub(super) fn host_pod(name: &str, ports: &[u16]) -> String {
     )
 }
 
-/// A pod in the host's network. Only its probe names its port.
+/// Only its probe names its port.
 pub(super) fn probed(name: &str, port: u16) -> String {
     let probe = format!("livenessProbe: {{httpGet: {{port: {port}}}}}\n");
     host_pod(name, &[]).replace("    ports:\n", &format!("    {probe}"))
 }
 
-/// Changes a pod: its container ends with an error, again and again.
 pub(super) fn crashing(pod: &str) -> String {
     let statuses = "containerStatuses: [{ready: false, state: {waiting: {reason: CrashLoopBackOff}}, \
                     lastState: {terminated: {exitCode: 1}}}], conditions: [{type: Ready, status: 'False'}]";
     pod.replace("conditions: [{type: Ready, status: 'True'}]", statuses)
 }
 
-/// Changes a pod: a DaemonSet of this name made the pod.
 pub(super) fn of_daemon_set(name: &str, pod: &str) -> String {
     let owner = format!("metadata: {{ownerReferences: [{{kind: DaemonSet, name: {name}, controller: true}}], ");
     pod.replacen("metadata: {", &owner, 1)
 }
 
-/// A ready pod on `n1` with these hostPorts.
 pub(super) fn pod_with_host_ports(name: &str, ports: &[u16]) -> String {
     host_pod(name, ports).replace("hostNetwork: true", "hostNetwork: false").replace("192.0.2.1", "10.244.0.9")
 }
@@ -98,14 +93,12 @@ pub(super) fn own_pod(name: &str, ports: &[u16]) -> String {
     ports.iter().fold(pod_with_host_ports(name, ports), undeclared)
 }
 
-/// Adds sysctls to a pod: each sysctl is a name and a value.
 pub(super) fn with_sysctls(pod: &str, sysctls: &[(&str, &str)]) -> String {
     let entry = |(name, value): &(&str, &str)| format!("{{name: {name}, value: '{value}'}}");
     let list = sysctls.iter().map(entry).collect::<Vec<_>>().join(", ");
     pod.replacen("spec:\n", &format!("spec:\n  securityContext: {{sysctls: [{list}]}}\n"), 1)
 }
 
-/// Changes a pod: the scheduler found no node with free ports, so the pod has no node.
 pub(super) fn pending(pod: &str) -> String {
     let (spec, _) = pod.split_once("status:").expect("a status");
     let refused = "conditions: [{type: PodScheduled, status: 'False', reason: Unschedulable, lastTransitionTime: \
@@ -114,7 +107,6 @@ pub(super) fn pending(pod: &str) -> String {
     format!("{}status: {{phase: Pending, {refused}}}\n---\n", spec.replace("  nodeName: n1\n", ""))
 }
 
-/// Changes a pod: ServiceLB made the pod for this Service and node `n1`.
 pub(super) fn service_lb(service: &str, pod: &str) -> String {
     let (namespace, name) = service.split_once('/').expect("a namespace");
     let label = |key, value| format!("svccontroller.k3s.cattle.io/{key}: {value}");
@@ -125,7 +117,6 @@ pub(super) fn service_lb(service: &str, pod: &str) -> String {
     labelled.replacen("spec:\n", only_here, 1)
 }
 
-/// The pod of an API server with this NodePort range.
 pub(super) fn api_server(range: &str) -> String {
     format!(
         "kind: Pod\nmetadata: {}\nspec:\n  nodeName: cp1\n  containers:\n  - name: main\n    \
@@ -134,7 +125,6 @@ pub(super) fn api_server(range: &str) -> String {
     )
 }
 
-/// A ConfigMap in `kube-system` with these lines in `data`.
 pub(super) fn config_map(name: &str, data: &[&str]) -> String {
     let lines: String = data.iter().map(|line| format!("  {line}\n")).collect();
     format!("kind: ConfigMap\nmetadata: {}\ndata:\n{lines}---\n", metadata(&format!("kube-system/{name}")))

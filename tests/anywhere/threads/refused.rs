@@ -8,7 +8,7 @@ use super::{
     world::{World, proxy},
 };
 
-/// A chart's Service with a fixed nodePort. `managedFields` shows that a user's client set the nodePort.
+/// `managedFields` shows that a user's client set the nodePort.
 fn chart(service: &str, port: &str, node_port: &str) -> World {
     let key = format!(r#"'k:{{"port":{port},"protocol":"TCP"}}': {{'f:nodePort': {{}}}}"#);
     let written = format!(

@@ -15,13 +15,11 @@ impl Termination for Served {
 }
 
 impl Served {
-    /// Like [`Named::types`]: checks for one more command.
     #[track_caller]
     pub(super) fn types(self, words: &str) -> Self {
         self.0.types(words)
     }
 
-    /// Like [`Named::advises`]: checks for one more piece of advice.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Self {
         self.0.advises(words)
@@ -30,9 +28,7 @@ impl Served {
 
 /// A conflict or a claim whose owner the output names.
 pub(super) struct Named {
-    /// The measured values of the finding.
     evidence: Value,
-    /// The steps of all remedies in the output.
     steps: Vec<Value>,
 }
 
@@ -53,19 +49,16 @@ impl Named {
         Ok(Self { evidence: evidence.clone(), steps: steps(&finding["remedies"]) })
     }
 
-    /// Checks that a command of a remedy contains these words.
     #[track_caller]
     pub(super) fn types(self, words: &str) -> Served {
         self.remedy("command", words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Checks that the advice of a remedy contains these words.
     #[track_caller]
     pub(super) fn advises(self, words: &str) -> Served {
         self.remedy("advice", words).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Checks that the measured value with this name contains these words.
     #[track_caller]
     pub(super) fn shows(self, name: &str, words: &str) -> Self {
         let values = self.evidence.as_array().expect("a list").iter().filter(|it| it["name"] == name);
@@ -83,7 +76,6 @@ impl Named {
     }
 }
 
-/// The output of `portreeve owner`.
 pub(super) struct Answer {
     /// The output as text for people, in one line.
     text: String,
@@ -95,7 +87,6 @@ impl Answer {
         Self { text, document }
     }
 
-    /// Checks that the text for people contains these words.
     #[track_caller]
     pub(super) fn says(self, words: &str) -> Self {
         assert!(self.text.contains(words), "{words:?} is not in: {}", self.text);
@@ -125,7 +116,6 @@ impl Answer {
     }
 }
 
-/// The steps of these remedies.
 fn steps(remedies: &Value) -> Vec<Value> {
     let remedies = remedies.as_array().expect("remedies").iter();
     remedies.filter_map(|remedy| remedy["steps"].as_array()).flatten().cloned().collect()

@@ -6,7 +6,6 @@ use super::{
     world::World,
 };
 
-/// The agent of a network plugin: a pod in the host's network that crashes.
 fn agent(name: &str) -> World {
     let (_, daemon_set) = name.split_once('/').expect("a namespace");
     World::of(&[of_daemon_set(daemon_set, &crashing(&host_pod(name, &[])))])

@@ -80,7 +80,6 @@ fn liqo_2370() -> Served {
     .advises("give Service liqo/liqo-gateway another port than 5871/tcp")
 }
 
-/// Two pods with one hostPort. The second pod waits for a node.
 fn two_pods(port: u16) -> World {
     let [holder, waits] = ["default/holder", "default/waits"].map(|name| pod_with_host_ports(name, &[port]));
     World::of(&[holder, pending(&waits)])

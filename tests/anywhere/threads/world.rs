@@ -17,8 +17,7 @@ use crate::{
     manifests::facts_of,
 };
 
-/// The Service of the API server, and the Nodes. Node `n1` has 192.0.2.1 and 192.0.2.2. The other Node, `n2`, has
-/// 192.0.2.9.
+/// The Service of the API server, and the Nodes. The snapshot of `n1` also has the address 192.0.2.2.
 const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: default}\n\
     spec: {type: ClusterIP, clusterIP: 10.96.0.1, ports: [{name: p0, port: 443, protocol: TCP}]}\n---\n\
     kind: Node\nmetadata: {name: n1, uid: uid-n1}\n\
@@ -26,13 +25,11 @@ const BASE: &str = "kind: Service\nmetadata: {name: kubernetes, namespace: defau
     kind: Node\nmetadata: {name: n2, uid: uid-n2}\n\
     status: {addresses: [{type: InternalIP, address: 192.0.2.9}], nodeInfo: {kubeletVersion: v1.36.3}}\n---\n";
 
-/// A healthy node `n1` and its cluster. A thread's test adds the problem.
 #[derive(Clone)]
 pub(super) struct World(Snapshot);
 
 impl World {
-    /// A healthy node, and the cluster from these manifests. If no manifest has an API server, the NodePort range is
-    /// the default.
+    /// If no manifest has an API server, the NodePort range is the default.
     #[track_caller]
     pub(super) fn of(manifests: &[String]) -> Self {
         let mut all = vec![BASE.to_owned(), super::objects::endpoints("default/kubernetes", 1, &["192.0.2.9@n2"])];
@@ -46,7 +43,6 @@ impl World {
         Self(world)
     }
 
-    /// Sets kube-proxy's mode, with the defaults of this mode.
     pub(super) fn mode(mut self, mode: Mode) -> Self {
         let proxy = &mut self.0.kernel.proxy;
         if let (Reading::Seen(known), Reading::Seen(config)) = (&mut proxy.mode, &mut proxy.config) {
@@ -57,7 +53,6 @@ impl World {
         self
     }
 
-    /// Removes kube-proxy's answers from this node.
     pub(super) fn without_kube_proxy(mut self) -> Self {
         let proxy = &mut self.0.kernel.proxy;
         proxy.mode = gap(Source::ProxyMode);
@@ -69,27 +64,23 @@ impl World {
         self.listening(|socket| !matches!(socket.local_port, 10249 | 10256))
     }
 
-    /// Sets the mode as a user does with `--proxy-mode`.
     pub(super) fn said(mut self, mode: Mode) -> Self {
         self.0.overrides.proxy_mode = Some(Learned { value: mode, place: "--proxy-mode".to_owned() });
         self
     }
 
-    /// Sets `ip_local_port_range` and `ip_local_reserved_ports`.
     pub(super) fn ephemeral(mut self, range: &str, reserved: &str) -> Self {
         self.0.kernel.sysctls.ip_local_port_range = Reading::Seen(range.parse().expect("a range"));
         self.0.kernel.sysctls.ip_local_reserved_ports = Reading::Seen(reserved.parse().expect("a list"));
         self
     }
 
-    /// Adds a process that listens at a TCP address and port.
     pub(super) fn listens(mut self, local: &str, owner: Owner) -> Self {
         let socket = socket(State::Listen, local, "0.0.0.0:0", owner);
         seen(&mut self.0.kernel.listeners).push(socket);
         self
     }
 
-    /// Removes all listeners except those that `keep` accepts.
     pub(super) fn listening(mut self, keep: impl Fn(&Socket) -> bool) -> Self {
         seen(&mut self.0.kernel.listeners).retain(keep);
         self
@@ -103,7 +94,6 @@ impl World {
         self
     }
 
-    /// Adds an established connection of a process.
     pub(super) fn connects(mut self, local: &str, remote: &str, owner: Owner) -> Self {
         let clients = seen(&mut self.0.kernel.clients);
         clients.sockets.push(socket(State::Established, local, remote, owner));
@@ -111,7 +101,7 @@ impl World {
         self
     }
 
-    /// Adds an address to a link. Adds the link if it does not exist.
+    /// Adds the link if it does not exist.
     pub(super) fn address(mut self, link: &str, address: &str) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         if interfaces.links.iter().all(|other| other.name != link) {
@@ -124,8 +114,8 @@ impl World {
         self
     }
 
-    /// Adds a VXLAN device. If the device is up, the kernel has its UDP port open. With the option `external`, the
-    /// kernel opens the port for both families.
+    /// If the device is up, the kernel has its UDP port open. With the option `external`, the kernel opens the port for
+    /// both families.
     pub(super) fn vxlan(mut self, name: &str, port: u16, external: bool, up: bool) -> Self {
         let interfaces = Arc::make_mut(seen(&mut self.0.kernel.interfaces));
         let index = interfaces.links.len() as u32 + 1;
@@ -151,14 +141,11 @@ impl World {
         self
     }
 
-    /// Changes anything else in the snapshot.
     pub(super) fn with(mut self, change: impl FnOnce(&mut Snapshot)) -> Self {
         change(&mut self.0);
         self
     }
 
-    /// Checks that `portreeve check --snapshot` reports this rule, severity and subject, and that the finding names the
-    /// owner.
     #[track_caller]
     pub(super) fn reports(&self, rule: &str, severity: &str, subject: &str, owner: &str) -> Named {
         let all = self.findings();
@@ -171,7 +158,6 @@ impl World {
         Named::of_finding(reported, owner, &self.somebody()).unwrap_or_else(|why| panic!("{why}"))
     }
 
-    /// Checks that `portreeve check --snapshot` does not report this rule.
     #[track_caller]
     pub(super) fn is_silent(&self, rule: &str) {
         let found: Vec<String> = self.findings().iter().filter(|it| is_of(it, rule)).map(in_short).collect();
@@ -189,7 +175,6 @@ impl World {
         document["findings"].as_array_mut().expect("findings").drain(..).collect()
     }
 
-    /// The output of `portreeve owner` about a port.
     #[track_caller]
     pub(super) fn owner(&self, port: &str) -> Answer {
         let file = self.file();
@@ -234,7 +219,6 @@ impl World {
     }
 }
 
-/// A finding in one line, for error messages.
 fn in_short(finding: &Value) -> String {
     format!(
         "{} {} of {}: {} {}",
@@ -253,22 +237,19 @@ fn subject(finding: &Value) -> String {
     format!("{} {namespace}{}", word("kind").unwrap_or_default(), word("name").unwrap_or_default())
 }
 
-/// The owner kube-proxy, as on the healthy node.
 pub(super) fn proxy() -> Owner {
     held("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), "kube-proxy", 900)
 }
 
-/// The owner is a process of the node, outside all pods.
 pub(super) fn daemon(command: &str) -> Owner {
     held(&format!("/system.slice/{command}.service"), None, command, 4242)
 }
 
-/// The owner is a process of a systemd unit. `path` is the path of the unit's control group.
+/// `path` is the path of the unit's control group.
 pub(super) fn in_unit(path: &str, command: &str) -> Owner {
     held(path, None, command, 1)
 }
 
-/// The owner is a process of the pod with this uid.
 pub(super) fn in_pod(uid: &str, command: &str) -> Owner {
     held(&format!("/kubepods/besteffort/pod{uid}/c1"), Some(uid), command, 4242)
 }
@@ -281,7 +262,6 @@ fn held(path: &str, pod_uid: Option<&str>, command: &str, pid: u32) -> Owner {
     })
 }
 
-/// A TCP socket.
 pub(super) fn socket(state: State, local: &str, remote: &str, owner: Owner) -> Socket {
     let address = |text: &str| text.parse::<SocketAddr>().expect("an address and port");
     let (local, remote) = (address(local), address(remote));

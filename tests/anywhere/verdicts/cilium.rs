@@ -14,7 +14,6 @@ use super::{
 };
 use crate::manifests::facts_of;
 
-/// Every recorded configuration, with its name.
 pub(super) fn recordings() -> Vec<(String, Recording)> {
     let folder = path("cilium/world").parent().expect("a folder").to_owned();
     let names = fs::read_dir(folder).expect("recordings").map(|it| it.expect("an entry").path());
@@ -26,7 +25,6 @@ pub(super) fn recordings() -> Vec<(String, Recording)> {
     names.into_iter().map(|it| (it.clone(), whole(&format!("cilium/{it}")))).collect()
 }
 
-/// The recorded answers, as letters, for one place of the client, some addresses and one shape of Service.
 fn letters(recording: &Recording, from: &str, to: &[&str], shape: &str) -> BTreeSet<char> {
     let rows = recording.listeners.iter().filter(|row| row.shape == shape);
     let cells = rows.flat_map(|row| recording.every_cell(row));
@@ -52,7 +50,6 @@ fn by_default_the_primary_addresses_are_taken_and_those_of_other_devices_are_not
     assert_eq!(letters(default, "node", &primary, "empty"), ['N'].into());
 }
 
-/// The node of a recording, with the settings of Cilium's ConfigMap.
 pub(super) fn node(recording: &Recording) -> Snapshot {
     let mut world: Value = read(&recording.world);
     for (field, value) in &recording.kernel {

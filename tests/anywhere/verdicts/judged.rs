@@ -17,29 +17,20 @@ use portreeve_rules::{
 
 use super::recording::{Recording, Row};
 
-/// A listener, with two results: the recorded answers of test packets, and Portreeve's result.
 pub struct Judged<'a> {
-    /// The listener.
     pub row: &'a Row,
-    /// The recorded answers to clients of the listener.
     pub cells: Vec<Cell>,
     /// The losses that the test packets show, and that Portreeve can know and must report.
     pub shown: Loss,
     /// All losses that the test packets show.
     pub most: Loss,
-    /// The losses that the rules report.
     pub reported: Loss,
 }
 
-/// The answer that one client gets at one address.
 pub struct Cell {
-    /// The place of the client.
     pub from: Vantage,
-    /// The address that the client connects to.
     pub to: IpAddr,
-    /// The recorded answer.
     pub shown: char,
-    /// Portreeve's answer.
     pub reported: char,
     /// Whether Portreeve's answer is unknown, and may be unknown here.
     pub is_unsure: bool,
@@ -49,7 +40,6 @@ pub struct Cell {
 pub type Loss = Option<(Severity, BTreeSet<Vantage>)>;
 
 impl Judged<'_> {
-    /// Whether the rules report only losses that test packets showed.
     pub fn is_part(&self) -> bool {
         is_part(&self.reported, &self.most)
     }
@@ -62,7 +52,6 @@ fn is_part(part: &Loss, whole: &Loss) -> bool {
     }
 }
 
-/// Describes the listener in an error message.
 impl fmt::Display for Judged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Row { bind, protocol, shape, port, .. } = self.row;
@@ -70,7 +59,6 @@ impl fmt::Display for Judged<'_> {
     }
 }
 
-/// Every listener of a recording that Portreeve can judge.
 pub fn listeners<'a>(
     recording: &'a Recording,
     snapshot: &'a Snapshot,
@@ -100,7 +88,6 @@ fn rows(recording: &Recording) -> impl Iterator<Item = &Row> {
     recording.listeners.iter().filter(|row| !is_open(recording, row))
 }
 
-/// Describes the recorded answers that differ from the answers of `owner` or of the rules.
 #[track_caller]
 pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> {
     let board = judge(snapshot, &Limits::default());
@@ -119,7 +106,6 @@ pub fn disagreements(recording: &Recording, snapshot: &Snapshot) -> Vec<String> 
     wrong
 }
 
-/// The number of recorded answers that [`disagreements`] compares.
 pub fn compared(recording: &Recording) -> usize {
     rows(recording).map(|row| recording.cells(row).count()).sum()
 }
@@ -159,7 +145,6 @@ fn is_unsure(recording: &Recording, row: &Row, from: Vantage, to: IpAddr) -> boo
     }
 }
 
-/// Portreeve's answers for a port, by the place of the client and the address.
 fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");
     let letter = |outcome: &Result<Outcome, Gap>, to| match outcome {
@@ -178,13 +163,12 @@ fn owned(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantag
     owned.answers.iter().map(|it| ((it.from, it.to), reported(it))).collect()
 }
 
-/// The answer for a client and an address. A loopback address that is not listed has the answer of 127.0.0.1.
+/// A loopback address that is not listed has the answer of 127.0.0.1.
 fn answer(owned: &BTreeMap<(Vantage, IpAddr), char>, from: Vantage, to: IpAddr) -> char {
     let listed = [to, IpAddr::from(Ipv4Addr::LOCALHOST)].into_iter().take(1 + usize::from(to.is_loopback()));
     listed.filter_map(|to| owned.get(&(from, to))).next().copied().unwrap_or('?')
 }
 
-/// The losses that these recorded answers show.
 fn loss<'a>(cells: impl Iterator<Item = &'a Cell>) -> Loss {
     let lost: Vec<_> = cells.filter(|cell| cell.shown != 'L').collect();
     // If only connections of the node to its own link-local address are lost, no warning is needed.
@@ -194,7 +178,6 @@ fn loss<'a>(cells: impl Iterator<Item = &'a Cell>) -> Loss {
     matters.then_some((severity, from))
 }
 
-/// The losses that the rules report.
 fn reported(board: &Board, protocol: Protocol, port: u16) -> Loss {
     let findings: Vec<&Finding> = board
         .findings
@@ -206,7 +189,6 @@ fn reported(board: &Board, protocol: Protocol, port: u16) -> Loss {
     Some((severity, findings.iter().flat_map(|it| it.evidence.affects.iter().copied()).collect()))
 }
 
-/// Whether the address is an IPv6 link-local address.
 pub fn is_link_local(to: IpAddr) -> bool {
     matches!(to, IpAddr::V6(to) if to.is_unicast_link_local())
 }

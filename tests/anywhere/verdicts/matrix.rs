@@ -50,7 +50,6 @@ const DATA_PLANES: [(&str, &str); 4] = [
     ("cilium", "Cilium as the replacement of kube-proxy"),
 ];
 
-/// The shapes, clients and addresses in the table for all data planes.
 const SHAPES: [&str; 3] = ["ready", "empty", "elsewhere"];
 const PATHS: [(&str, &str); 6] = [
     ("remote", "primary"),
@@ -61,7 +60,6 @@ const PATHS: [(&str, &str); 6] = [
     ("pods", "primary"),
 ];
 
-/// A data plane with one set of settings.
 struct Setting {
     name: String,
     words: String,
@@ -105,7 +103,6 @@ fn the_behaviour_matrix_is_up_to_date() {
     }
 }
 
-/// Every recording of kube-proxy, with its settings in words.
 fn of_kube_proxy() -> Vec<Setting> {
     let in_words = |(name, recording, node): (String, Recording, Snapshot)| {
         let config = node.proxy_config().expect("settings");
@@ -131,7 +128,6 @@ fn of_kube_proxy() -> Vec<Setting> {
     recordings().into_iter().map(in_words).collect()
 }
 
-/// Every recording of Cilium, with the settings that differ from Cilium's default, in words.
 fn of_cilium() -> Vec<Setting> {
     let recordings = cilium::recordings();
     let in_words = |(name, recording): &(String, Recording)| {
@@ -200,7 +196,7 @@ fn answers(recording: &Recording) -> Answers<'_> {
     answers
 }
 
-/// The table with the few most important questions. It shows the answer of each data plane with its defaults.
+/// It shows the answer of each data plane with its defaults.
 fn summary(defaults: &[Answers]) -> String {
     let mut text = format!("| Service | from | to | {} |\n", DATA_PLANES.map(|(it, _)| it).join(" | "));
     text.push_str(&format!("|{}\n", "---|".repeat(DATA_PLANES.len() + 3)));
@@ -208,7 +204,6 @@ fn summary(defaults: &[Answers]) -> String {
         let service = COLUMNS.iter().find(|(it, _)| *it == shape).expect("a shape").1;
         for (from, to) in PATHS {
             let from = client(from);
-            // The places of this address for both families.
             let places: Vec<usize> =
                 (0..PLACES.len()).filter(|it| PLACES[*it].1.split(' ').next() == Some(to)).collect();
             let of = |answers: &Answers| {
@@ -223,7 +218,7 @@ fn summary(defaults: &[Answers]) -> String {
     text
 }
 
-/// The table of one recording. If a client gets the same answers at several addresses, these addresses are one row.
+/// If a client gets the same answers at several addresses, these addresses are one row.
 fn table(recording: &Recording) -> String {
     let is_apart = recording.listeners.iter().any(|row| row.shape == APART[0].0);
     let all = if is_apart { &APART[..] } else { &COLUMNS };
@@ -271,7 +266,7 @@ fn in_words(answers: &Answers, from: usize, place: usize, shape: &str) -> String
     letters.iter().map(|letter| words(*letter)).collect::<Vec<_>>().join(" or ")
 }
 
-/// The position of a client in the order of vantage points. The other network namespace comes last.
+/// The other network namespace comes last.
 fn client(from: &str) -> usize {
     Vantage::ALL.iter().position(|it| it.name() == from).unwrap_or_else(|| {
         assert_eq!(from, NAMESPACE);
@@ -283,7 +278,7 @@ fn client_in_words(client: usize) -> String {
     Vantage::ALL.get(client).map_or("another namespace".to_owned(), ToString::to_string)
 }
 
-/// The addresses in a row, in words. A place that has no family in its name stands for both families.
+/// A place that has no family in its name stands for both families.
 fn places_in_words(places: &[usize]) -> String {
     let mut words: Vec<&str> = Vec::new();
     for place in places {

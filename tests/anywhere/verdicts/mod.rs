@@ -17,7 +17,6 @@ use self::{
     recording::{NODES, Recording, Row, path, read},
 };
 
-/// Every recorded configuration, with its name and its node.
 pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     let folder = path(NODES[0]).parent().expect("a folder").to_owned();
     let mut names: Vec<String> = fs::read_dir(folder)
@@ -40,7 +39,6 @@ pub(crate) fn recordings() -> Vec<(String, Recording, Snapshot)> {
     names.into_iter().map(whole).collect()
 }
 
-/// Every node with Cilium on which packets were recorded.
 pub(crate) fn behind_cilium() -> impl Iterator<Item = (String, Snapshot)> {
     cilium::recordings().into_iter().map(|(name, recording)| (format!("cilium/{name}"), cilium::node(&recording)))
 }
@@ -87,7 +85,6 @@ fn at_the_ports_of(node: &Recording, shown: &Recording) -> Recording {
     Recording { listeners, questions, ..Recording::default() }
 }
 
-/// The verdicts for a node in a supposed mode must agree with the answers that were recorded in this mode.
 #[test]
 fn what_is_supposed_of_another_mode_is_what_packets_show_once_it_is_there() {
     let recordings = recordings();

@@ -7,14 +7,13 @@ use portreeve_rules::findings::Vantage;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The recorded snapshots of nodes. Configurations of the same node differ only in [`Recording::kernel`].
+/// Configurations of the same node differ only in [`Recording::kernel`].
 pub const NODES: [&str; 2] = ["world", "world-with-ipvs"];
 
 /// A network namespace on the node that is not a pod of the data plane. It is not a vantage point, but a client for
 /// which the data plane may have other answers.
 pub const NAMESPACE: &str = "namespace";
 
-/// The recorded answers of one configuration.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Recording {
     /// The name of the node's recorded snapshot, one of [`NODES`].
@@ -32,20 +31,15 @@ pub struct Recording {
     pub like: String,
     /// The questions about each port, in the order of the answers: the place of the client, and the address.
     pub questions: Vec<(String, IpAddr)>,
-    /// Every listener.
     pub listeners: Vec<Row>,
 }
 
 /// One listener, and the Service with the same port as nodePort or as port of an externalIP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// The address to which the listener is bound.
     pub bind: String,
-    /// The protocol of the listener.
     pub protocol: Protocol,
-    /// The shape of the Service with the same port.
     pub shape: String,
-    /// The port of the listener.
     pub port: u16,
     /// A letter for each question. The listener answered (`L`), a pod answered (`P`), the connection was refused (`R`),
     /// timed out (`T`) or got *no route to host* (`N`). A point means no recorded answer, because the listener did not
@@ -54,33 +48,28 @@ pub struct Row {
 }
 
 impl Recording {
-    /// The recorded answers for a listener: vantage point, address, and letter.
     pub fn cells<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (Vantage, IpAddr, char)> {
         let vantage = |word: &str| Vantage::ALL.into_iter().find(|it| it.name() == word).expect("a vantage point");
         let cells = self.every_cell(row).filter(|(from, ..)| *from != NAMESPACE);
         cells.map(move |(from, to, letter)| (vantage(from), to, letter))
     }
 
-    /// The recorded answers for a listener: place, address, and letter. They include clients at places that are not
-    /// vantage points.
+    /// They include clients at places that are not vantage points.
     pub fn every_cell<'a>(&'a self, row: &'a Row) -> impl Iterator<Item = (&'a str, IpAddr, char)> {
         let asked = self.questions.iter().zip(row.answers.chars()).filter(|(_, letter)| *letter != '.');
         asked.map(|((from, to), letter)| (from.as_str(), *to, letter))
     }
 
-    /// The number of recorded answers.
     pub fn count(&self) -> usize {
         self.listeners.iter().map(|row| self.cells(row).count()).sum()
     }
 }
 
-/// The path of a recording's file.
 pub fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/anywhere/verdicts/recorded/{name}.json"))
 }
 
-/// Reads a committed recording. If its field `like` names another recording, the result also has the listeners of that
-/// recording.
+/// If its field `like` names another recording, the result also has the listeners of that recording.
 #[track_caller]
 pub fn whole(name: &str) -> Recording {
     let mut recording: Recording = read(name);
@@ -96,7 +85,6 @@ pub fn whole(name: &str) -> Recording {
     recording
 }
 
-/// Reads a committed file of recordings.
 #[track_caller]
 pub fn read<T: for<'a> Deserialize<'a>>(name: &str) -> T {
     let path = path(name);

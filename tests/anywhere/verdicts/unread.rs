@@ -64,12 +64,9 @@ fn without_default_routes(world: &mut Snapshot) {
     }
 }
 
-/// An input on which verdicts depend.
 struct Input {
     name: &'static str,
-    /// Removes the input from a scan.
     withhold: fn(&mut Snapshot),
-    /// The data planes whose verdicts use the input.
     of: &'static [Mode],
 }
 
@@ -88,13 +85,12 @@ const INPUTS: [Input; 8] = [
     Input { name: "the proxy's metrics", withhold: without_version, of: &Mode::KUBE_PROXY },
 ];
 
-/// The variants of rules that report lost connections to the lab's listeners.
 const RULES: [(&str, &str); 2] = [("listener-on-node-port", "loses"), ("external-ip-conflict", "takes-listener")];
 
 /// Listeners on every address, on an address that each data plane serves, on another address, and on loopback.
 const BINDS: [&str; 4] = ["0.0.0.0", "192.0.2.1", "2001:db8::2", "127.0.0.1"];
 
-/// The recordings of a data plane. For Cilium, they include one recording of an older version with other answers.
+/// For Cilium, they include one recording of an older version with other answers.
 fn of_plane(mode: Mode) -> Vec<(Recording, Snapshot)> {
     // If Cilium's settings are unread, Portreeve assumes that Cilium has no proxy name.
     let is_of_cilium = |name: &str| {
@@ -137,14 +133,11 @@ fn few((mut world, mut recording): (Snapshot, Recording)) -> (Recording, Snapsho
     (recording, world)
 }
 
-/// The numbers of known and unknown verdicts, and the errors, in words.
 #[derive(Debug, Default)]
 struct Compared {
     /// The number of verdicts that agree with the recorded answers.
     known: usize,
-    /// The number of unknown verdicts.
     unknown: usize,
-    /// The verdicts that contradict the recorded answers.
     wrong: Vec<String>,
 }
 

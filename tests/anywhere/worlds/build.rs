@@ -14,7 +14,7 @@ use super::{
     proxies,
 };
 
-/// The value of a reading, for changes. Fails if the input is unread.
+/// Fails if the input is unread.
 #[track_caller]
 pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     match reading {
@@ -23,7 +23,6 @@ pub(super) fn seen<T>(reading: &mut Reading<T>) -> &mut T {
     }
 }
 
-/// All facts that one scan would read on this example node.
 #[track_caller]
 pub(super) fn snapshot(node: &Node, cluster: &Cluster) -> Snapshot {
     let mut world = crate::cli::healthy();
@@ -176,7 +175,7 @@ fn add_link(interfaces: &mut Interfaces, name: &str, kind: Option<&str>) {
     interfaces.links.push(Link { index, name, kind, udp_port: None, tunnel: None, master: None, up: true });
 }
 
-/// Adds an address to a link. Adds the link if it does not exist.
+/// Adds the link if it does not exist.
 pub(super) fn add_address(interfaces: &mut Interfaces, link: &str, ip: IpAddr, prefix: u8) {
     if interfaces.links.iter().all(|other| other.name != link) {
         add_link(interfaces, link, None);

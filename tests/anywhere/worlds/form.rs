@@ -2,18 +2,14 @@
 
 use serde::{Deserialize, Deserializer};
 
-/// A file in `platforms`: a healthy node, the same node at later moments, and the same node with one fault.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct World {
-    /// One sentence that describes the example node.
     pub(crate) about: String,
     /// The sources of the node's facts: `https://...`, or `owner/repository path/of/file`.
     pub(crate) sources: Vec<String>,
-    /// The facts of the node.
     #[serde(default)]
     pub(super) node: Node,
-    /// The facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
     /// All findings of severity info and all unknown results, in the form of [`super::reported`].
@@ -34,15 +30,11 @@ pub(crate) struct World {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Change {
-    /// The difference, in a few words.
     pub(super) what: String,
-    /// Additional facts of the node.
     #[serde(default)]
     pub(super) node: Node,
-    /// Additional facts of the cluster.
     #[serde(default)]
     pub(super) cluster: Cluster,
-    /// The lines to remove.
     #[serde(default)]
     pub(super) without: Lines,
     /// In `sick`: all findings above info. In `later`: all findings of severity info and all unknown results, if they
@@ -50,13 +42,12 @@ pub(super) struct Change {
     pub(super) says: Option<Lines>,
 }
 
-/// The facts of the node. Each list is a block of lines. `lines.rs` reads the lines.
+/// Each list is a block of lines. `lines.rs` reads the lines.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Node {
     /// The address families of the node; the default is `[IPv4]`.
     pub(super) families: Vec<String>,
-    /// The proxy of the node.
     pub(super) proxy: Option<Proxy>,
     /// The sockets: `tcp LISTEN *:10250 kubelet`, `tcp ESTAB 192.0.2.1:443 192.0.2.77:51234
     /// ingress-nginx/controller:nginx`.
@@ -91,7 +82,7 @@ pub(super) struct Node {
     pub(super) health_checks: Lines,
 }
 
-/// The proxy of the node. The proxy's mode decides its sockets and its rules in the kernel.
+/// The proxy's mode decides its sockets and its rules in the kernel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
@@ -102,7 +93,6 @@ pub(super) struct Proxy {
     pub(super) known_by: KnownBy,
     /// The proxy's process, in the form of `sockets`.
     pub(super) owner: Option<String>,
-    /// The list `nodePortAddresses` in the proxy's settings.
     #[serde(default)]
     pub(super) node_port_addresses: Vec<String>,
     /// Whether Cilium masquerades in eBPF.
@@ -114,7 +104,6 @@ pub(super) struct Proxy {
     pub(super) without_sockets: bool,
 }
 
-/// How Portreeve knows the proxy's mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum KnownBy {
@@ -123,7 +112,6 @@ pub(super) enum KnownBy {
     Configuration,
 }
 
-/// The facts of the cluster that concern this node.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Cluster {
@@ -175,12 +163,11 @@ impl Lines {
 }
 
 impl World {
-    /// The fault of each node in `sick`, in a few words.
     pub(crate) fn sick(&self) -> impl Iterator<Item = &str> {
         self.sick.iter().map(|sick| sick.what.as_str())
     }
 
-    /// The facts of the node and of the cluster after a change. Fails if a line to remove does not exist.
+    /// Fails if a line to remove does not exist.
     #[track_caller]
     pub(super) fn after(&self, change: &Change) -> (Node, Cluster) {
         let (mut node, mut cluster) = (self.node.clone(), self.cluster.clone());

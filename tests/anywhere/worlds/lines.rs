@@ -8,7 +8,6 @@ use portreeve_facts::{
     Redirection, Service, ServiceKind, ServicePort, Socket, Source, State, Why,
 };
 
-/// The words of a line, and the whole line for error messages.
 pub(super) struct Words<'a> {
     line: &'a str,
     rest: std::iter::Peekable<std::str::SplitWhitespace<'a>>,
@@ -19,13 +18,11 @@ impl<'a> Words<'a> {
         Self { line, rest: line.split_whitespace().peekable() }
     }
 
-    /// The next word. Fails if no word is left.
     #[track_caller]
     pub(super) fn word(&mut self) -> &'a str {
         self.rest.next().unwrap_or_else(|| panic!("a word is missing: {}", self.line))
     }
 
-    /// The next word, parsed.
     #[track_caller]
     pub(super) fn parsed<T: std::str::FromStr>(&mut self) -> T {
         let (line, word) = (self.line, self.word());
@@ -36,7 +33,6 @@ impl<'a> Words<'a> {
         self.rest.next()
     }
 
-    /// Takes the next word if it is `word`. Returns whether it was.
     pub(super) fn takes(&mut self, word: &str) -> bool {
         self.rest.next_if_eq(&word).is_some()
     }
@@ -47,7 +43,6 @@ impl<'a> Words<'a> {
         assert_eq!(word, wanted, "in the line: {}", self.line);
     }
 
-    /// Fails if a word is left.
     #[track_caller]
     pub(super) fn end(mut self) {
         assert_eq!(self.rest.next(), None, "one word too many: {}", self.line);
@@ -142,7 +137,6 @@ fn held(path: String, pod: Option<PodContainer>, command: &str) -> Owner {
     Owner::Held(Holder { cgroup: Reading::Seen(Cgroup { path, pod }), process: Reading::Seen(process) })
 }
 
-/// A small number for a text. The same text always gets the same number.
 fn number(text: &str) -> u64 {
     text.bytes().fold(7, |sum: u64, byte| (sum * 31 + u64::from(byte)) % 30_011)
 }

@@ -27,7 +27,6 @@ pub(crate) use form::World;
 
 use crate::cli::{binary, ended};
 
-/// Every example node, and the name of its file.
 pub(crate) fn all() -> Vec<(String, World)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/anywhere/worlds/platforms");
     let entries = fs::read_dir(folder).expect("the folder of worlds");
@@ -36,7 +35,6 @@ pub(crate) fn all() -> Vec<(String, World)> {
     paths.iter().map(|path| world(path)).collect()
 }
 
-/// Every sick twin, as the agent on the node reads it.
 pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().flat_map(|(name, world)| {
         let twin = |sick: &form::Change| {
@@ -47,7 +45,6 @@ pub(crate) fn sick() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every example node at its later moments. The nodes are still healthy.
 pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().flat_map(|(name, world)| {
         let then = |later: &form::Change| {
@@ -58,7 +55,6 @@ pub(crate) fn later() -> impl Iterator<Item = (String, Snapshot)> {
     })
 }
 
-/// Every example node, as the agent on the node reads it.
 pub(crate) fn snapshots() -> impl Iterator<Item = (String, Snapshot)> {
     all().into_iter().map(|(name, world)| (name, build::snapshot(&world.node, &world.cluster)))
 }
@@ -92,7 +88,6 @@ fn word(entry: &Value, field: &str) -> String {
     entry[field].as_str().expect("a word").to_owned()
 }
 
-/// The rule, the subject, and the port if the entry has a port.
 fn subject(entry: &Value) -> String {
     let subject = &entry["subject"];
     let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -104,7 +99,6 @@ fn subject(entry: &Value) -> String {
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// The lines of findings above info.
 fn alarms(reported: &[String]) -> Vec<&str> {
     let above = |line: &&str| !line.starts_with("info ") && !line.starts_with("unknown ");
     reported.iter().map(String::as_str).filter(above).collect()
@@ -116,7 +110,6 @@ fn sorted<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines
 }
 
-/// The differences between two lists of lines, or `None`.
 fn differ(place: &str, wanted: &[&str], found: &[&str]) -> Option<String> {
     let minus = |a: &[&str], b: &[&str], sign: &str| {
         a.iter().filter(|line| !b.contains(line)).map(|line| format!("\n  {sign} {line}")).collect::<String>()

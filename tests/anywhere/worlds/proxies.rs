@@ -16,10 +16,8 @@ use super::{
     lines::{owner, redirection, socket},
 };
 
-/// A pod of kube-proxy, with a name as in a cluster of kubeadm.
 const KUBE_PROXY: &str = "kube-system/kube-proxy-7xk2p:kube-proxy";
 
-/// Adds the facts of the proxy on this node.
 #[track_caller]
 pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
     let default = Proxy {
@@ -99,7 +97,6 @@ pub(super) fn program(world: &mut Snapshot, node: &Node, cluster: &Cluster) {
     }
 }
 
-/// Changes the facts: no process answers on kube-proxy's port.
 fn silence(world: &mut Snapshot) {
     let gap = |source| Gap::new(source, Why::Unreachable, "nothing listens on 127.0.0.1:10249");
     let proxy = &mut world.kernel.proxy;

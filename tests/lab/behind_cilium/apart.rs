@@ -70,7 +70,6 @@ fn annotate(service: &mut Value, name: &str, value: &str) {
     service["metadata"]["annotations"][format!("service.cilium.io/{name}")] = json!(value);
 }
 
-/// Changes a Service to the type LoadBalancer with these addresses.
 fn balance_at(service: &mut Value, port: u16, addresses: &[&str]) {
     balance(service, port);
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"ip": it})).collect();

@@ -19,7 +19,6 @@ use crate::{
     },
 };
 
-/// The place from which a client connects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum From {
     At(Vantage),
@@ -30,7 +29,6 @@ pub enum From {
 /// The place of the client, and the address that the client queries at each port.
 pub type Place = (From, IpAddr);
 
-/// The clients that are in other namespaces than the calling thread.
 pub struct Everybody<'a> {
     pub client: &'a Namespace,
     pub pod: &'a Namespace,
@@ -38,7 +36,6 @@ pub struct Everybody<'a> {
 }
 
 impl From {
-    /// The name of the place in a recording.
     pub fn name(self) -> &'static str {
         match self {
             Self::At(vantage) => vantage.name(),
@@ -46,14 +43,13 @@ impl From {
         }
     }
 
-    /// The question about a port. A client in a network namespace counts as a pod.
+    /// A client in a network namespace counts as a pod.
     pub fn ask(self, protocol: Protocol, to: IpAddr, port: u16) -> Ask {
         let vantage = if let Self::At(vantage) = self { vantage } else { Vantage::Pods };
         (vantage, protocol, SocketAddr::new(to, port))
     }
 }
 
-/// All places and addresses, including the node's further addresses.
 pub fn places(further: &[&str]) -> Vec<Place> {
     let parse = |it: &str| it.parse::<IpAddr>().expect("an address");
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].map(From::At).into_iter().chain([From::Namespace]);
@@ -62,14 +58,12 @@ pub fn places(further: &[&str]) -> Vec<Place> {
     outside.chain(["127.0.0.1", "::1"].map(|it| (From::At(Vantage::Loopback), parse(it)))).collect()
 }
 
-/// Who answers, by the client's place, the protocol, the address and the port.
 pub type Answers = BTreeMap<(From, Protocol, IpAddr, u16), Answer>;
 
 /// The pauses before a query without an answer is repeated. One lost packet proves nothing. Behind Cilium, about one in
 /// ten thousand flows of datagrams loses all packets for some seconds.
 const RESTS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(10)];
 
-/// Queries ports. Repeats queries that got no answer.
 pub fn ask_everything(everybody: &Everybody<'_>, places: &[Place], ports: &[(Protocol, u16)]) -> Answers {
     let all =
         ports.iter().flat_map(|(protocol, port)| places.iter().map(move |(from, to)| (*from, *protocol, *to, *port)));

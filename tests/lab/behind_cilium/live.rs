@@ -34,7 +34,6 @@ use crate::{
     },
 };
 
-/// The rule about connections whose local port is a NodePort.
 const RULE: &str = "connection-on-port/answers-taken";
 
 /// A node that Cilium serves. It has a pod, and each Service has an endpoint on another node.
@@ -55,13 +54,12 @@ impl Behind {
         Self::start_of(Release::Newest, &[], &PRIMARY)
     }
 
-    /// Starts the newest Cilium with further settings.
     #[track_caller]
     pub fn start_with(settings: &Further) -> Self {
         Self::start_all(Release::Newest, settings, &[], &PRIMARY)
     }
 
-    /// Starts Cilium on a node. `eth0` and the Node object have further addresses.
+    /// `eth0` and the Node object have further addresses.
     #[track_caller]
     pub fn start_of(release: Release, further: &[&str], of_node: &[&str]) -> Self {
         Self::start_all(release, &[], further, of_node)
@@ -109,7 +107,6 @@ impl Behind {
         settle(&self.cluster, &mut self.cilium, &self.pod, 2);
     }
 
-    /// Waits until an Event with a reason about an object exists, and returns it.
     #[track_caller]
     fn event(&self, agent: &Agent, reason: &str, (kind, name): (&str, &str)) -> Value {
         let wanted = |event: &Value| {
@@ -122,7 +119,6 @@ impl Behind {
     }
 }
 
-/// The agent's finding of a rule about a port.
 #[track_caller]
 fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     until(&format!("finding of {rule} on {port}"), || {
@@ -132,7 +128,6 @@ fn finding(agent: &Agent, rule: &str, port: u16) -> Value {
     })
 }
 
-/// The number of findings of a rule (`id/variant`) in the agent's metrics.
 #[track_caller]
 fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     let (rule, variant) = rule.split_once('/').expect("an id and a variant");
@@ -140,7 +135,7 @@ fn exposed(agent: &Agent, rule: &str, severity: &str) -> Option<f64> {
     Agent::value(&agent.metrics(), &format!("portreeve_findings{{{labels}}}"))
 }
 
-/// Begins a connection without `bind`. The kernel chooses the local port when it connects.
+/// The kernel chooses the local port when it connects.
 #[track_caller]
 fn begin_anywhere() -> OwnedFd {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -150,7 +145,6 @@ fn begin_anywhere() -> OwnedFd {
     socket
 }
 
-/// The answers of `portreeve owner` for a TCP port, by vantage point and address.
 #[track_caller]
 fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), String> {
     let document = owner(port, &cluster.kubeconfig("observer"));
@@ -163,7 +157,6 @@ fn owners(cluster: &ControlPlane, port: u16) -> BTreeMap<(String, IpAddr), Strin
     answers.flat_map(of_entry).collect()
 }
 
-/// The word that `portreeve owner` prints for an answer.
 fn word(answer: Answer) -> &'static str {
     match answer {
         Answer::Process => "process",
@@ -174,7 +167,6 @@ fn word(answer: Answer) -> &'static str {
     }
 }
 
-/// Whether `bind` to a port of the node fails with *address already in use*.
 #[track_caller]
 fn is_refused(address: &str, port: u16) -> bool {
     match TcpListener::bind((address, port)) {

@@ -17,8 +17,7 @@ use crate::{
 
 const RULE: &str = "masquerade-source-ports/cilium";
 
-/// A node, and two connections of its pod. The local port of the first connection becomes the NodePort of a Service.
-/// The second has another port.
+/// The local port of the first connection becomes the NodePort of a Service. The second has another port.
 struct Connections {
     node: Behind,
     sockets: [OwnedFd; 2],
@@ -43,7 +42,6 @@ impl Connections {
         Self { node, sockets, _far: far }
     }
 
-    /// The result of a scan.
     #[track_caller]
     fn look(&self) -> Look {
         Look::check_with(&["--rule", RULE], &self.node.cluster.kubeconfig("observer"))

@@ -77,13 +77,11 @@ const DEFAULT: &str = "default";
 /// The name of the configuration in which Cilium chooses its devices from more links. Its recording has all answers.
 const DETECTED: &str = "detected";
 
-/// The names of the configurations in which Cilium chooses its devices from these links.
 const CHOSEN: [&str; 2] = ["devices-by-prefix", "devices-and-found"];
 
-/// Settings that differ from the chart's and the lab's settings. An empty value removes a setting.
+/// An empty value removes a setting.
 type Further = [(&'static str, &'static str)];
 
-/// A configuration: its name, the version of Cilium, and the settings.
 struct Told<'a> {
     name: &'a str,
     release: Release,
@@ -108,12 +106,10 @@ impl<'a> Told<'a> {
         }
     }
 
-    /// Whether the node has the additional links.
     fn has_links(&self) -> bool {
         self.name == DETECTED || CHOSEN.contains(&self.name)
     }
 
-    /// The name of the recorded node.
     fn world(&self) -> &'static str {
         if self.name.starts_with(APART) { "cilium/world-apart" } else { "cilium/world" }
     }
@@ -131,7 +127,6 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Queries all ports, and compares the answers with the recording.
 #[track_caller]
 fn ask_all(told: &Told<'_>) {
     let (recording, seen) = record(told, &listeners());
@@ -147,7 +142,6 @@ fn ask_common(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// As [`ask_all`], for Services that Cilium serves only in part.
 #[track_caller]
 fn ask_apart(told: &Told<'_>) {
     let (recording, seen) = record(told, &apart::listeners());
@@ -163,7 +157,6 @@ fn ask_some(told: &Told<'_>) {
     judge(told, &recording, &seen);
 }
 
-/// Compares Portreeve's verdicts with the answers.
 #[track_caller]
 fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     if told.name == BESIDE {
@@ -179,7 +172,6 @@ fn judge(told: &Told<'_>, recording: &Recording, seen: &Snapshot) {
     assert!(wrong.is_empty(), "{} of {cells} cells\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Runs Cilium, and queries listeners. Returns the answers, and Portreeve's facts.
 #[track_caller]
 fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     let Told { release, settings, .. } = *told;
@@ -256,7 +248,7 @@ fn record(told: &Told<'_>, listeners: &[Listener]) -> (Recording, Snapshot) {
     (recording, seen)
 }
 
-/// Gives `lo` its addresses. Gives the client the addresses of an endpoint on another node.
+/// Gives the client the addresses of an endpoint on another node.
 #[track_caller]
 fn further_addresses(wired: &Wired) {
     ip(&ON_LO.map(|it| format!("address add {it} dev lo")));
@@ -281,7 +273,6 @@ fn listeners() -> Vec<Listener> {
     (30000..).zip(cells).map(|(port, (bind, protocol, shape))| Listener { bind, protocol, shape, port }).collect()
 }
 
-/// The most common listeners and Services.
 fn common() -> Vec<Listener> {
     let (shapes, binds) = (&SHAPES[..6], &BOUND[..12]);
     let mut some = listeners();

@@ -16,7 +16,6 @@ pub const FAR: [&str; 2] = ["10.244.20.5", "fd00:244:0:20::5"];
 /// The second addresses of Cilium's device.
 pub const SECOND: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 
-/// A listener, and the Service that has the listener's port.
 pub struct Listener {
     pub bind: &'static Bind,
     pub protocol: Protocol,
@@ -24,9 +23,8 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// The kind of Service that has a listener's port.
 pub struct Shape {
-    /// The name of the shape. Recordings of other data planes use the same name.
+    /// Recordings of other data planes use the same name.
     pub name: &'static str,
     pub families: &'static [&'static str],
     /// The value of externalTrafficPolicy.
@@ -36,7 +34,6 @@ pub struct Shape {
     pub change: fn(&mut Value, u16),
 }
 
-/// An endpoint in each family.
 pub struct Endpoint {
     /// Whether the endpoint is the node's own pod. Otherwise it is a pod of another node.
     pub here: bool,
@@ -54,11 +51,9 @@ pub const HERE: Endpoint = Endpoint { here: true, named: true, conditions: [true
 const ELSEWHERE: Endpoint = Endpoint { here: false, ..HERE };
 const DRAINING: [bool; 3] = [false, true, true];
 
-/// The Service that the shapes change: it has one NodePort, both families, and the externalTrafficPolicy Cluster.
 pub const PLAIN: Shape =
     Shape { name: "ready", families: &FAMILIES, policy: "Cluster", endpoints: &[HERE], change: |_, _| {} };
 
-/// All shapes.
 pub static SHAPES: [Shape; 16] = [
     PLAIN,
     Shape { name: "empty", endpoints: &[], ..PLAIN },
@@ -118,14 +113,12 @@ pub static SHAPES: [Shape; 16] = [
     },
 ];
 
-/// Changes the Service to the type LoadBalancer without NodePorts.
 pub fn balance(service: &mut Value, port: u16) {
     service["spec"]["type"] = json!("LoadBalancer");
     service["spec"]["allocateLoadBalancerNodePorts"] = json!(false);
     without_node_port(service, port);
 }
 
-/// Gives the Service these external IPs, and removes its NodePorts.
 pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     service["spec"]["type"] = json!("ClusterIP");
     service["spec"]["externalIPs"] = json!(addresses);
@@ -133,7 +126,6 @@ pub fn expose(service: &mut Value, port: u16, addresses: &[&str]) {
     without_node_port(service, port);
 }
 
-/// Makes the port the Service's own port, and removes the nodePort.
 fn without_node_port(service: &mut Value, port: u16) {
     let entry = &mut service["spec"]["ports"][0];
     entry["port"] = json!(port);
@@ -141,12 +133,11 @@ fn without_node_port(service: &mut Value, port: u16) {
 }
 
 impl Shape {
-    /// Whether the node forwards connections from outside to another node.
     pub fn forwards(&self) -> bool {
         self.policy == "Cluster" && self.endpoints.iter().any(|it| !it.here)
     }
 
-    /// Creates the Service of a listener, with its EndpointSlices. `own` has the addresses of the node's own pod.
+    /// `own` has the addresses of the node's own pod.
     #[track_caller]
     pub fn create(&self, cluster: &ControlPlane, protocol: Protocol, port: u16, own: &[String]) {
         let mut entry = objects::port(80, Some(port));
@@ -180,7 +171,7 @@ impl Shape {
     }
 }
 
-/// An EndpointSlice of the Service. It has the label that the controller would copy from the Service.
+/// It has the label that the controller would copy from the Service.
 fn slice_of(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let mut slice = objects::endpoint_slice(service, endpoint, family);
     if let Some(name) = service["metadata"]["labels"].get(PROXY_NAME) {

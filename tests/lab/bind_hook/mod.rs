@@ -9,7 +9,6 @@ mod of_guard;
 
 use crate::parts::guest::pass_in_a_guest;
 
-/// The environment variable with the path of the test program of the crate `bind-hook`.
 const TESTS: &str = "BIND_HOOK_TESTS";
 
 #[test]

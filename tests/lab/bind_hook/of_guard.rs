@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::parts::{ControlPlane, Group, PRIMARY, Proxy, enter_alone, http_get, objects, sysctl, until};
 
 const PLACE: &str = "127.0.0.1:29518";
-/// A Perl program that binds the claimed port for 50 ms. Its exit code is the errno of the bind.
+/// Its exit code is the errno of the bind.
 const SQUATTER: &str = r#"
     use Socket;
     $0 = "squatter";
@@ -26,14 +26,13 @@ const EADDRINUSE: i32 = 98;
 /// Starts a program as a runtime starts a container: it sees only the control groups below its own group.
 const IN_A_CONTAINER: &str = "umount -R /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec \"$@\"";
 
-/// Runs the Perl program in a control group, and returns the errno of its bind. 0 means that the bind succeeded.
+/// 0 means that the bind succeeded.
 fn squat(group: &Path) -> i32 {
     let [shell, entering @ ..] = Group::entering(group);
     let squatter = Command::new(shell).args(entering).args(["perl", "-e", SQUATTER]).status();
     squatter.expect("sh and perl").code().expect("an exit code")
 }
 
-/// The guard of `n1`. When this value is dropped, the guard ends.
 struct Guard {
     child: Child,
     directory: tempfile::TempDir,
@@ -44,7 +43,7 @@ impl Guard {
         Self::start_by(&["env"], arguments)
     }
 
-    /// Starts the guard by a command. The guard's program and arguments follow `command`.
+    /// The guard's program and arguments follow `command`.
     fn start_by(command: &[&str], arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let log = File::create(directory.path().join("log")).expect("a log");
@@ -57,7 +56,7 @@ impl Guard {
         Self { child: command.spawn().expect("portreeve runs"), directory }
     }
 
-    /// The value of a series in the guard's metrics. `None` if the guard does not answer yet.
+    /// `None` if the guard does not answer yet.
     fn value(series: &str) -> Option<f64> {
         http_get(PLACE, "/metrics")?.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }
@@ -87,7 +86,6 @@ impl Drop for Guard {
     }
 }
 
-/// The Events that the guard wrote about binds in a namespace.
 pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> Vec<Value> {
     let list = cluster.api().text(&format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events")).expect("a list");
     let list: Value = serde_json::from_str(&list).expect("JSON");
@@ -98,7 +96,7 @@ pub(super) fn events(cluster: &ControlPlane, namespace: &str, action: &str) -> V
         .collect()
 }
 
-/// The Node `n1`. The kube-proxy of its kubelet's version opens no sockets for NodePorts.
+/// The kube-proxy of its kubelet's version opens no sockets for NodePorts.
 fn node() -> Value {
     node_of("v1.36.3")
 }
@@ -109,7 +107,6 @@ fn node_of(kubelet: &str) -> Value {
     node
 }
 
-/// A cluster with the Node `n1` and a Service with the NodePort 30080.
 fn cluster() -> (ControlPlane, Value) {
     cluster_of(&node())
 }
@@ -205,7 +202,6 @@ fn a_refused_bind_fails_and_its_event_names_the_service_and_what_is_allowed_pass
     assert_eq!(events(&cluster, "default", "RefuseBind"), [] as [Value; 0], "what is allowed has no Event");
 }
 
-/// A file with the facts of [`cluster`].
 fn facts(directory: &Path) -> (PathBuf, Value) {
     let mut service = objects::service("web", &[objects::port(80, Some(30080))]);
     service["spec"]["clusterIP"] = json!("10.96.0.10");

@@ -15,7 +15,6 @@ use crate::{
     parts::{Answer, ControlPlane, Directory, Wired, ask},
 };
 
-/// All answers, also refusals, when each client connects four times.
 #[track_caller]
 fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     let to: SocketAddr = to.parse().expect("an address");
@@ -23,14 +22,12 @@ fn answers(wired: &Wired, to: &str) -> BTreeSet<Answer> {
     [asks(), wired.client.run(asks), wired.pod.run(asks)].concat().into_iter().collect()
 }
 
-/// Asserts that always the same one of two pods answers.
 #[track_caller]
 fn one_answers(wired: &Wired, to: &str) {
     let both = answers(wired, to);
     assert!(both.len() == 1 && both.is_subset(&[Answer::Pod, Answer::OtherPod].into()), "{both:?}");
 }
 
-/// The findings of a rule about a Service.
 #[track_caller]
 fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     let look = Look::check_with(&["--rule", rule], &cluster.kubeconfig("observer"));
@@ -38,8 +35,7 @@ fn about(cluster: &ControlPlane, rule: &str, name: &str) -> Vec<Value> {
     look.findings(rule).into_iter().filter(|it| it["subject"]["name"] == name).cloned().collect()
 }
 
-/// Asserts that the finding about each of two Services names the other Service. Returns the finding about the first
-/// Service.
+/// Returns the finding about the first Service.
 #[track_caller]
 fn each_is_told(cluster: &ControlPlane, rule: &str, (severity, port): (&str, u16), both: [&str; 2]) -> Value {
     let [first, second] = both;
@@ -63,7 +59,7 @@ fn claimants(cluster: &ControlPlane, port: u16) -> BTreeSet<(String, String)> {
     claimants.map(|it| (word(&it["claim"]), word(&it["name"]))).collect()
 }
 
-/// The findings of a rule in manifests. No cluster has the objects yet.
+/// No cluster has the objects yet.
 #[track_caller]
 fn before(rule: &str, manifests: &[Value]) -> Vec<Value> {
     let list = json!({"apiVersion": "v1", "kind": "List", "items": manifests}).to_string();

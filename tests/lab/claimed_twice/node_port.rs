@@ -12,10 +12,9 @@ use crate::{
 };
 
 const RULE: &str = "node-port-claimed-twice";
-/// The API server's message if a nodePort is already allocated.
 const ALLOCATED: &str = "provided port is already allocated";
 
-/// A Service with these ports. Each tuple is a port, its nodePort and its protocol.
+/// Each tuple is a port, its nodePort and its protocol.
 fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     let entry = |(port, node_port, protocol): &(u16, u16, &str)| {
         let name = format!("{}-{port}", protocol.to_lowercase());
@@ -24,7 +23,6 @@ fn service(name: &str, ports: &[(u16, u16, &str)]) -> Value {
     objects::service(name, &ports.iter().map(entry).collect::<Vec<_>>())
 }
 
-/// A Service of a load balancer with a healthCheckNodePort and a nodePort.
 fn checked(name: &str, check: u16, node_port: u16) -> Value {
     let mut service = service(name, &[(80, node_port, "TCP")]);
     service["spec"]["type"] = json!("LoadBalancer");

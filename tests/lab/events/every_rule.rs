@@ -10,13 +10,11 @@ use serde_json::{Value, json};
 use super::{Stage, written};
 use crate::parts::objects;
 
-/// A very long text from outside, with characters that could do harm.
 fn hostile() -> String {
     let word = "\u{1b}[31m\u{202e}evil\u{200b}\r\n\0\"}{%s $(reboot) 𝔘𝔫𝔦𝔠𝔬𝔡𝔢 ";
     word.repeat(200)
 }
 
-/// All possible findings of a rule: with each severity of each variant, about each kind of object.
 fn sayings(stage: &Stage, rule: &Rule, objects: &[Value]) -> Vec<Finding> {
     let variants = rule.variants.iter().filter_map(|name| rule.id.variant(name));
     let severities = variants.flat_map(|it| it.severities.iter().map(move |severity| (it.name, *severity)));

@@ -6,7 +6,6 @@ use serde_json::Value;
 
 use super::{Stage, written};
 
-/// A finding about one of many Services.
 fn finding(number: usize, severity: Severity) -> Finding {
     let name = format!("s{number}");
     let uid = Some(format!("00000000-0000-4000-8000-{number:012}"));

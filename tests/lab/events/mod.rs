@@ -42,7 +42,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Starts a cluster with further flags of kube-apiserver. The writers have the rights of the chart's roles.
+    /// The writers have the rights of the chart's roles.
     #[track_caller]
     fn new(flags: &[&str]) -> Self {
         enter_alone();
@@ -69,7 +69,6 @@ impl Stage {
         format!("{now:.6}")
     }
 
-    /// The writer of Events that a node's agent has.
     fn writer(&self, node: &str) -> Writer<'_> {
         let kubeconfig = self.cluster.kubeconfig("observer");
         let credentials = Credentials::Kubeconfig { paths: vec![kubeconfig], context: None };
@@ -90,7 +89,6 @@ impl Stage {
         Writer { stage: self, recorder, place }
     }
 
-    /// A finding about an object of the cluster.
     fn finding(&self, name: &'static str, object: &Value, severity: Severity, sentence: &str) -> Finding {
         let (rule, variant) = name.split_once('/').expect("an id and a variant");
         let word = |name: &str| object["metadata"][name].as_str().map(str::to_owned);
@@ -106,12 +104,10 @@ impl Stage {
         Finding { key, evidence: Evidence::new(severity, sentence), since: self.now() }
     }
 
-    /// The Events of a type, the oldest first.
     fn events(&self, kind: &str) -> Vec<Value> {
         all_events(&self.cluster).into_iter().filter(|event| event["type"] == kind).collect()
     }
 
-    /// The only Event with the type Warning.
     #[track_caller]
     fn warning(&self) -> Value {
         let events = self.events("Warning");
@@ -120,7 +116,6 @@ impl Stage {
     }
 }
 
-/// The writer of Events of one agent. When this value is dropped, the writer ends.
 struct Writer<'a> {
     stage: &'a Stage,
     recorder: Recorder,
@@ -141,7 +136,6 @@ impl Writer<'_> {
         self.offer(&findings.into_iter().map(cleared).collect::<Vec<_>>());
     }
 
-    /// Waits until the counters of sent requests are `expected`.
     #[track_caller]
     fn until(&self, expected: Counters) {
         self.offer(&[]);
@@ -156,7 +150,6 @@ impl Writer<'_> {
         self.stage.runtime.block_on(async { sleep(time).await });
     }
 
-    /// Waits for a moment, and asserts that no request is due.
     #[track_caller]
     fn is_idle(&self) {
         let before = self.recorder.counters();
@@ -166,7 +159,6 @@ impl Writer<'_> {
     }
 }
 
-/// The counters after this number of Events was written, and nothing else happened.
 fn written(written: u64) -> Counters {
     Counters { written, ..Counters::default() }
 }

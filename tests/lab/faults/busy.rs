@@ -14,14 +14,12 @@ use serde_json::{Value, json};
 use super::{FOUND, Node, RULE, errors, serve, squat, until_found, until_told, until_young};
 use crate::parts::{Api, ControlPlane, Relay, until};
 
-/// The priority level for the agent and for the users who send many requests.
 const LEVEL: &str = "few-seats";
 /// Flags that limit the server's seats, so that a priority level with one share has one seat.
 const SEATS: [&str; 2] = ["--max-requests-inflight=40", "--max-mutating-requests-inflight=20"];
-/// The number of users who send large requests again and again.
 const CROWD: usize = 6;
 
-/// Users who occupy all seats of the agent's priority level. When this value is dropped, they stop.
+/// Users who occupy all seats of the agent's priority level.
 struct Crowd {
     is_over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -117,7 +115,6 @@ fn prepare(cluster: &ControlPlane) {
     until("role in force", || crowd.text("/api/v1/configmaps?limit=1"));
 }
 
-/// The number of requests that the server refused because no seat was free, from the server's metrics.
 #[track_caller]
 fn without_a_seat(cluster: &ControlPlane) -> f64 {
     let metrics = cluster.api().text("/metrics").expect("metrics");

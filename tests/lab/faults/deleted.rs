@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::{FOUND, MODE, Node, RULE, serve, squat, until_found, until_told};
 use crate::parts::{Agent, PRIMARY, events, objects, until};
 
-/// The uids of the Nodes that the Events about a Service name.
 #[track_caller]
 fn related(node: &Node, service: &str) -> Vec<Value> {
     let told = events(&node.cluster).into_iter().filter(|it| it["regarding"]["name"] == service);

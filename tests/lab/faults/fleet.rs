@@ -37,7 +37,6 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// A cluster with this number of nodes and a Service whose nodePort has a listener. No agent runs yet.
     #[track_caller]
     fn of(nodes: usize) -> Self {
         enter_alone();
@@ -52,7 +51,7 @@ impl Fleet {
         Self { audit, cluster, directory: Directory::new(), agents: Vec::new(), _squatter: squat(30080) }
     }
 
-    /// Starts the agents of these nodes at the same time. An agent's index in the list is its node's number.
+    /// An agent's index in the list is its node's number.
     #[track_caller]
     fn start(&mut self, numbers: Range<usize>, interval: &str) {
         let started = numbers.clone().map(|number| {
@@ -70,7 +69,6 @@ impl Fleet {
         self.agents.splice(numbers.start..numbers.start, started);
     }
 
-    /// Ends the agents of these nodes, and waits for their end.
     #[track_caller]
     fn end(&mut self, numbers: Range<usize>) {
         let mut ending: Vec<Process> = self.agents.drain(numbers).collect();
@@ -88,7 +86,6 @@ impl Fleet {
         }
     }
 
-    /// Waits until each of these agents has found this number of listeners.
     #[track_caller]
     fn until_found(numbers: Range<usize>, squatters: u32) {
         let series = super::SERIES;
@@ -98,7 +95,6 @@ impl Fleet {
         }
     }
 
-    /// Waits until all agents have facts that are newer than `since`.
     #[track_caller]
     fn until_young(&self, since: Instant) {
         for number in 0..self.agents.len() {
@@ -130,14 +126,13 @@ impl Fleet {
         told
     }
 
-    /// Asserts that few nodes reported. A busy server may cause several texts, each from five nodes.
+    /// A busy server may cause several texts, each from five nodes.
     #[track_caller]
     fn assert_few_told(&self, service: &str) {
         let told: usize = self.told(service).values().map(Vec::len).sum();
         assert!(told <= 4 * TOLD, "{told} Events about {service}: {:?}", self.told(service));
     }
 
-    /// Waits until five nodes have reported a Service with the same text. Returns the text and the nodes.
     #[track_caller]
     fn until_told(&self, service: &str) -> (String, Vec<String>) {
         until_within(ALL_OF_THEM, "Events", || self.told(service).into_iter().find(|(_, nodes)| nodes.len() >= SLOTS))
@@ -191,7 +186,6 @@ fn two_hundred_agents_that_are_restarted_in_waves_write_no_event_twice_and_are_a
         fleet.start(wave.clone(), INTERVAL);
         Fleet::until_ready(wave);
     }
-    // Each agent has sent its Event, and the server has answered that the Event exists.
     for number in 0..AGENTS {
         let known = || value(number, "portreeve_events_total{result=\"deduplicated\"}") >= Some(1.0);
         until_within(ALL_OF_THEM, "answer about its Event", || known().then_some(()));

@@ -17,11 +17,9 @@ use serde_json::Value;
 use crate::parts::{Agent, ControlPlane, PRIMARY, Role, enter_alone, events, objects, until};
 
 const RULE: &str = "listener-on-node-port/loses";
-/// The series of the agent's metrics with the findings of this rule.
 const SERIES: &str = r#"portreeve_findings{rule="listener-on-node-port",variant="loses",severity="critical"}"#;
 /// The arguments that set the proxy mode, because no proxy runs here.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
-/// The reason of an Event about the problem, and of an Event about its end.
 const FOUND: &str = "ListenerOnNodePort";
 const RESOLVED: &str = "ListenerOnNodePortResolved";
 
@@ -37,7 +35,6 @@ impl Node {
         Self::with(&[])
     }
 
-    /// Makes the node, with further flags of kube-apiserver.
     #[track_caller]
     fn with(flags: &[&str]) -> Self {
         enter_alone();
@@ -48,7 +45,6 @@ impl Node {
         Self { cluster, _squatter: squat(30080) }
     }
 
-    /// Starts an agent, and waits until it has found the process and has reported it.
     #[track_caller]
     fn agent(&self, arguments: &[&str]) -> Agent {
         let agent = Agent::start(&self.cluster, &[&MODE, arguments].concat());
@@ -58,7 +54,7 @@ impl Node {
     }
 }
 
-/// Creates a Service with a nodePort. A pod on another node serves the Service.
+/// A pod on another node serves the Service.
 #[track_caller]
 fn serve(cluster: &ControlPlane, name: &str, port: u16) -> Value {
     let service = cluster.api().create(&objects::selecting_service(name, &[objects::port(80, Some(port))]));
@@ -88,7 +84,6 @@ fn until_told(cluster: &ControlPlane, wanted: &[(&str, &str)]) {
     });
 }
 
-/// Waits until the Events include this Event.
 #[track_caller]
 fn until_told_also(cluster: &ControlPlane, (name, reason): (&str, &str)) {
     until(&format!("an Event {reason} about {name}"), || {
@@ -101,19 +96,16 @@ fn age(metrics: &str) -> f64 {
     age_of(metrics, "services")
 }
 
-/// The age of the agent's facts about another kind of object, in seconds.
 fn age_of(metrics: &str, resource: &str) -> f64 {
     let series = format!("portreeve_watch_age_seconds{{resource=\"{resource}\"}}");
     Agent::value(metrics, &series).unwrap_or(f64::INFINITY)
 }
 
-/// The number of times that the agent failed to read Services, with this code.
 fn errors(agent: &Agent, code: &str) -> f64 {
     let series = format!("portreeve_watch_errors_total{{resource=\"services\",code=\"{code}\"}}");
     Agent::value(&agent.metrics(), &series).unwrap_or_default()
 }
 
-/// Waits until the agent's facts become newer.
 #[track_caller]
 fn until_young(agent: &Agent) {
     let before = age(&agent.metrics());

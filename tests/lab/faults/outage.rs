@@ -15,7 +15,7 @@ const WATCHED: [&str; 2] = ["services", "pods"];
 /// The age in seconds from which facts show an outage: twice the default time limit of a request.
 const LONG: f64 = 20.0;
 
-/// A cluster with these NodePort Services and a running kube-proxy. One pod serves all Services.
+/// One pod serves all Services.
 #[track_caller]
 fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     let cluster = cluster();
@@ -26,7 +26,6 @@ fn cluster_with(services: &[(&str, u16)]) -> (ControlPlane, Proxy) {
     (cluster, proxy)
 }
 
-/// The number of Events that the agent wrote or found.
 fn settled(agent: &Agent) -> f64 {
     let exposition = agent.metrics();
     let of = |result| Agent::value(&exposition, &format!("portreeve_events_total{{result=\"{result}\"}}"));

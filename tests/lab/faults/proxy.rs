@@ -9,9 +9,7 @@ use crate::{
     parts::{Agent, Directory, Proxy, process::Process, until},
 };
 
-/// The address at which a proxy reports its mode.
 const PLACE: &str = "127.0.0.1:10249";
-/// A Perl program that sends a wrong answer to every client.
 const NONSENSE: &str = "my $s = IO::Socket::INET->new(Listen => 5, ReuseAddr => 1, LocalAddr => $ARGV[0]) or die $!;
     while (my $c = $s->accept) { print $c qq(SSH-2.0-OpenSSH_9.2\r\n); close $c }";
 

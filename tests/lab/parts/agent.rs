@@ -23,9 +23,7 @@ use super::{
 
 /// The time limit for an effect that needs two scans. Even a busy machine needs much less.
 const SOON: Duration = Duration::from_secs(60);
-/// The address of the agent.
 const PLACE: &str = "127.0.0.1:29517";
-/// The arguments of `setpriv` that take all rights from a program.
 const AS_NOBODY: [&str; 8] = [
     "--reuid=65534",
     "--regid=65534",
@@ -46,7 +44,7 @@ const POD: &str = "
     export KUBERNETES_SERVICE_HOST=10.96.0.1 KUBERNETES_SERVICE_PORT=443
     exec \"$@\"";
 
-/// An agent in the calling thread's network namespace. When this value is dropped, the agent ends.
+/// An agent in the calling thread's network namespace.
 pub struct Agent {
     place: &'static str,
     process: Process,
@@ -62,7 +60,6 @@ impl Agent {
         Self::of(cluster, "n1", PLACE, arguments)
     }
 
-    /// As [`Self::start`], with another binary.
     #[track_caller]
     pub fn of_program(program: &Path, cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let (program, kubeconfig) =
@@ -70,13 +67,11 @@ impl Agent {
         Self::run(Directory::new(), &[&program], "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// Starts an agent of another node at another address.
     #[track_caller]
     pub fn of(cluster: &ControlPlane, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         Self::with(&cluster.kubeconfig("observer"), node, place, arguments)
     }
 
-    /// Starts an agent with a kubeconfig.
     #[track_caller]
     pub fn with(kubeconfig: &Path, node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let kubeconfig = kubeconfig.display().to_string();
@@ -111,7 +106,7 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, arguments)
     }
 
-    /// As [`Self::start`], but the command `words` starts the agent. The agent's program and arguments follow `words`.
+    /// The agent's program and arguments follow `words`.
     #[track_caller]
     pub fn by(words: &[&str], cluster: &ControlPlane, arguments: &[&str]) -> Self {
         let kubeconfig = cluster.kubeconfig("observer").display().to_string();
@@ -119,7 +114,6 @@ impl Agent {
         Self::run(Directory::new(), &words, "n1", PLACE, &[&["--kubeconfig", &kubeconfig], arguments].concat())
     }
 
-    /// Runs the command line `words`.
     #[track_caller]
     fn run(directory: Directory, words: &[&str], node: &str, place: &'static str, arguments: &[&str]) -> Self {
         let socket = directory.path().join("socket");
@@ -132,7 +126,6 @@ impl Agent {
         Self { place, process, socket, _directory: directory }
     }
 
-    /// Whether the kubelet's probes of the agent would succeed.
     #[track_caller]
     pub fn is_well(&self) -> bool {
         let mut probe = Command::new(env!("CARGO_BIN_EXE_portreeve"));
@@ -141,20 +134,17 @@ impl Agent {
         lives && http_get(self.place, "/readyz").is_some()
     }
 
-    /// The agent's log so far.
     #[track_caller]
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// Ends the agent as the kubelet does, and waits for its end.
     #[track_caller]
     pub fn stop(mut self) {
         self.process.signal(Signal::SIGTERM);
         until("end of the agent", || self.process.has_ended().then_some(()));
     }
 
-    /// The NodePorts in open findings of a rule, in order.
     #[track_caller]
     pub fn found(&self, rule: &str) -> Vec<u64> {
         let document = self.findings();
@@ -164,25 +154,21 @@ impl Agent {
         ports
     }
 
-    /// The value of a series in an exposition, if the series exists.
     pub fn value(exposition: &str, series: &str) -> Option<f64> {
         exposition.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.trim().parse().ok())
     }
 
-    /// The number of the agent's scans.
     #[track_caller]
     pub fn looks(&self) -> u64 {
         Self::looks_in(&self.metrics())
     }
 
-    /// The number of scans in an exposition.
     #[track_caller]
     pub fn looks_in(metrics: &str) -> u64 {
         let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
         count.and_then(|count| count.parse().ok()).expect("a count of looks")
     }
 
-    /// The findings after `looks` scans that begin from now on.
     #[track_caller]
     pub fn findings_after(&self, looks: u64) -> Value {
         // A scan that is running now does not count.
@@ -191,13 +177,11 @@ impl Agent {
         self.findings()
     }
 
-    /// The agent's metrics now.
     #[track_caller]
     pub fn metrics(&self) -> String {
         http_get(self.place, "/metrics").expect("metrics")
     }
 
-    /// The agent's findings and unknown results now, as JSON.
     #[track_caller]
     pub fn findings(&self) -> Value {
         // Waits, because the agent answers only a few requests at the same time.
@@ -205,13 +189,11 @@ impl Agent {
         serde_json::from_str(&findings).expect("JSON")
     }
 
-    /// The agent's page, as a user with all rights sees it.
     #[track_caller]
     pub fn page(&self) -> String {
         socket_get(&self.socket, "/").expect("a page")
     }
 
-    /// The snapshot of the agent's last scan.
     #[track_caller]
     pub fn snapshot(&self) -> Value {
         let snapshot = socket_get(&self.socket, "/snapshot").expect("a snapshot");
@@ -223,13 +205,11 @@ fn open_to_all(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("opened to others");
 }
 
-/// Waits until `probe` returns a value.
 #[track_caller]
 pub fn until<T>(what: &str, probe: impl FnMut() -> Option<T>) -> T {
     until_within(SOON, what, probe)
 }
 
-/// As [`until`] with a longer time limit, for the slowest steps.
 #[track_caller]
 pub fn until_within<T>(usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + patience(usual);
@@ -258,7 +238,6 @@ pub fn events(cluster: &ControlPlane) -> Vec<Value> {
     told.into_iter().map(|(event, _)| event).collect()
 }
 
-/// All Events that agents wrote, the oldest first.
 #[track_caller]
 pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     let text = cluster.api().text("/apis/events.k8s.io/v1/events").expect("events can be listed");
@@ -269,7 +248,6 @@ pub fn all_events(cluster: &ControlPlane) -> Vec<Value> {
     events
 }
 
-/// The reasons of the Events.
 #[track_caller]
 pub fn reasons(cluster: &ControlPlane) -> Vec<String> {
     events(cluster).iter().filter_map(|event| event["reason"].as_str().map(str::to_owned)).collect()

@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 
 use super::{directory::Directory, process::Process, talk::http_get};
 
-/// The address at which the receivers get messages.
 const DESK: &str = "127.0.0.1:9099";
 
 /// The path and the body of each message, in the order in which they came.
@@ -30,10 +29,8 @@ pub struct Alertmanager {
 }
 
 impl Alertmanager {
-    /// The address of the Alertmanager.
     pub const PLACE: &str = "127.0.0.1:9093";
 
-    /// Starts an Alertmanager, and waits until it is ready.
     #[track_caller]
     pub fn start() -> Self {
         let desk = TcpListener::bind(DESK).expect("a free port");
@@ -59,7 +56,6 @@ impl Alertmanager {
         Self { _process: process, desk, thread: Some(thread), messages, _directory: directory }
     }
 
-    /// The messages to the receivers of a severity, the oldest first.
     pub fn told(&self, severity: &str) -> Vec<Value> {
         let messages = self.messages.lock().expect("the messages");
         messages
@@ -71,7 +67,7 @@ impl Alertmanager {
 }
 
 impl Drop for Alertmanager {
-    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.desk.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a desk that does not panic");
@@ -96,7 +92,6 @@ fn config() -> Value {
     })
 }
 
-/// Receives one `POST` with JSON, and answers with success.
 fn received(stream: TcpStream) -> io::Result<(String, Value)> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

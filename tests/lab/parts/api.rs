@@ -19,7 +19,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// A client for a kubeconfig. `None` if the kubeconfig's files do not exist yet.
+    /// `None` if the kubeconfig's files do not exist yet.
     pub fn of(kubeconfig: &Path) -> Option<Self> {
         let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
         let (runtime, options) = (runtime(), KubeConfigOptions::default());
@@ -38,7 +38,6 @@ impl Api {
         Self::by(runtime, config).expect("a client")
     }
 
-    /// A client without credentials, for any server that answers with plain JSON.
     #[track_caller]
     pub fn at(url: &str) -> Self {
         Self::by(runtime(), Config::new(url.parse().expect("a URL"))).expect("no files to wait for")
@@ -50,13 +49,11 @@ impl Api {
         Some(Self { runtime, client })
     }
 
-    /// The answer to a `GET` of the path, if the request succeeds.
     pub fn text(&self, path: &str) -> Option<String> {
         let request = Request::get(path).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
     }
 
-    /// The answer to a `GET` with one more header.
     pub fn text_with(&self, path: &str, header: &str, value: &str) -> Option<String> {
         let request = Request::get(path).header(header, value).body(Vec::new()).expect("a path");
         self.runtime.block_on(self.client.request_text(request)).ok()
@@ -85,7 +82,6 @@ impl Api {
         self.post(&format!("{}?fieldManager=lab", collection(object)), object)
     }
 
-    /// Creates an object, and returns the stored object. If the server refuses, the test fails.
     #[track_caller]
     pub fn create(&self, object: &Value) -> Value {
         self.try_create(object).unwrap_or_else(|refusal| panic!("{refusal}: {object:#}"))
@@ -126,7 +122,6 @@ impl Api {
         })
     }
 
-    /// Deletes an object.
     #[track_caller]
     pub fn delete(&self, object: &Value) {
         let request = Request::delete(path(object)).body(Vec::new()).expect("a path");
@@ -138,12 +133,10 @@ fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
-/// The path of an object.
 fn path(object: &Value) -> String {
     format!("{}/{}", collection(object), object["metadata"]["name"].as_str().expect("a name"))
 }
 
-/// The path that lists objects of a kind.
 fn collection(object: &Value) -> String {
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     let version = word(&object["apiVersion"]);

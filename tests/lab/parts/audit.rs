@@ -9,17 +9,13 @@ use super::directory::Directory;
 const POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\n\
                       rules: [{level: Metadata}]\n";
 
-/// The directory of an audit log. A test must drop the API server before this value.
+/// A test must drop the API server before this value.
 pub struct Audit(Directory);
 
-/// A request that the API server answered.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// The verb, as RBAC names it.
     pub verb: String,
-    /// The path with its query.
     pub uri: String,
-    /// The status of the answer.
     pub code: u64,
     /// The time at which the request arrived, in seconds since 1970.
     #[allow(dead_code, reason = "benchmarks ask for it")]
@@ -33,14 +29,12 @@ impl Audit {
         Self(directory)
     }
 
-    /// The flags with which kube-apiserver writes the log.
     pub fn flags(&self) -> [String; 2] {
         let path = |name| self.0.path().join(name).display().to_string();
         [format!("--audit-policy-file={}", path("policy.yaml")), format!("--audit-log-path={}", path("audit.log"))]
     }
 
-    /// The answered requests of a user. The log has two entries for a watch, at its start and at its end, but the list
-    /// has each request once.
+    /// The log has two entries for a watch, at its start and at its end, but the list has each request once.
     #[track_caller]
     pub fn of(&self, user: &str) -> Vec<Asked> {
         let log = fs::read_to_string(self.0.path().join("audit.log")).expect("an audit log");

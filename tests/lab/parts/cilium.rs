@@ -51,7 +51,6 @@ const OURS: [(&str, Option<&str>); 29] = [
 /// The time limit for the agent to compile its programs while other agents compile too.
 const COMPILING: Duration = Duration::from_secs(300);
 
-/// The version of Cilium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Release {
     /// The version of `tests/lab/cilium-1.20`.
@@ -74,7 +73,6 @@ impl Release {
         programs::find(&self.program("cilium-agent")).with_file_name("sources")
     }
 
-    /// The version number in the chart.
     #[track_caller]
     pub fn version(self) -> String {
         let chart =
@@ -98,7 +96,7 @@ impl Inside {
         Self(path)
     }
 
-    /// Moves the calling thread into the group. Threads that this thread starts from now on are in the group too.
+    /// Threads that this thread starts from now on are in the group too.
     #[track_caller]
     pub fn join(path: &Path) {
         fs::write(path.join("cgroup.threads"), gettid().to_string()).expect("a thread can join");
@@ -108,7 +106,6 @@ impl Inside {
         &self.0
     }
 
-    /// The control group of this process.
     fn outside() -> PathBuf {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
         let mount = places.into_iter().find(|place| place.join("cgroup.controllers").exists());
@@ -193,7 +190,7 @@ impl Cilium {
         Self { settings, release, process, _directory: directory }
     }
 
-    /// Adds a pod in a network namespace, with the CNI plugin. Returns the pod's addresses, IPv4 first.
+    /// Returns the pod's addresses, IPv4 first.
     #[track_caller]
     pub fn add(&mut self, cluster: &ControlPlane, pod: &Namespace) -> Vec<String> {
         cluster.api().create(&super::objects::service_account());
@@ -238,7 +235,6 @@ impl Cilium {
         addresses
     }
 
-    /// Waits until `probe` returns a value.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.process.wait_for(what, probe)

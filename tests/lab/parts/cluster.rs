@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{ControlPlane, PRIMARY, Role, Wired, objects};
 
-/// An API server with the Node `n1`. An agent in this cluster has the role of the chart.
+/// An agent in this cluster has the role of the chart.
 #[track_caller]
 pub fn cluster() -> ControlPlane {
     let mut cluster = ControlPlane::start();

@@ -10,10 +10,6 @@ use serde_json::Value;
 
 use super::{control_plane::ControlPlane, directory::Directory, programs};
 
-/// The output of a program, or its error.
-///
-/// # Panics
-/// If the program cannot be started.
 #[track_caller]
 pub fn run(command: &mut Command) -> Result<String, String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -34,8 +30,7 @@ pub fn follow(cluster: &ControlPlane, finding: &Value) {
     }
 }
 
-/// A user with all rights and with a home directory of their own. The user works in the package's folder, or in another
-/// folder.
+/// A user with all rights and with a home directory of their own.
 pub struct Person<'a> {
     cluster: &'a ControlPlane,
     folder: PathBuf,
@@ -47,18 +42,16 @@ impl<'a> Person<'a> {
         Self { cluster, folder: env!("CARGO_MANIFEST_DIR").into(), home: Directory::new() }
     }
 
-    /// The same user in another folder.
     pub fn moves_to(self, folder: &Path) -> Self {
         Self { folder: folder.to_owned(), ..self }
     }
 
-    /// The output of a command line, which runs without a shell: the line has no quotes. An error fails the test.
+    /// The output of a command line, which runs without a shell: the line has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> String {
         self.tries(line).unwrap_or_else(|complaint| panic!("{line}: {complaint}"))
     }
 
-    /// The output of a command line, or its error.
     #[track_caller]
     pub fn tries(&self, line: &str) -> Result<String, String> {
         let mut words = line.split_whitespace();
@@ -66,7 +59,7 @@ impl<'a> Person<'a> {
         run(self.command(&program).args(words))
     }
 
-    /// The output of a command line with pipes and quotes, in a shell. Some commands fail because they report findings.
+    /// Some commands fail because they report findings.
     #[track_caller]
     pub fn pipes(&self, line: &str) -> String {
         run(self.command("bash".as_ref()).args(["-c", line])).unwrap_or_else(|said| said)
@@ -75,7 +68,6 @@ impl<'a> Person<'a> {
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder);
-        // The folders of krew's plugins, and of kubectl.
         let plugins = self.home.path().join(".krew/bin");
         let kubectl = programs::find("kubectl").parent().expect("a folder").to_owned();
         let places = env::split_paths(&env::var_os("PATH").unwrap_or_default()).collect::<Vec<_>>();

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::{images, machine::Machine};
 
-/// The configuration of containerd. containerd uses its default folders, which belong to the test machine. Without
-/// `restrict_oom_score_adj`, containerd would need the privilege to lower an oom score.
+/// containerd uses its default folders, which belong to the test machine. Without `restrict_oom_score_adj`, containerd
+/// would need the privilege to lower an oom score.
 fn configuration(networks: &Path) -> String {
     format!(
         "version = 2\n\
@@ -22,7 +22,6 @@ fn configuration(networks: &Path) -> String {
     )
 }
 
-/// Starts containerd on a machine, with the images of [`images`] and with a network for pods.
 #[track_caller]
 pub fn start(machine: &mut Machine) {
     let folder = &machine.directory().path().to_owned();
@@ -39,7 +38,7 @@ pub fn start(machine: &mut Machine) {
     }
 }
 
-/// A pod network with a bridge and with hostPorts. Its subnet contains none of the addresses in `node::ADDRESSES`.
+/// Its subnet contains none of the addresses in `node::ADDRESSES`.
 fn network() -> serde_json::Value {
     let addresses = json!({
         "type": "host-local",

@@ -19,7 +19,6 @@ use super::{
     process::Process,
 };
 
-/// The file of the key that signs the tokens of service accounts.
 const KEY: &str = "service-accounts.key";
 /// The message of the panic if a test in a guest needs etcd or the API server's process.
 const LENT: &str = "programs of its own: a guest borrows what the machine runs";
@@ -28,8 +27,7 @@ const USERS: [&str; 3] = ["admin", "observer", "nobody"];
 
 /// An API server on loopback, in the network namespace of the thread that started it.
 pub struct ControlPlane {
-    /// The programs of the control plane. `None` in a guest (a virtual machine), which uses an API server of the
-    /// machine.
+    /// `None` in a guest (a virtual machine), which uses an API server of the machine.
     programs: Option<Programs>,
     _loan: Option<Loan>,
     api: Api,
@@ -43,7 +41,6 @@ struct Programs {
 }
 
 impl ControlPlane {
-    /// The default address of an API server.
     pub const SERVER: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 6443);
 
     /// Starts an API server with both IP families and RBAC, and waits until it is ready. In a guest, the API server
@@ -56,7 +53,6 @@ impl ControlPlane {
         }
     }
 
-    /// As [`Self::start`], with further flags.
     #[track_caller]
     pub fn with(flags: &[&str]) -> Self {
         Self::on("127.0.0.1", flags)
@@ -93,28 +89,24 @@ impl ControlPlane {
         Self { programs: None, _loan: Some(loan), api, directory }
     }
 
-    /// A client with the rights of `admin`.
     pub fn api(&self) -> &Api {
         &self.api
     }
 
-    /// A kubeconfig of `admin`, `observer` or `nobody`.
     pub fn kubeconfig(&self, user: &str) -> PathBuf {
         kubeconfig(&self.directory, user)
     }
 
-    /// The file of certificates by which clients verify the server.
     pub fn authority(&self) -> PathBuf {
         authority(&self.directory)
     }
 
-    /// Waits until `probe` returns a value. Some changes have their effect a moment after the server accepted them.
+    /// Some changes have their effect a moment after the server accepted them.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.server().as_mut().expect("an API server").wait_for(what, probe)
     }
 
-    /// Kills the API server.
     pub fn kill(&mut self) {
         *self.server() = None;
     }
@@ -125,13 +117,11 @@ impl ControlPlane {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Continues the API server.
     #[track_caller]
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Starts the API server again, and waits until it is ready. If it still runs, it is killed first.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -188,14 +178,11 @@ impl ControlPlane {
         Api::at(&format!("http://{}", etcd::PLACE))
     }
 
-    /// The etcd process, so that a test can make it fail.
     #[track_caller]
     pub fn store(&mut self) -> &mut Etcd {
         &mut self.programs.as_mut().expect(LENT).etcd
     }
 
-    /// Writes the files of a pod's service account in `default` into a directory: a new token, the authority's
-    /// certificates and the namespace.
     #[track_caller]
     pub fn write_service_account(&self, account: &str, directory: &Path) {
         self.write_authority(directory);
@@ -206,7 +193,6 @@ impl ControlPlane {
         fs::write(directory.join("token"), answer["status"]["token"].as_str().expect("a token")).expect("a file");
     }
 
-    /// Writes only the certificates of the server's authority.
     #[track_caller]
     pub fn write_authority(&self, directory: &Path) {
         fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");
@@ -232,7 +218,7 @@ impl ControlPlane {
     }
 }
 
-/// The text in base64. etcd needs this form of keys and values in JSON.
+/// etcd needs this form of keys and values in JSON.
 fn base64(text: &str) -> String {
     let mut encoder = Command::new("openssl");
     encoder.args(["base64", "-A"]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -286,7 +272,6 @@ fn authority(directory: &Directory) -> PathBuf {
     directory.path().join("certificates/apiserver.crt")
 }
 
-/// Makes a key that signs the tokens of service accounts.
 fn new_key(directory: &Directory) {
     let output = Command::new("openssl").args(["ecparam", "-name", "prime256v1", "-genkey", "-noout"]).output();
     let output = output.expect("openssl is installed");

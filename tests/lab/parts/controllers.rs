@@ -2,7 +2,6 @@
 
 use super::{control_plane::ControlPlane, directory::Directory, process::Process};
 
-/// Starts kube-controller-manager and kube-scheduler for a cluster.
 #[track_caller]
 pub fn start(cluster: &ControlPlane, directory: &Directory) -> [Process; 2] {
     let common = [format!("--kubeconfig={}", cluster.kubeconfig("admin").display()), "--leader-elect=false".to_owned()];

@@ -14,8 +14,7 @@ use nix::sys::socket::{Shutdown, shutdown};
 /// For each node whose report differs from the usual report: its report.
 type Others = Arc<Mutex<BTreeMap<String, Arc<str>>>>;
 
-/// A server with the metrics of all nodes. The path of a node's metrics is the node's name. When this value is dropped,
-/// the server ends.
+/// The path of a node's metrics is the node's name.
 pub struct Copies {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
@@ -23,10 +22,9 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// The address of the server.
     pub const PLACE: &str = "127.0.0.1:29600";
 
-    /// Starts the server. The usual report has the name `original`, which each answer replaces by the node's name.
+    /// The usual report has the name `original`, which each answer replaces by the node's name.
     #[track_caller]
     pub fn start(original: &str, usual: String) -> Self {
         let listener = TcpListener::bind(Self::PLACE).expect("a free port");
@@ -44,7 +42,6 @@ impl Copies {
         Self { listener, thread: Some(thread), others }
     }
 
-    /// Changes the report of these nodes.
     pub fn say(&self, nodes: &[String], text: &str) {
         let text: Arc<str> = text.into();
         self.others.lock().expect("the texts").extend(nodes.iter().map(|node| (node.clone(), Arc::clone(&text))));
@@ -52,7 +49,7 @@ impl Copies {
 }
 
 impl Drop for Copies {
-    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Shutdown::Both).expect("a listener can be shut down");
         self.thread.take().expect("it is taken only here").join().expect("a server that does not panic");

@@ -4,8 +4,7 @@ use std::{fs, path::Path, thread};
 
 use tempfile::TempDir;
 
-/// A private directory. When this value is dropped, the directory is removed. If the test has failed, the directory
-/// stays and its name is printed.
+/// If the test has failed, the directory stays and its name is printed.
 pub struct Directory(Option<TempDir>);
 
 impl Directory {
@@ -17,14 +16,12 @@ impl Directory {
         self.0.as_ref().expect("it is taken only when dropped").path()
     }
 
-    /// Writes a file, and returns the file's path, for a command line.
     pub fn write(&self, name: &str, text: &str) -> String {
         let path = self.path().join(name);
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         path.to_str().expect("the path of a temporary directory is UTF-8").to_owned()
     }
 
-    /// Keeps the directory, and prints its name.
     pub fn keep(mut self) {
         self.leave();
     }

@@ -10,22 +10,18 @@ use tempfile::TempDir;
 
 use super::{process::Process, talk::http_get};
 
-/// The address of etcd.
 pub const PLACE: &str = "127.0.0.1:2379";
 
-/// An etcd process. When this value is dropped, the process ends.
 pub struct Etcd {
     process: Option<Process>,
     database: TempDir,
-    /// The directory of the log.
     logs: PathBuf,
 }
 
-/// A copy of etcd's content.
 pub struct Saved(TempDir);
 
 impl Etcd {
-    /// Starts etcd without content, and does not wait until etcd answers. The log is in the directory `logs`.
+    /// Starts etcd without content, and does not wait until etcd answers.
     #[track_caller]
     pub fn start(logs: &Path) -> Self {
         let mut etcd = Self { process: None, database: directory(), logs: logs.to_owned() };
@@ -38,24 +34,20 @@ impl Etcd {
         self.process.as_mut().expect("it runs").wait_for("etcd", || http_get(PLACE, "/readyz"));
     }
 
-    /// Freezes etcd: connections stay open without an answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGSTOP);
     }
 
-    /// Continues etcd.
     #[track_caller]
     pub fn thaw(&self) {
         self.process.as_ref().expect("it runs").signal(Signal::SIGCONT);
     }
 
-    /// Kills etcd.
     pub fn kill(&mut self) {
         self.process = None;
     }
 
-    /// Starts etcd again with the content that it had.
     #[track_caller]
     pub fn restart(&mut self) {
         self.kill();
@@ -63,7 +55,6 @@ impl Etcd {
         self.wait_until_ready();
     }
 
-    /// Copies the content of etcd, which is stopped meanwhile.
     #[track_caller]
     pub fn save(&mut self) -> Saved {
         self.kill();
@@ -73,7 +64,7 @@ impl Etcd {
         Saved(saved)
     }
 
-    /// Kills etcd, and starts it with an older content. `None` stands for no content.
+    /// `None` stands for no content.
     #[track_caller]
     pub fn restore(&mut self, saved: Option<&Saved>) {
         self.kill();

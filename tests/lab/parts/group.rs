@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// A control group that contains this process and further groups. At the end of the test, the groups are removed.
+/// A control group that contains this process and further groups.
 pub struct Group {
     pub path: PathBuf,
     before: PathBuf,
@@ -28,14 +28,13 @@ impl Group {
         Self { path, before: Path::new(&mount).join(own) }
     }
 
-    /// Makes a group below this group.
     pub fn below(&self, name: &str) -> PathBuf {
         let path = self.path.join(name);
         fs::create_dir_all(&path).expect("a new group");
         path
     }
 
-    /// The command that starts a program in a group. The caller appends the program and its arguments.
+    /// The caller appends the program and its arguments.
     pub fn entering(group: &Path) -> [String; 4] {
         let group = group.to_str().expect("UTF-8");
         ["sh", "-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\"", group].map(str::to_owned)

@@ -25,19 +25,15 @@ const APPLETS: [&str; 5] = ["sh", "mount", "mkdir", "insmod", "switch_root"];
 /// The modules that `init` needs before it has mounted the machine's file tree. Other modules are loaded from this
 /// tree.
 const MODULES: [&str; 5] = ["crc32c_generic", "virtio_mmio", "9pnet_virtio", "9p", "overlay"];
-/// The environment variables by which tests find programs and files.
 const ENVIRONMENT: [&str; 6] = ["UPDATE", "HOME", "PATH", "XDG_CACHE_HOME", "KUBEBUILDER_ASSETS", "RUST_BACKTRACE"];
 
 /// If a guest that boots prints nothing for this time, it is stuck.
 const SILENCE: Duration = Duration::from_secs(120);
-/// The greatest number of attempts to boot.
 const BOOTS: usize = 3;
-/// The time limit of a command in a guest.
 const PATIENCE: Duration = Duration::from_secs(3600);
 /// The factor by which time limits are longer in the guest.
 const SLOWNESS: &str = "2";
 
-/// The result of a command that ran in a guest.
 struct Finished {
     code: i32,
     stdout: String,
@@ -61,10 +57,6 @@ pub fn with_ipvs<F: FnOnce()>(body: F) {
     assert!(stdout.lines().any(|line| line == passed), "in a guest, exit code {code}:\n{stdout}{stderr}");
 }
 
-/// Runs all tests of a program in a guest, one after another.
-///
-/// # Panics
-/// If a test fails in the guest. The message contains the output of the tests.
 #[track_caller]
 pub fn pass_in_a_guest(program: &str) {
     let Finished { code, stdout, stderr } = run(&[program, "--test-threads=1"]);
@@ -135,7 +127,6 @@ fn make_initramfs(kernel: &Path, directory: &Path) {
     pack(directory);
 }
 
-/// Packs the folder `root` into `initramfs`.
 pub fn pack(directory: &Path) {
     run_here("chmod", &["755", "root/init"], directory);
     run_here("sh", &["-c", "cd root && find . | cpio --create --format=newc --quiet > ../initramfs"], directory);
@@ -213,7 +204,6 @@ fn boot(kernel: &Path, directory: &Directory) -> Option<Process> {
     None
 }
 
-/// Runs a program of the machine, and returns its output.
 pub fn run_here(program: &str, arguments: &[&str], folder: &Path) -> String {
     let output = Command::new(program).args(arguments).current_dir(folder).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));

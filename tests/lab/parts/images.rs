@@ -15,18 +15,15 @@ use super::commands::run;
 /// The image's name as in the chart's README, with the tag that the chart uses.
 pub const PORTREEVE: &str = concat!("registry.example/portreeve:", env!("CARGO_PKG_VERSION"));
 
-/// The image of `stranger.rs`.
 pub const STRANGER: &str = "registry.example/stranger:1";
 
 const OF_A_STRANGER: &str = "FROM scratch\nCOPY stranger /stranger\nUSER 65534:65534\nENTRYPOINT [\"/stranger\"]\n";
 
-/// Builds the image of the Dockerfile with the static binary of this source, in a new folder below `folder`.
 #[track_caller]
 pub fn portreeve(folder: &Path) -> PathBuf {
     image_of(&static_binary(), PORTREEVE, &folder.join("portreeve"))
 }
 
-/// Builds the image of the Dockerfile with a static binary, in a folder.
 #[track_caller]
 pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     build(name, folder, |context| {
@@ -39,8 +36,7 @@ pub fn image_of(binary: &Path, name: &str, folder: &Path) -> PathBuf {
     })
 }
 
-/// Builds an image of the program `stranger.rs`. With the argument of an address, the program answers at this address.
-/// Otherwise it sleeps.
+/// With the argument of an address, the program answers at this address. Otherwise it sleeps.
 #[track_caller]
 pub fn stranger(folder: &Path) -> PathBuf {
     build(STRANGER, &folder.join("stranger"), |context| {
@@ -52,7 +48,6 @@ pub fn stranger(folder: &Path) -> PathBuf {
     })
 }
 
-/// Builds an image from a folder that `prepare` fills.
 #[track_caller]
 fn build(name: &str, folder: &Path, prepare: impl FnOnce(&Path)) -> PathBuf {
     let context = folder.join("context");

@@ -4,7 +4,6 @@ use std::{env, ffi::OsString, os::unix::fs::symlink, path::Path, process::Comman
 
 use super::{control_plane::ControlPlane, directory::Directory, programs};
 
-/// The output of kubectl for `admin`.
 #[track_caller]
 pub fn kubectl(cluster: &ControlPlane, words: &[&str]) -> String {
     let cache = Directory::new();
@@ -16,7 +15,6 @@ pub fn kubectl(cluster: &ControlPlane, words: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// A user with a kubeconfig and with the plugin on the PATH.
 pub struct Plugin {
     home: Directory,
     kubeconfig: OsString,
@@ -27,7 +25,6 @@ impl Plugin {
         Self::of_program(env!("CARGO_BIN_EXE_portreeve").as_ref(), kubeconfig)
     }
 
-    /// A user with another binary as the plugin.
     pub fn of_program(program: &Path, kubeconfig: &Path) -> Self {
         let home = Directory::new();
         for name in ["kubectl-portreeve", "kubectl_complete-portreeve"] {
@@ -36,13 +33,11 @@ impl Plugin {
         Self { home, kubeconfig: kubeconfig.as_os_str().to_owned() }
     }
 
-    /// Writes a file into the user's home directory, and returns its path.
     pub fn write(&self, name: &str, text: &str) -> String {
         self.home.write(name, text)
     }
 
-    /// Runs a command line, and returns the exit code, the standard output and the standard error. The line begins with
-    /// `kubectl` and has no quotes.
+    /// The line begins with `kubectl` and has no quotes.
     #[track_caller]
     pub fn types(&self, line: &str) -> (i32, String, String) {
         let mut words = line.split_whitespace();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{control_plane::ControlPlane, machine::Machine};
 
-/// Starts the kubelet of a node with these addresses. containerd must run on the machine.
+/// containerd must run on the machine.
 #[track_caller]
 pub fn start(machine: &mut Machine, cluster: &ControlPlane, name: &str, addresses: [&str; 2]) {
     let configuration = json!({

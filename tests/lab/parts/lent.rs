@@ -39,7 +39,6 @@ pub struct Lender {
     thread: Option<JoinHandle<()>>,
 }
 
-/// The answer with which a guest connects to its API server.
 #[derive(Serialize, Deserialize)]
 struct Terms {
     /// The port of the machine's loopback on which the API server answers.
@@ -51,7 +50,6 @@ struct Terms {
 /// An API server that the machine runs for this guest. In the test's network namespace, it answers at the default
 /// address of an API server. Dropping the value ends the server.
 pub struct Loan {
-    /// The certificates by which clients verify the API server, in PEM.
     pub authority: String,
     _relay: Relay,
     _asked: TcpStream,
@@ -75,7 +73,6 @@ impl Lender {
         Self { listener, thread: Some(thread) }
     }
 
-    /// The environment variable with the port for tests in a guest.
     pub fn variable(&self) -> String {
         format!("{LENDER}={}", port(&self.listener))
     }
@@ -88,7 +85,6 @@ impl Drop for Lender {
     }
 }
 
-/// Runs an API server until the guest closes its connection.
 fn lend(mut guest: TcpStream) {
     let namespace = Namespace::new();
     let control_plane = namespace.run(ControlPlane::start);

@@ -51,7 +51,6 @@ impl Machine {
         Self::start_by(&[])
     }
 
-    /// Starts a machine in the given network namespace.
     #[track_caller]
     pub fn start_in(namespace: &Namespace) -> Self {
         Self::start_by(&["nsenter".to_owned(), format!("--net={}", namespace.path()), "--".to_owned()])
@@ -69,8 +68,7 @@ impl Machine {
         Self { first, programs: Vec::new(), cgroup, directory }
     }
 
-    /// The command that runs a program in the machine. The caller appends the program and its arguments. If the command
-    /// ends, the program ends too.
+    /// The caller appends the program and its arguments. If the command ends, the program ends too.
     pub fn command(&self) -> Vec<String> {
         let pid = self.first.pid();
         let (mounts, processes) = (format!("--target={pid}"), format!("--pid=/proc/{pid}/ns/pid_for_children"));
@@ -78,7 +76,6 @@ impl Machine {
         enter.map(str::to_owned).to_vec()
     }
 
-    /// Runs a program in the machine to its end, and returns its output.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> String {
         let command = self.command();
@@ -87,7 +84,7 @@ impl Machine {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 
-    /// Starts a program in the machine. The program runs until the machine ends.
+    /// The program runs until the machine ends.
     #[track_caller]
     pub fn start_program(&mut self, program: &str, arguments: &[String]) -> &mut Process {
         let process = Process::start_by(&self.command(), program, arguments, self.directory.path());
@@ -95,12 +92,10 @@ impl Machine {
         self.programs.last_mut().expect("one was added")
     }
 
-    /// The path outside of the machine at which the test finds a file of the machine.
     pub fn file(&self, path: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root{path}", self.first.pid()))
     }
 
-    /// The folder with the files that a person reads after a failed test.
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -124,7 +119,6 @@ impl Machine {
         &self.cgroup.0
     }
 
-    /// The control groups of the machine's pods, in all hierarchies.
     pub fn pods(&self) -> Vec<PathBuf> {
         let groups = self.cgroup.hierarchies().into_iter().flat_map(|root| below(&root));
         let is_pod =
@@ -147,7 +141,6 @@ impl ControlGroup {
         made
     }
 
-    /// The path of the group in each hierarchy.
     fn hierarchies(&self) -> Vec<PathBuf> {
         let mount = Path::new("/sys/fs/cgroup");
         if mount.join("cgroup.controllers").exists() {
@@ -158,7 +151,6 @@ impl ControlGroup {
         real.map(|entry| entry.path().join(&self.0)).collect()
     }
 
-    /// The path of the group in the hierarchy of version 2.
     fn unified(&self) -> PathBuf {
         let is_unified = |it: &PathBuf| it.parent().is_some_and(|root| root.join("cgroup.controllers").exists());
         self.hierarchies().into_iter().find(is_unified).expect("a cgroup2 hierarchy is mounted")
@@ -180,7 +172,7 @@ impl Drop for ControlGroup {
     }
 }
 
-/// The directories below `path`. Each directory comes before the directories in it.
+/// Each directory comes before the directories in it.
 fn below(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     // The directory may be removed meanwhile.

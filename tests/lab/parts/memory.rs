@@ -5,11 +5,8 @@ use std::{fmt, fs};
 /// The memory that a process uses, in MiB.
 pub struct Memory {
     pub resident: f64,
-    /// The proportional set size (Pss): each shared page counts with the process's share.
     proportional: f64,
-    /// Memory that is not from a file: heap and stacks.
     pub anonymous: f64,
-    /// The highest value of resident memory so far.
     pub peak: f64,
 }
 

@@ -13,8 +13,7 @@ use nix::{
     unistd::gettid,
 };
 
-/// Moves the calling thread to a new network namespace, and sets loopback up. The namespace exists until the thread and
-/// its children end.
+/// The namespace exists until the thread and its children end.
 #[track_caller]
 pub fn enter() {
     unshare(CloneFlags::CLONE_NEWNET).expect("the lab makes network namespaces: run these tests as root, `make lab`");
@@ -23,7 +22,6 @@ pub fn enter() {
     ip(&["link set lo up".to_owned()]);
 }
 
-/// Runs `ip` commands in the calling thread's namespace.
 #[track_caller]
 pub fn ip(commands: &[String]) {
     let mut child =
@@ -33,7 +31,6 @@ pub fn ip(commands: &[String]) {
     assert!(child.wait().expect("ip ends").success(), "{lines}");
 }
 
-/// Writes a sysctl of the calling thread's namespace.
 #[track_caller]
 pub fn sysctl(name: &str, value: &str) {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
@@ -42,7 +39,7 @@ pub fn sysctl(name: &str, value: &str) {
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Another network namespace. A thread of its own keeps it until this value is dropped.
+/// A thread of its own keeps it until this value is dropped.
 pub struct Namespace {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -65,13 +62,11 @@ impl Namespace {
         Self { jobs: Some(jobs), thread: Some(thread), path }
     }
 
-    /// The file of the namespace.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// Runs a closure in the namespace, and waits for its end. Threads that the closure starts are in the namespace
-    /// too.
+    /// Threads that the closure starts are in the namespace too.
     #[track_caller]
     pub fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();

@@ -22,7 +22,6 @@ pub const ADDRESSES: [&str; 8] =
 /// An address of a [`Wired`] node that can be reached only over the link to the client.
 pub const LINK_LOCAL: &str = "fe80::1";
 
-/// Moves the calling thread to a node without other hosts.
 #[track_caller]
 pub fn enter_alone() {
     enter();
@@ -39,9 +38,8 @@ pub fn enter_alone() {
 /// ```
 pub struct Wired {
     _server: Server,
-    /// A client on another machine.
     pub client: Namespace,
-    /// A pod of this node. No Service leads to it.
+    /// No Service leads to it.
     pub pod: Namespace,
     /// The pod that serves all Services. It has the addresses [`Self::HERE`] and [`Self::ELSEWHERE`].
     pub backend: Namespace,
@@ -52,9 +50,7 @@ impl Wired {
     pub const HERE: [&str; 2] = ["10.244.1.5", "fd00:244:0:1::5"];
     /// The backend's addresses that stand for endpoints on another node.
     pub const ELSEWHERE: [&str; 2] = ["10.244.1.6", "fd00:244:0:1::6"];
-    /// The port of the backend.
     pub const PORT: u16 = 8080;
-    /// The addresses of [`Self::another`].
     pub const ANOTHER: [&str; 2] = ["10.244.2.5", "fd00:244:0:2::5"];
 
     #[track_caller]
@@ -90,7 +86,7 @@ impl Wired {
         Self { _server: server, client, pod, backend }
     }
 
-    /// Adds one more pod to the node. When the value is dropped, the kernel removes the pod's link.
+    /// When the value is dropped, the kernel removes the pod's link.
     #[track_caller]
     pub fn another() -> Namespace {
         let pod = Namespace::new();
@@ -99,8 +95,6 @@ impl Wired {
     }
 }
 
-/// Makes a link of the node, and sets up both ends of the link.
-///
 /// The neighbour entries are permanent, because neighbour discovery needs a link-local address, and most links of the
 /// node have none.
 fn connect(far: &Namespace, link: &str, theirs: &[&str], ours: [&str; 2]) {

@@ -2,13 +2,12 @@
 
 use serde_json::{Value, json};
 
-/// A Node with these addresses of the type InternalIP.
 pub fn node(name: &str, addresses: &[&str]) -> Value {
     let addresses: Vec<Value> = addresses.iter().map(|it| json!({"type": "InternalIP", "address": it})).collect();
     json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"addresses": addresses}})
 }
 
-/// A Node's `status.nodeInfo`. The API server demands all of its fields.
+/// The API server demands all of its fields.
 pub fn node_info(kubelet: &str) -> Value {
     let fields = [
         "architecture",
@@ -26,7 +25,6 @@ pub fn node_info(kubelet: &str) -> Value {
     info
 }
 
-/// The mirror Pod in `kube-system` of a static pod on node `n1`.
 pub fn static_pod(name: &str, command: &[&str]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -45,8 +43,7 @@ pub fn static_pod(name: &str, command: &[&str]) -> Value {
     })
 }
 
-/// A Pod of node `n1` in `default` with a hostPort, on all addresses or on one address. The Pod needs the
-/// ServiceAccount `default`.
+/// The Pod needs the ServiceAccount `default`.
 pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option<&str>) -> Value {
     let mut port = json!({"containerPort": 9090, "hostPort": host_port, "protocol": protocol});
     if let Some(host_ip) = host_ip {
@@ -64,12 +61,10 @@ pub fn host_port_pod(name: &str, protocol: &str, host_port: u16, host_ip: Option
     })
 }
 
-/// The ServiceAccount of Pods in `default` that name no ServiceAccount.
 pub fn service_account() -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "default"}})
 }
 
-/// A dual-stack Service of type NodePort in `default`, with these entries of `spec.ports`.
 pub fn service(name: &str, ports: &[Value]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -79,15 +74,14 @@ pub fn service(name: &str, ports: &[Value]) -> Value {
     })
 }
 
-/// A dual-stack NodePort Service with a selector. No controller makes its endpoints. Only for a Service with a selector
-/// does Portreeve know the target port. Without a selector, an unread endpoint could be any listener of the node.
+/// No controller makes its endpoints. Only for a Service with a selector does Portreeve know the target port. Without a
+/// selector, an unread endpoint could be any listener of the node.
 pub fn selecting_service(name: &str, ports: &[Value]) -> Value {
     let mut service = service(name, ports);
     service["spec"]["selector"] = json!({"app": name});
     service
 }
 
-/// One entry of `spec.ports`. Without a `node_port`, the API server chooses one.
 pub fn port(number: u16, node_port: Option<u16>) -> Value {
     let mut port = json!({"name": format!("p{number}"), "port": number, "targetPort": 8080});
     if let Some(node_port) = node_port {
@@ -96,7 +90,7 @@ pub fn port(number: u16, node_port: Option<u16>) -> Value {
     port
 }
 
-/// A Service's EndpointSlice for one family, with one ready endpoint or none. The target port of each port is 8080.
+/// The target port of each port is 8080.
 pub fn endpoint_slice(service: &Value, endpoint: Option<(&str, &str)>, family: &str) -> Value {
     let name = service["metadata"]["name"].as_str().expect("a name");
     let ports = service["spec"]["ports"].as_array().expect("ports");

@@ -14,7 +14,7 @@ pub struct Reader<'a> {
     home: Directory,
 }
 
-/// A command of a page, and the lines below the command. The line `...` stands for any lines.
+/// The line `...` stands for any lines.
 struct Step {
     command: String,
     said: Vec<String>,
@@ -45,7 +45,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The output of a line in a shell.
     #[track_caller]
     fn types(&self, command: &str) -> String {
         let command = format!("{AGENT}\n{command}");
@@ -61,7 +60,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The commands in the code blocks of a page. A backslash or a pipe at the end of a line continues the command.
+/// A backslash or a pipe at the end of a line continues the command.
 fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut goes_on = false;
@@ -79,7 +78,6 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether the lines of the output match the lines of the page.
 fn is_told(said: &[String], found: &[String]) -> bool {
     match said.split_first() {
         None => found.is_empty(),

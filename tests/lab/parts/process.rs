@@ -17,7 +17,6 @@ use nix::{
 
 use super::{patience::patience, programs};
 
-/// The default time limit of `wait_for`.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A program in the network namespace of the thread that started it. Its own control group identifies its sockets. The
@@ -29,13 +28,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts one of the lab's programs, or a program by its path. The output goes to `<program>.log` in the directory.
+    /// The output goes to `<program>.log` in the directory.
     #[track_caller]
     pub fn start(program: &str, arguments: &[String], directory: &Path) -> Self {
         Self::start_by(&[], program, arguments, directory)
     }
 
-    /// As [`Self::start`], but `command` starts the program. The program and its arguments follow `command`.
+    /// The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_by(command: &[String], program: &str, arguments: &[String], directory: &Path) -> Self {
         let path = if program.starts_with('/') { PathBuf::from(program) } else { programs::find(program) };
@@ -70,7 +69,6 @@ impl Process {
         kill(pid, signal).expect("a child can be signalled");
     }
 
-    /// Whether the program has ended by itself.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().expect("a child can be asked").is_some()
     }
@@ -78,13 +76,12 @@ impl Process {
     /// Waits until `probe` returns a value.
     ///
     /// # Panics
-    /// If the program ends, or after 90 seconds. The message contains the end of the program's log.
+    /// If the program ends, or after 90 seconds (more in a guest). The message contains the end of the program's log.
     #[track_caller]
     pub fn wait_for<T>(&mut self, what: &str, probe: impl FnMut() -> Option<T>) -> T {
         self.wait_within(PATIENCE, what, probe)
     }
 
-    /// As [`Self::wait_for`], with another time limit.
     #[track_caller]
     pub fn wait_within<T>(&mut self, usual: Duration, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
         let end = Instant::now() + patience(usual);
@@ -98,7 +95,6 @@ impl Process {
         }
     }
 
-    /// The output of the program so far.
     #[track_caller]
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).expect("a log")

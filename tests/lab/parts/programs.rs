@@ -31,8 +31,7 @@ pub fn cache() -> PathBuf {
     cache.join("portreeve")
 }
 
-/// The command that installs a missing program. A test may run without `make`, which installs the programs that its
-/// tests need.
+/// A test may run without `make`, which installs the programs that its tests need.
 fn advice(program: &str) -> String {
     match row(program) {
         Some(row) => format!("run `tools/install {}`", row[0]),
@@ -40,13 +39,12 @@ fn advice(program: &str) -> String {
     }
 }
 
-/// The words of a program's row in `VERSIONS`.
 fn row(program: &str) -> Option<Vec<&'static str>> {
     let mut rows = VERSIONS.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.find(|row| row.get(2) == Some(&program))
 }
 
-/// The folder in which `tools/install` builds a Go program. The folder's name is the version of the module.
+/// The folder's name is the version of the module.
 fn built(program: &str) -> Option<PathBuf> {
     let row = row(program).filter(|row| ["go", "file"].contains(&row[1]))?;
     let (place, module) = row[5].split_once('/').expect("a place, and a module");
@@ -55,7 +53,6 @@ fn built(program: &str) -> Option<PathBuf> {
     Some(cache().join(place).join(pinned(&modules, module)))
 }
 
-/// The version of a module that a `go.mod` requires.
 fn pinned<'a>(modules: &'a str, module: &str) -> &'a str {
     let mut lines = modules.lines().map(|line| line.trim().trim_start_matches("require "));
     let line = lines.find_map(|line| line.strip_prefix(module)?.strip_prefix(' '));

@@ -10,16 +10,14 @@ const PLACE: &str = "127.0.0.1:9090";
 /// The name of the job that the chart's PodMonitor makes in the namespace `portreeve`.
 const JOB: &str = "portreeve/portreeve";
 
-/// A Prometheus that scrapes agents every second. The series have the labels that the chart's PodMonitor adds. When
-/// this value is dropped, Prometheus ends.
+/// A Prometheus that scrapes agents every second. The series have the labels that the chart's PodMonitor adds.
 pub struct Prometheus {
     process: Process,
     _directory: Directory,
 }
 
 impl Prometheus {
-    /// Starts a Prometheus with all alerts, which scrapes these pairs of a node and its agent's address. Waits until
-    /// each agent has been scraped once.
+    /// Waits until each agent has been scraped once.
     #[track_caller]
     pub fn start(agents: &[(&str, &str)]) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("dashboards");
@@ -27,7 +25,6 @@ impl Prometheus {
         Self::run(Directory::new(), agents, &json!({"rule_files": files}))
     }
 
-    /// Starts a Prometheus with these alert rules. It sends alerts to the Alertmanager at this address.
     #[track_caller]
     pub fn telling(alertmanager: &str, rules: &Value, agents: &[(&str, &str)]) -> Self {
         let directory = Directory::new();
@@ -36,7 +33,6 @@ impl Prometheus {
         Self::run(directory, agents, &json!({"rule_files": [file], "alerting": told}))
     }
 
-    /// Starts a Prometheus that scrapes the simulated agents of these nodes every five seconds.
     #[track_caller]
     pub fn of_copies(alertmanager: &str, rules: &Value, nodes: &[String]) -> Self {
         let directory = Directory::new();
@@ -97,43 +93,29 @@ impl Prometheus {
         Self { process, _directory: directory }
     }
 
-    /// The series that a query returns now.
-    ///
-    /// # Panics
-    /// If the query is not valid, or if Prometheus does not answer.
     #[track_caller]
     pub fn query(&self, query: &str) -> Vec<Value> {
         series("query", query, "")
     }
 
     /// The series that a query returned at a moment in Unix time.
-    ///
-    /// # Panics
-    /// As [`Self::query`].
     #[track_caller]
     pub fn query_at(&self, query: &str, moment: u64) -> Vec<Value> {
         series("query", query, &format!("&time={moment}"))
     }
 
     /// The series that a query returned at each second of a span of Unix time.
-    ///
-    /// # Panics
-    /// As [`Self::query`].
     #[track_caller]
     pub fn query_range(&self, query: &str, span: [u64; 2]) -> Vec<Value> {
         self.query_over(query, span, 1)
     }
 
     /// The series that a query returned in a span of Unix time, with steps of `step` seconds.
-    ///
-    /// # Panics
-    /// As [`Self::query`].
     #[track_caller]
     pub fn query_over(&self, query: &str, [from, to]: [u64; 2], step: u64) -> Vec<Value> {
         series("query_range", query, &format!("&start={from}&end={to}&step={step}"))
     }
 
-    /// The descriptions of the firing alerts of a severity.
     pub fn firing(&self, severity: &str) -> Vec<String> {
         let data = answer("/api/v1/alerts").expect("alerts");
         let all = data["alerts"].as_array().expect("alerts").iter();
@@ -159,7 +141,6 @@ fn series(kind: &str, query: &str, span: &str) -> Vec<Value> {
     data["result"].as_array().expect("series").clone()
 }
 
-/// The data in an answer of Prometheus.
 fn answer(path: &str) -> Option<Value> {
     let mut answer: Value = serde_json::from_str(&http_get(PLACE, path)?).expect("JSON");
     Some(answer["data"].take())

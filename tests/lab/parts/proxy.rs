@@ -19,7 +19,6 @@ use super::{
     talk::{http_get, is_pod},
 };
 
-/// The default address of the proxy.
 const PLACE: &str = "127.0.0.1:10249";
 
 /// The kube-proxy of node `n1`. The calling thread's namespace must be this node, and the cluster must have the Node
@@ -27,19 +26,17 @@ const PLACE: &str = "127.0.0.1:10249";
 pub struct Proxy {
     process: Process,
     mode: String,
-    /// The address of the proxy.
     place: String,
     _directory: Directory,
 }
 
 impl Proxy {
-    /// Starts a kube-proxy in a mode with further settings, and waits until it has programmed all Services.
     #[track_caller]
     pub fn start(cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         Self::start_by(&[], cluster, mode, settings)
     }
 
-    /// As [`Self::start`], but `command` starts the program. The program and its arguments follow `command`.
+    /// The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_by(command: &[String], cluster: &ControlPlane, mode: &str, settings: &Value) -> Self {
         let mut proxy = Self::run(command, "kube-proxy", cluster, mode, settings);
@@ -54,7 +51,7 @@ impl Proxy {
         Self::start_holding_by(&[], cluster, descriptors)
     }
 
-    /// As [`Self::start_holding`], but `command` starts the program. The program and its arguments follow `command`.
+    /// The program and its arguments follow `command`.
     #[track_caller]
     pub fn start_holding_by(command: &[String], cluster: &ControlPlane, descriptors: u64) -> Self {
         let proxy = Self::run(command, "kube-proxy-1.23.6", cluster, "iptables", &json!({}));
@@ -91,7 +88,6 @@ impl Proxy {
         Self { process, mode: mode.to_owned(), place: place.to_owned(), _directory: directory }
     }
 
-    /// Starts the program with its own configuration.
     #[track_caller]
     fn process(
         directory: &Directory,
@@ -117,8 +113,8 @@ impl Proxy {
         Process::start_by(command, program, &[format!("--config={file}")], directory.path())
     }
 
-    /// Waits until all Services are programmed in both families. kube-proxy programs changes in order, so the function
-    /// creates one more Service, and waits for its answer and for the end of the sync.
+    /// kube-proxy programs changes in order, so the function creates one more Service, and waits for its answer and for
+    /// the end of the sync.
     #[track_caller]
     pub fn settle(&mut self, cluster: &ControlPlane) {
         let mut last = objects::service("", &[objects::port(80, None)]);
@@ -136,13 +132,12 @@ impl Proxy {
         self.process.wait_for("end of a sync", || is_in_step(&http_get(&place, "/metrics")?).then_some(()));
     }
 
-    /// Freezes the proxy. Its sockets and rules stay, and it does not answer.
+    /// Its sockets and rules stay, and it does not answer.
     #[track_caller]
     pub fn freeze(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// Continues the proxy.
     #[track_caller]
     pub fn thaw(&self) {
         self.signal(Signal::SIGCONT);
@@ -153,8 +148,6 @@ impl Proxy {
         kill(Pid::from_raw(self.pid().try_into().expect("a pid")), signal).expect("it is ours");
     }
 
-    /// Ends the proxy, and runs its cleanup.
-    ///
     /// After ipvs mode, the first cleanup can fail, because other chains still lead to some chains.
     pub fn clean_up(self) {
         let runs = if self.mode == "ipvs" { 2 } else { 1 };
@@ -176,14 +169,12 @@ impl Proxy {
         self.process.pid()
     }
 
-    /// The log of the proxy.
     #[track_caller]
     pub fn log(&self) -> String {
         self.process.log()
     }
 }
 
-/// Whether the proxy has synced in each family since its last change.
 fn is_in_step(metrics: &str) -> bool {
     let of = |name: &str| -> BTreeMap<String, f64> {
         let lines = metrics

@@ -21,32 +21,27 @@ const PIECE: usize = 16 * 1024;
 const CRUMB: usize = 256;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A relay: it passes connections on to a server. When this value is dropped, the relay ends.
 pub struct Relay {
     listener: TcpListener,
-    /// The connections that have not ended. `None` while the path is cut.
+    /// `None` while the path is cut.
     passed: Arc<Mutex<Option<Vec<Weak<TcpStream>>>>>,
     weather: Weather,
     thread: Option<JoinHandle<()>>,
 }
 
-/// The state of the path.
 #[derive(Clone, Default)]
 struct Weather {
     is_slow: Arc<AtomicBool>,
     /// The flag of the connections that are open now. If it is set, the relay drops their data. Later connections get a
     /// new flag.
     is_forgotten: Arc<Mutex<Arc<AtomicBool>>>,
-    /// The number of bytes that the relay has passed on.
     passed: Arc<AtomicUsize>,
 }
 
 impl Relay {
-    /// The URL of the relay that [`Self::start`] starts.
     pub const URL: &str = "https://127.0.0.2:7443";
 
-    /// Starts a relay to the API server in the network namespace of the calling thread. The server's certificate does
-    /// not contain the relay's address.
+    /// The server's certificate does not contain the relay's address.
     #[track_caller]
     pub fn start() -> Self {
         Self::between(TcpListener::bind("127.0.0.2:7443").expect("a free port"), ControlPlane::SERVER.into())
@@ -79,7 +74,7 @@ impl Relay {
         Self { listener, passed, weather, thread: Some(thread) }
     }
 
-    /// Closes all connections. From now on, new connections are closed too.
+    /// From now on, new connections are closed too.
     pub fn cut(&self) {
         let passed = self.passed.lock().expect("the connections").take();
         for stream in passed.into_iter().flatten().filter_map(|it| it.upgrade()) {
@@ -88,17 +83,15 @@ impl Relay {
         }
     }
 
-    /// Passes new connections again.
     pub fn mend(&self) {
         *self.passed.lock().expect("the connections") = Some(Vec::new());
     }
 
-    /// Makes the path slow or fast. A slow path passes about 25 KiB a second for each connection and direction.
+    /// A slow path passes about 25 KiB a second for each connection and direction.
     pub fn set_slow(&self, is_slow: bool) {
         self.weather.is_slow.store(is_slow, Ordering::Relaxed);
     }
 
-    /// The number of bytes that the relay has passed on.
     pub fn passed_bytes(&self) -> usize {
         self.weather.passed.load(Ordering::Relaxed)
     }
@@ -119,7 +112,6 @@ impl Weather {
     }
 }
 
-/// Passes the data of one direction, until the direction ends.
 fn pass([mut from, mut to]: [&TcpStream; 2], weather: &Weather) {
     let is_forgotten = Arc::clone(&weather.is_forgotten.lock().expect("a flag"));
     let mut piece = [0; PIECE];

@@ -8,7 +8,7 @@ use super::{api::Api, commands::run, control_plane::ControlPlane, programs};
 
 const MANIFEST: &str = include_str!("../../../deploy/install.yaml");
 
-/// The roles and bindings of an agent. A test grants them to the user `observer`.
+/// A test grants them to the user `observer`.
 pub struct Role(Vec<Value>);
 
 impl Role {
@@ -17,7 +17,6 @@ impl Role {
         Self::of(MANIFEST)
     }
 
-    /// All rights that the chart grants with this value.
     #[track_caller]
     pub fn of_chart_with(value: &str) -> Self {
         let mut helm = Command::new(programs::find("helm"));
@@ -32,7 +31,6 @@ impl Role {
         Self(objects.into_iter().filter(is_role).collect())
     }
 
-    /// Removes the rights on one resource or path.
     #[track_caller]
     pub fn without(mut self, what: &str) -> Self {
         let mut taken = 0;
@@ -68,13 +66,11 @@ impl Role {
     }
 }
 
-/// The resources or paths of a rule.
 fn places(rule: &Value) -> Vec<&str> {
     let places = rule.get("resources").or(rule.get("nonResourceURLs"));
     places.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Review requests by which a user finds out whether the user has the rights of a rule.
 fn reviews(role: &Value, rule: &Value) -> Vec<Value> {
     let verbs = rule["verbs"].as_array().expect("verbs").iter();
     let question = |verb: &Value, place: &str| match place.starts_with('/') {

@@ -4,20 +4,18 @@ use serde_json::json;
 
 use super::{containerd, kubelet, machine::Machine, process::Process, talk::http_get, whole_node::WholeNode};
 
-/// The addresses of the second node. The client of a [`super::Wired`] node has these addresses.
+/// The client of a [`super::Wired`] node has these addresses.
 const ADDRESSES: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 
-/// A second node with kubelet, containerd, runc and kube-proxy in iptables mode. It is in the network namespace of the
-/// first node's client. Its pods must use the host's network: other pod addresses would also exist on the first node.
+/// It is in the network namespace of the first node's client. Its pods must use the host's network: other pod addresses
+/// would also exist on the first node.
 pub struct SecondNode {
-    /// The machine on which all processes of the node run.
     pub machine: Machine,
     _proxy: Process,
 }
 
 impl SecondNode {
-    /// Starts a second node with the lab's images, and waits until it is Ready. Its pods reach the API server through
-    /// the Service `kubernetes`.
+    /// Its pods reach the API server through the Service `kubernetes`.
     #[track_caller]
     pub fn join(first: &WholeNode) -> Self {
         let mut machine = Machine::start_in(&first.wired.client);

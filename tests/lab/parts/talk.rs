@@ -19,35 +19,26 @@ use super::patience::patience;
 /// The time limit of a client. The kernel sends a lost SYN again within this time.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The time limit for an answer on this machine.
 pub fn answer_within() -> Duration {
     patience(PATIENCE)
 }
 
-/// Who answers a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Answer {
     /// The process that listens on the node.
     Process,
-    /// A pod.
     Pod,
-    /// A second pod.
     OtherPod,
-    /// No process: the client gets *refused*.
     Refused,
-    /// No process: the client gets no answer.
     TimedOut,
-    /// No process: the client gets *no route to host*.
     Unreachable,
 }
 
 impl Answer {
-    /// The answer that stands for a server's name.
     pub fn said(words: &[u8]) -> Option<Self> {
         [Self::Process, Self::Pod, Self::OtherPod].into_iter().find(|answer| answer.banner() == words)
     }
 
-    /// The name that a server sends.
     pub fn banner(self) -> &'static [u8] {
         match self {
             Self::Process => b"process",
@@ -60,9 +51,6 @@ impl Answer {
 
 /// Connects from the network namespace of the calling thread, and returns who answers. A link-local address is reached
 /// over `eth0`.
-///
-/// # Panics
-/// If a client gets an answer that the lab never gives when it works.
 #[track_caller]
 pub fn ask(address: SocketAddr) -> Answer {
     // An emulated guest sometimes resets a connection, so the client connects a second time.
@@ -83,7 +71,7 @@ pub fn ask(address: SocketAddr) -> Answer {
     Answer::said(&said).unwrap_or_else(|| panic!("{address} says {:?}", String::from_utf8_lossy(&said)))
 }
 
-/// Whether a pod answers. A test uses this to wait until a pod answers.
+/// A test uses this to wait until a pod answers.
 pub fn is_pod(address: SocketAddr) -> bool {
     said(address, patience(Duration::from_millis(200))).is_ok_and(|said| said == Answer::Pod.banner())
 }
@@ -101,29 +89,26 @@ fn said(mut address: SocketAddr, within: Duration) -> io::Result<Vec<u8>> {
     Ok(said)
 }
 
-/// The body of `GET path`, if the request succeeds.
 pub fn http_get(address: &str, path: &str) -> Option<String> {
     http_get_with(address, path, "")
 }
 
-/// The body of the answer to `GET path`, if the status is 200. Each header in `headers` ends with a line end.
+/// Each header in `headers` ends with a line end.
 pub fn http_get_with(address: &str, path: &str, headers: &str) -> Option<String> {
     exchange(connect(address)?, path, headers).filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status of the answer to `GET path`. Each header in `headers` ends with a line end.
+/// Each header in `headers` ends with a line end.
 pub fn http_status(address: &str, path: &str, headers: &str) -> Option<u16> {
     exchange(connect(address)?, path, headers).map(|(status, _)| status)
 }
 
-/// The body of the answer to `GET path` at a Unix socket, if the status is 200.
 pub fn socket_get(socket: &Path, path: &str) -> Option<String> {
     let stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(answer_within())).ok()?;
     exchange(stream, path, "").filter(|(status, _)| *status == 200).map(|(_, body)| body)
 }
 
-/// The status that a client with the address `source` gets.
 pub fn http_status_from(source: [u8; 4], address: &str, path: &str, headers: &str) -> Option<u16> {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
     let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
@@ -148,14 +133,12 @@ fn exchange(mut stream: impl Read + Write, path: &str, headers: &str) -> Option<
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-/// A server that accepts connections, sends its name, and closes them. When this value is dropped, the server ends.
 pub struct Server {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Starts a server in the network namespace of the calling thread.
     #[track_caller]
     pub fn on(address: SocketAddr, identity: Answer) -> Self {
         let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
@@ -171,7 +154,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Shuts the listener down. On Linux, this wakes the thread that waits for a connection.
+    /// On Linux, this wakes the thread that waits for a connection.
     fn drop(&mut self) {
         shutdown(self.listener.as_raw_fd(), Direction::Both).expect("a listener can be shut down");
         let thread = self.thread.take().expect("it is taken only here");

@@ -19,7 +19,6 @@ use super::{
     talk::http_get_with,
 };
 
-/// The arguments of kubectl that make a token with which a test reads the agent.
 const TOKEN: [&str; 6] = ["create", "token", "portreeve-reader", "--audience=portreeve/n1", "-n", "portreeve"];
 
 /// With the first flag, the Service `kubernetes` leads to the API server. With the second flag, the API server reaches
@@ -28,21 +27,17 @@ const API_SERVER: [&str; 2] =
     ["--endpoint-reconciler-type=master-count", "--kubelet-preferred-address-types=InternalIP"];
 
 /// A cluster of one node that runs pods like a real node: with kubelet, containerd, runc, CNI plugins, and kube-proxy
-/// in iptables mode. The control plane is in the calling thread's network namespace. Dropping the value removes the
-/// cluster.
+/// in iptables mode. The control plane is in the calling thread's network namespace.
 pub struct WholeNode {
-    /// The machine on which containerd, the kubelet and the pods run.
     pub machine: Machine,
     proxy: Option<Proxy>,
     _controllers: [Process; 2],
     pub cluster: ControlPlane,
-    /// The other hosts and pods around the node.
     pub wired: Wired,
     token: OnceCell<String>,
 }
 
 impl WholeNode {
-    /// Starts a node with the lab's images, and waits until it is Ready. Its pods can reach the API server.
     #[track_caller]
     pub fn start() -> Self {
         let wired = Wired::enter();
@@ -55,18 +50,17 @@ impl WholeNode {
         Self { machine, proxy: Some(proxy), _controllers: controllers, cluster, wired, token: OnceCell::new() }
     }
 
-    /// The present findings of the chart's agent, as a document. `None` if the agent does not answer.
+    /// `None` if the agent does not answer.
     pub fn findings(&self) -> Option<String> {
         let token = self.token.get_or_init(|| kubectl(&self.cluster, &TOKEN).trim().to_owned());
         http_get_with("192.0.2.1:29517", "/findings", &format!("Portreeve-Token: {token}\r\n"))
     }
 
-    /// A user with all rights in the cluster.
     pub fn person(&self) -> Person<'_> {
         Person::of(&self.cluster)
     }
 
-    /// Ends kube-proxy. The rules of kube-proxy stay.
+    /// The rules of kube-proxy stay.
     pub fn stop_proxy(&mut self) {
         self.proxy = None;
     }
@@ -80,8 +74,7 @@ impl WholeNode {
         });
     }
 
-    /// Starts a pod with the program `stranger.rs`, and waits until it runs. The pod's label `app` is the pod's name.
-    /// `more` has further fields of its spec.
+    /// The pod's label `app` is the pod's name. `more` has further fields of its spec.
     #[track_caller]
     pub fn stranger(&self, namespace: &str, name: &str, arguments: &[&str], more: &Value) {
         let container = json!({"name": "stranger", "image": images::STRANGER, "args": arguments});
@@ -97,7 +90,6 @@ impl WholeNode {
         });
     }
 
-    /// The object at a path of the API server.
     pub fn read(&self, path: &str) -> Option<Value> {
         let text = self.cluster.api().text(path)?;
         Some(serde_json::from_str(&text).expect("JSON"))

@@ -12,15 +12,13 @@ use crate::{
 };
 
 const NODES: usize = 500;
-/// The seconds between two samples, and the number of samples. Prometheus needs less than five minutes between two
-/// samples.
+/// Prometheus needs less than five minutes between two samples.
 const STEP: u64 = 240;
 const STEPS: u64 = 180;
 
-/// The value of a series at each step. `None` if the sample is missing.
+/// `None` if the sample is missing.
 type Course = Box<dyn Fn(u64) -> Option<f64>>;
 
-/// The series of a metric, each with its labels.
 struct Family {
     name: &'static str,
     kind: &'static str,
@@ -39,12 +37,10 @@ impl Family {
     }
 }
 
-/// A series that always has the same value.
 fn always(value: f64) -> impl Fn(u64) -> Option<f64> {
     move |_| Some(value)
 }
 
-/// A series that has a value from a step on.
 fn from(first: u64, value: f64) -> impl Fn(u64) -> Option<f64> {
     move |step| (step >= first).then_some(value)
 }
@@ -59,7 +55,6 @@ fn series(count: u64) -> f64 {
     f64::from(u32::try_from(count).expect("a small number"))
 }
 
-/// The metrics of all agents about their findings.
 fn findings() -> [Family; 2] {
     let mut counts = Family::gauge("portreeve_findings");
     let mut single = Family::gauge("portreeve_finding_info");
@@ -87,7 +82,6 @@ fn findings() -> [Family; 2] {
     [counts, single]
 }
 
-/// The metrics of all agents about ranges and about themselves.
 fn others() -> Vec<Family> {
     let mut build = Family::gauge("portreeve_build_info");
     let mut unknown = Family::gauge("portreeve_unknown");
@@ -119,7 +113,7 @@ fn others() -> Vec<Family> {
     vec![build, unknown, ports, used, capacity, events, memory]
 }
 
-/// All series in OpenMetrics. `last` is the Unix time of the last step.
+/// `last` is the Unix time of the last step.
 fn text(last: u64) -> String {
     let mut text = String::new();
     for Family { name, kind, series } in findings().into_iter().chain(others()) {

@@ -24,7 +24,6 @@ const PEER: [&str; 2] = ["192.0.2.100", "2001:db8::100"];
 /// The port of the Service, and a port that only the Node `n2` uses.
 const PORTS: [u16; 2] = [10250, 22];
 
-/// Compares Portreeve's report with packets to the Node `n2`, with a real kube-proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -82,7 +81,6 @@ pub fn agrees(mode: &str) {
     assert_eq!(findings, Vec::<Value>::new());
 }
 
-/// The connections that this node and its pods open to the Node `n2`.
 fn asks() -> Vec<Ask> {
     let places = PEER.iter().flat_map(|ip| PORTS.map(|port| SocketAddr::new(ip.parse().expect("an address"), port)));
     let from = |place| [Vantage::Node, Vantage::Pods].map(|vantage| (vantage, place));

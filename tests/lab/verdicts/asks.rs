@@ -15,13 +15,11 @@ use portreeve_rules::findings::Vantage;
 use super::binds::OTHER_LOOPBACK;
 use crate::parts::{ADDRESSES, Answer, LINK_LOCAL, Wired, answer_within, ask, slowness};
 
-/// A question of a test client: its vantage point, its protocol, and the address and port that it connects to.
 pub type Ask = (Vantage, Protocol, SocketAddr);
 
 /// The number of parallel connections from one network namespace, on a fast machine.
 const AT_ONCE: u32 = 128;
 
-/// The questions about a port: from each vantage point to each address that it can reach.
 pub fn questions(protocol: Protocol, port: u16) -> Vec<Ask> {
     let to = |vantage, address: &str| (vantage, protocol, SocketAddr::new(address.parse().expect("an address"), port));
     let outside = [Vantage::Remote, Vantage::Node, Vantage::Pods].into_iter();
@@ -37,7 +35,7 @@ pub fn every_question(protocol: Protocol, port: u16) -> Vec<Ask> {
     questions(protocol, port).into_iter().chain([(Vantage::Loopback, protocol, other)]).collect()
 }
 
-/// Sends all questions. Repeats questions without an answer twice, because a busy machine loses packets.
+/// Repeats questions without an answer twice, because a busy machine loses packets.
 pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let mut answers = ask_once(wired, asks);
     for _ in 0..2 {
@@ -48,7 +46,6 @@ pub fn ask_all(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     answers
 }
 
-/// Sends all questions, from all places at the same time.
 fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let from = |vantages: &[Vantage]| -> Vec<Ask> {
         asks.iter().copied().filter(|(vantage, ..)| vantages.contains(vantage)).collect()
@@ -65,7 +62,6 @@ fn ask_once(wired: &Wired, asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Sends the questions from the calling thread's namespace, many at the same time.
 pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     let left = Mutex::new(asks.iter());
     let work = || {
@@ -83,10 +79,6 @@ pub fn at_once(asks: &[Ask]) -> BTreeMap<Ask, Answer> {
     })
 }
 
-/// Sends a datagram, and returns who answers.
-///
-/// # Panics
-/// If the answer is one that the lab never gives when it works.
 #[track_caller]
 fn ask_udp(address: SocketAddr) -> Answer {
     match exchange(address) {

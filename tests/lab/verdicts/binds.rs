@@ -21,19 +21,16 @@ use portreeve_facts::Protocol;
 
 use crate::parts::{Answer, LINK_LOCAL};
 
-/// The address and the device of a listener.
 pub struct Bind {
     /// The name of the listener in recordings.
     pub name: &'static str,
-    /// The address.
     pub address: &'static str,
-    /// `IPV6_V6ONLY`.
     pub v6only: bool,
     /// `SO_BINDTODEVICE`.
     pub device: Option<&'static str>,
 }
 
-/// A listener on an address, for all devices. On `::`, it accepts both families.
+/// On `::`, it accepts both families.
 pub const fn to(address: &'static str) -> Bind {
     Bind { name: address, address, v6only: false, device: None }
 }
@@ -41,8 +38,6 @@ pub const fn to(address: &'static str) -> Bind {
 /// A loopback address on which DNS resolvers often listen. No interface has this address.
 pub const OTHER_LOOPBACK: &str = "127.0.0.53";
 
-/// The wildcards, the loopback addresses, the primary and the second address of each family, a link-local address, and
-/// a device.
 pub static BINDS: [Bind; 12] = [
     to("0.0.0.0"),
     to("::"),
@@ -59,7 +54,6 @@ pub static BINDS: [Bind; 12] = [
 ];
 
 impl Bind {
-    /// The address.
     pub fn ip(&self) -> IpAddr {
         self.address.parse().expect("an address")
     }
@@ -75,14 +69,12 @@ impl Bind {
     }
 }
 
-/// A server that sends its name. When this value is dropped, the server ends.
 pub struct Held {
     socket: OwnedFd,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Held {
-    /// Starts a server in the network namespace of the calling thread.
     #[track_caller]
     pub fn on(to: &Bind, protocol: Protocol, port: u16, identity: Answer) -> Self {
         let socket = open(to, protocol, port);
@@ -162,8 +154,7 @@ fn send(socket: &OwnedFd, banner: &[u8], to: &SockaddrStorage, from: &ControlMes
 }
 
 impl Drop for Held {
-    /// Shuts the socket down, so that the thread that waits on it ends. `shutdown` wakes the thread even if the error
-    /// is ENOTCONN.
+    /// `shutdown` wakes the thread even if the error is ENOTCONN.
     fn drop(&mut self) {
         let woken = matches!(shutdown(self.socket.as_raw_fd(), Direction::Both), Ok(()) | Err(Errno::ENOTCONN));
         let ended = self.thread.take().expect("it is taken only here").join().is_ok();

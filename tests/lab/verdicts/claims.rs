@@ -17,22 +17,19 @@ use crate::parts::{self, Api, ControlPlane, Wired, kubectl, objects};
 /// The second port of the backend pod. It answers for a claim that competes with a NodePort.
 pub const OTHER: u16 = 9090;
 
-/// The endpoints of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
     /// An endpoint on this node.
     Ready,
-    /// No endpoint.
     Nothing,
     /// An endpoint on another node, with externalTrafficPolicy Local.
     Elsewhere,
 }
 
 impl Behind {
-    /// All kinds of endpoints.
     pub const ALL: [Self; 3] = [Self::Ready, Self::Nothing, Self::Elsewhere];
 
-    /// Creates a Service with its endpoints. The endpoints answer on the port `target` of the backend.
+    /// The endpoints answer on the port `target` of the backend.
     #[track_caller]
     pub fn create(self, api: &Api, mut service: Value, target: u16) -> Value {
         let policy = if self == Self::Elsewhere { "Local" } else { "Cluster" };
@@ -62,14 +59,12 @@ pub fn serve(wired: &Wired) -> [Held; 3] {
     ]
 }
 
-/// A dual-stack Service with one port, and with a nodePort if `node_port` is given.
 pub fn service(name: &str, protocol: Protocol, port: u16, node_port: Option<u16>) -> Value {
     let mut entry = objects::port(port, node_port);
     entry["protocol"] = json!(protocol.to_string().to_uppercase());
     objects::service(name, &[entry])
 }
 
-/// A dual-stack Service of type LoadBalancer with one port and without a nodePort.
 pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     let mut service = service(name, protocol, port, None);
     service["spec"]["type"] = json!("LoadBalancer");
@@ -77,7 +72,6 @@ pub fn balanced_service(name: &str, protocol: Protocol, port: u16) -> Value {
     service
 }
 
-/// Gives a Service these addresses, as the controller of a load balancer does.
 #[track_caller]
 pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     let ingress: Vec<_> = addresses.iter().map(|ip| json!({"ip": ip})).collect();
@@ -85,8 +79,7 @@ pub fn balance(cluster: &ControlPlane, name: &str, addresses: &[&str]) {
     kubectl(cluster, &["patch", "service", name, "--subresource=status", "--type=merge", "-p", &status]);
 }
 
-/// Who answers on a port according to Portreeve, in the letters of a recording. `P` is the pod behind the NodePort, and
-/// `O` is the other pod. `?` stands for not known.
+/// `P` is the pod behind the NodePort, and `O` is the other pod. `?` stands for not known.
 #[track_caller]
 pub fn told(snapshot: &Snapshot, protocol: Protocol, port: u16) -> BTreeMap<(Vantage, IpAddr), char> {
     let owned = owner(&Limits::default().round(snapshot, None), protocol, port).expect("it can be told");

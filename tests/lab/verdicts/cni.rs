@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::claims::OTHER;
 use crate::parts::{Namespace, Wired, find};
 
-/// The version of portmap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plugin {
     /// The version of Debian, which makes rules of iptables.
@@ -29,27 +28,22 @@ impl Plugin {
         }
     }
 
-    /// The value of the key `backend` in the plugin's configuration. Debian's version does not know this key.
+    /// Debian's version does not know this key.
     fn backend(self) -> Option<&'static str> {
         (self == Self::Nftables).then_some("nftables")
     }
 }
 
-/// One hostPort.
 #[derive(Clone, Copy)]
 pub struct HostPort {
-    /// The port of the node.
     pub port: u16,
-    /// The protocol of the hostPort.
     pub protocol: Protocol,
-    /// The only address of the hostPort. `None` means all addresses.
+    /// `None` means all addresses.
     pub address: Option<&'static str>,
 }
 
-/// The facts about a pod that the plugin gets.
 pub struct Sandbox<'a> {
     pub plugin: Plugin,
-    /// The id of the pod's container.
     pub id: &'a str,
     pub namespace: &'a Namespace,
     /// The IPv4 address and the IPv6 address.
@@ -57,19 +51,17 @@ pub struct Sandbox<'a> {
 }
 
 impl<'a> Sandbox<'a> {
-    /// The pod that serves all Services.
     pub fn of(wired: &'a Wired) -> Self {
         Self { plugin: Plugin::Iptables, id: "edge", namespace: &wired.backend, addresses: Wired::HERE }
     }
 }
 
-/// Adds hostPorts to a pod, on the node of the calling thread. They lead to the pod's port [`OTHER`].
+/// They lead to the pod's port [`OTHER`].
 #[track_caller]
 pub fn add(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("ADD", pod, host_ports);
 }
 
-/// Removes the hostPorts of a pod.
 #[track_caller]
 pub fn delete(pod: &Sandbox<'_>, host_ports: &[HostPort]) {
     portmap("DEL", pod, host_ports);

@@ -19,13 +19,10 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// A port to which two Services have a claim.
 struct Row {
     port: u16,
     protocol: Protocol,
-    /// The endpoints of the Service that has the port as nodePort.
     node_port: Behind,
-    /// The endpoints of the Service with the external IPs.
     external: Behind,
     addresses: [&'static str; 2],
 }
@@ -46,7 +43,6 @@ fn rows(protocols: &[Protocol]) -> Vec<Row> {
     rows
 }
 
-/// Compares the report with packets to the external IP. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str, protocols: &[Protocol]) {
     let wired = Wired::enter();
@@ -84,18 +80,15 @@ pub fn agrees(mode: &str, protocols: &[Protocol]) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// The answers of packets.
 struct Shown {
     /// The addresses on which NodePorts are served.
     served: BTreeSet<(Vantage, IpAddr)>,
     /// The answers while only the NodePorts exist.
     alone: Answers,
-    /// The answers with the NodePorts and the external IPs.
     both: Answers,
 }
 
 impl Shown {
-    /// The differences between the verdicts and the answers on a port, as sentences.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let Row { port, protocol, node_port, external, addresses } = row;
         let place = format!("{port}/{protocol}, nodePort {node_port:?}, external {external:?} {}", addresses[0]);

@@ -26,7 +26,6 @@ use crate::{
 /// server chooses none of them as a NodePort (KEP-3668).
 const PORTS: [u16; 4] = [30001, 30002, 30003, 30004];
 
-/// Compares the report with the answers to health checks. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -75,7 +74,6 @@ fn unserved(wired: &Wired) -> BTreeSet<u16> {
     wired.client.run(move || PORTS.into_iter().filter(|port| !PRIMARY.iter().all(|ip| served(*port, ip))).collect())
 }
 
-/// The ports about which the report has a finding.
 #[track_caller]
 fn told(cluster: &ControlPlane) -> BTreeSet<u16> {
     let look = Look::check(&cluster.kubeconfig("admin"));

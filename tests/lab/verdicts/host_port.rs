@@ -19,7 +19,6 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// A port with a hostPort. A Service may also have the port as nodePort, and a process may also listen on it.
 struct Row {
     host: HostPort,
     service: Option<Behind>,
@@ -45,7 +44,6 @@ fn rows() -> Vec<Row> {
         .collect()
 }
 
-/// Compares the report with packets to a hostPort. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -95,7 +93,6 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{mode}: {} of {} cells disagree\n{}", wrong.len(), asks.len(), wrong.join("\n"));
 }
 
-/// The answers of packets.
 struct Shown {
     /// The answers while only the Services exist.
     service: Answers,
@@ -107,7 +104,6 @@ struct Shown {
 }
 
 impl Shown {
-    /// The differences between the verdicts and the answers on a port, as sentences.
     fn disagreements(&self, row: &Row, seen: &Snapshot) -> Vec<String> {
         let HostPort { port, protocol, address } = row.host;
         let told = told(seen, protocol, port);

@@ -23,7 +23,6 @@ use crate::{
     parts::{ControlPlane, PRIMARY, Proxy, Wired, objects},
 };
 
-/// The address of the pod that connects.
 const POD: &str = "10.244.0.5";
 /// An address of a host behind the client. The client forwards nothing, so this host never answers.
 const SILENT: &str = "198.51.100.1:7";
@@ -79,7 +78,6 @@ fn a_masqueraded_connection_on_a_node_port_is_judged_as_it_works() {
     agrees("nftables");
 }
 
-/// A connection of the pod. Masquerade gives the connection a port of the node as source port.
 #[derive(Debug)]
 struct Flow {
     protocol: Protocol,
@@ -90,10 +88,8 @@ struct Flow {
     answers: Answers,
 }
 
-/// What happens to the server's answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
-    /// Connection tracking (conntrack) sees the answers.
     Tracked,
     /// A rule hides the answers from conntrack.
     Untracked,
@@ -102,8 +98,6 @@ enum Answers {
 }
 
 impl Flow {
-    /// Connections with each protocol, each kind of source port (a NodePort with endpoints, without endpoints, or no
-    /// NodePort), and each case of [`Answers`].
     fn all() -> Vec<Self> {
         let mut all = Vec::new();
         for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -132,12 +126,11 @@ impl Flow {
         )
     }
 
-    /// The source port in the pod. The rules of the firewall use this port to select the connection.
+    /// The rules of the firewall use this port to select the connection.
     fn sport(&self) -> u16 {
         self.port - 10_000
     }
 
-    /// The connection's source address and port outside of the node.
     fn place(&self) -> String {
         format!("{}:{}", PRIMARY[0], self.port)
     }
@@ -201,8 +194,8 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The connections that findings name. Scans until all expected connections are named: ipvs forgets an answer within
-/// seconds, and then takes the next answer.
+/// Scans until all expected connections are named: ipvs forgets an answer within seconds, and then takes the next
+/// answer.
 #[track_caller]
 fn told<'a>(cluster: &ControlPlane, expected: impl Iterator<Item = (&'a Flow, &'a bool)>) -> BTreeSet<String> {
     let expected: Vec<String> = expected.map(|(flow, _)| flow.place()).collect();
@@ -225,7 +218,6 @@ fn here(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse().expect("an address"), port)
 }
 
-/// A socket that has sent one datagram. If the datagram went to the echo server, the socket has received the answer.
 fn datagram(to: &str) -> UdpSocket {
     let socket = UdpSocket::bind("0.0.0.0:0").expect("a socket");
     socket.connect(to).expect("a route");
@@ -236,7 +228,6 @@ fn datagram(to: &str) -> UdpSocket {
     socket
 }
 
-/// Adds rules to the table `ip lab` in the calling thread's namespace.
 #[track_caller]
 fn nft(rules: &str) {
     let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft is installed");
@@ -245,7 +236,6 @@ fn nft(rules: &str) {
     assert!(nft.wait().expect("nft ends").success(), "{rules}");
 }
 
-/// A translated connection in the output of `conntrack -L`.
 #[derive(Debug)]
 struct Listed {
     protocol: Protocol,
@@ -255,7 +245,6 @@ struct Listed {
     hangs: bool,
 }
 
-/// All flows whose source was translated to an address of this node.
 #[track_caller]
 fn listed() -> Vec<Listed> {
     let output = Command::new("conntrack").args(["-L", "--src-nat"]).output().expect("conntrack is installed");

@@ -144,7 +144,6 @@ fn a_verdict_for_another_mode_is_not_what_packets_show() {
     }
 }
 
-/// A listener, and the Service that has the listener's port.
 #[derive(Clone, Copy)]
 pub struct Listener {
     bind: &'static Bind,
@@ -153,13 +152,11 @@ pub struct Listener {
     port: u16,
 }
 
-/// The bound addresses, over TCP and UDP.
 const BOTH: [Bound; 2] = [(Protocol::Tcp, &BINDS), (Protocol::Udp, &BINDS)];
 
-/// A protocol, and the addresses to which listeners of this protocol are bound.
 pub type Bound = (Protocol, &'static [Bind]);
 
-/// A listener for each bound address and each possible shape of Service. Each listener has its own port.
+/// Each listener has its own port.
 fn listeners(bound: &[Bound]) -> Vec<Listener> {
     let cells = bound.iter().copied().flat_map(|(protocol, binds)| {
         let binds = binds.iter().flat_map(|bind| SHAPES.iter().map(move |shape| (bind, shape)));
@@ -172,8 +169,7 @@ fn listeners(bound: &[Bound]) -> Vec<Listener> {
 /// The answers of packets to all questions that the process answered before.
 pub type Answers = BTreeMap<Ask, Answer>;
 
-/// A node with listeners, and a cluster with a Service for each listener. Clients queried the listeners before the
-/// Services existed.
+/// Clients queried the listeners before the Services existed.
 pub struct Lab {
     cluster: ControlPlane,
     wired: Wired,
@@ -203,13 +199,11 @@ impl Lab {
         Self { cluster, wired, listeners, answered, _held: held, _backend: backend, directory: Directory::new() }
     }
 
-    /// Runs kube-proxy, and compares the answers with the verdicts.
     #[track_caller]
     pub fn agrees(&self, name: &str, mode: &str, settings: &Value) {
         self.agrees_behind(Proxy::start(&self.cluster, mode, settings), name, mode);
     }
 
-    /// Compares the answers behind a running kube-proxy with Portreeve's verdicts, and keeps the recording.
     #[track_caller]
     fn agrees_behind(&self, _proxy: Proxy, name: &str, mode: &str) {
         forget_flows();
@@ -229,13 +223,11 @@ impl Lab {
         keep(name, &recording, &seen);
     }
 
-    /// The present output of `portreeve snapshot`.
     #[track_caller]
     fn look(&self) -> Snapshot {
         snapshot(&self.cluster.kubeconfig("admin"))
     }
 
-    /// The present answers to the questions that the process answered before.
     #[track_caller]
     fn answers(&self) -> Answers {
         let asks: Vec<Ask> = self.answered.iter().copied().collect();
@@ -246,8 +238,7 @@ impl Lab {
     }
 }
 
-/// Adds the rules of an old kubelet. kube-proxy 1.23.6 only marks the packets that must be dropped, and these rules
-/// drop marked packets.
+/// kube-proxy 1.23.6 only marks the packets that must be dropped, and these rules drop marked packets.
 #[track_caller]
 fn drop_what_is_marked() {
     for program in ["iptables", "ip6tables"] {

@@ -34,8 +34,6 @@ struct Outgoing {
     before: bool,
 }
 
-/// Connections over TCP and UDP, older and newer than the Services. Their ports are NodePorts with endpoints, NodePorts
-/// without endpoints, and no NodePorts.
 fn connections() -> Vec<Outgoing> {
     let mut all = Vec::new();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -48,7 +46,6 @@ fn connections() -> Vec<Outgoing> {
     all
 }
 
-/// Compares the report with outgoing connections. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -97,7 +94,6 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Starts a server in the calling thread's namespace that sends its input back, over TCP and UDP.
 pub fn echo() {
     let listener = TcpListener::bind(ECHO).expect("the port is free");
     thread::spawn(move || {
@@ -120,13 +116,11 @@ pub fn echo() {
     });
 }
 
-/// Begins a connection from a port of the node's primary address.
 #[track_caller]
 pub fn open(protocol: Protocol, port: u16) -> OwnedFd {
     begin(protocol, SocketAddr::new(PRIMARY[0].parse().expect("an address"), port), ECHO)
 }
 
-/// Begins a connection between two addresses.
 #[track_caller]
 pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     let kind = if protocol == Protocol::Tcp { SockType::Stream } else { SockType::Datagram };
@@ -140,7 +134,6 @@ pub fn begin(protocol: Protocol, from: SocketAddr, to: &str) -> OwnedFd {
     }
 }
 
-/// Whether the server sends the data of the connection back.
 pub fn works(socket: &OwnedFd) -> bool {
     let ready = |flags| {
         let mut wanted = [PollFd::new(socket.as_fd(), flags)];

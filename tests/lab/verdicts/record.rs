@@ -21,7 +21,6 @@ const FIRST: [&str; 4] = ["iptables-default", "ipvs-default", "cilium/default", 
 /// The configurations in which the proxy has listeners of its own.
 const HOLDING: [&str; 2] = ["iptables-1.23", "nftables-1.37-localhost"];
 
-/// A recording: the answers of packets, and the facts about the proxy.
 pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snapshot) -> Recording {
     let rows = listeners.iter().map(|Listener { bind, protocol, shape, port }| {
         let questions = every_question(*protocol, *port);
@@ -47,7 +46,7 @@ pub fn record(name: &str, listeners: &[Listener], answers: &Answers, seen: &Snap
     }
 }
 
-/// Compares a recording with the recording in the repository. With `UPDATE=1`, it first writes the recording.
+/// With `UPDATE=1`, it first writes the recording.
 #[track_caller]
 pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     update(name, recording);
@@ -59,8 +58,8 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     compare(name, recording);
 }
 
-/// Compares each listener with the recording in the repository. A new answer fails the test even if the verdict agrees,
-/// so that a person sees the answer. At least 95 % of the recorded questions need an answer.
+/// A new answer fails the test even if the verdict agrees, so that a person sees the answer. At least 95 % of the
+/// recorded questions need an answer.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;
@@ -81,8 +80,7 @@ pub fn compare(name: &str, recording: &Recording) {
     assert!(now * 20 >= wanted * 19, "{name}: only {now} of {wanted} questions were answered");
 }
 
-/// The letter for an answer. A connection to a link-local address may fail with an error or without. `N` stands for
-/// both.
+/// A connection to a link-local address may fail with an error or without. `N` stands for both.
 pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     match (answer, is_link_local(to.ip()), from) {
         (Answer::TimedOut, true, _) | (Answer::Refused, true, Vantage::Node) => 'N',
@@ -95,7 +93,7 @@ pub fn letter((from, _, to): &Ask, answer: Answer) -> char {
     }
 }
 
-/// With `UPDATE=1`, writes a recording. Each listener has a line, so that a person can read a difference.
+/// Each listener has a line, so that a person can read a difference.
 #[track_caller]
 fn update(name: &str, value: &impl Serialize) {
     if env::var_os("UPDATE").is_none() {

@@ -26,7 +26,6 @@ const BALANCED: [&str; 2] = ["192.0.2.2", "2001:db8::2"];
 /// are in the static band, from which the API server chooses no healthCheckNodePort.
 const FIRST: [u16; 2] = [8100, 30020];
 
-/// Compares the report with packets. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -106,8 +105,6 @@ fn without_balanced(mut seen: Snapshot) -> Snapshot {
     seen
 }
 
-/// Redirects packets to an IPv4 address of the calling thread's node, except loopback. They go to the backend's port
-/// [`OTHER`].
 #[track_caller]
 fn redirect(protocol: Protocol, port: u16) {
     for chain in ["PREROUTING", "OUTPUT"] {

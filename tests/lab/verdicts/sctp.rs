@@ -42,13 +42,11 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, answer_within, objects},
 };
 
-/// The NodePorts, and the endpoints of each NodePort's Service.
 const PORTS: [(u16, Behind); 2] = [(30133, Behind::Ready), (30134, Behind::Nothing)];
 /// The time in milliseconds after which a listener checks again whether it must end. A shutdown does not wake the
 /// listener.
 const LOOK_UP: u16 = 100;
 
-/// Compares Portreeve's report with the answers to SCTP associations, without a proxy and behind a proxy in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -85,7 +83,6 @@ pub fn agrees(mode: &str) {
     assert!(wrong.is_empty(), "{mode}:\n{}", wrong.join("\n"));
 }
 
-/// The answers to these questions.
 #[track_caller]
 fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answer> {
     asks.map(|asked| {
@@ -101,10 +98,6 @@ fn ask_all(wired: &Wired, asks: impl Iterator<Item = Ask>) -> BTreeMap<Ask, Answ
     .collect()
 }
 
-/// Opens an association from an address in the network namespace of the calling thread.
-///
-/// # Panics
-/// If the answer is one that the lab never gives when it works.
 #[track_caller]
 fn ask(from: IpAddr, to: SocketAddr) -> Answer {
     match associate(from, to) {
@@ -146,7 +139,6 @@ fn open(address: SocketAddr) -> nix::Result<OwnedFd> {
     Ok(opened)
 }
 
-/// A server that sends its name. When this value is dropped, the server ends.
 struct Serving {
     wanted: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

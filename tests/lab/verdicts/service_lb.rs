@@ -22,14 +22,12 @@ use crate::{
     parts::{Answer, ControlPlane, PRIMARY, Proxy, Wired, kubectl, objects, sysctl},
 };
 
-/// The Service's own port, and the Service's NodePort.
 const PORT: u16 = 80;
 const NODE_PORT: u16 = 30080;
 
 /// The address of the pod of ServiceLB.
 const POD: &str = "10.244.0.5";
 
-/// Compares the report with packets to a Service of ServiceLB. A real kube-proxy runs in this mode.
 #[track_caller]
 pub fn agrees(mode: &str) {
     let wired = Wired::enter();
@@ -124,19 +122,16 @@ pub fn agrees(mode: &str) {
     proxy.clean_up();
 }
 
-/// Whether a finding says that the Service's own port is lost too.
 fn lost_too(finding: &Value) -> bool {
     finding.to_string().contains("port 80/tcp of this node, which ServiceLB sends to this NodePort")
 }
 
-/// The text that `owner` prints about the hostPort.
 #[track_caller]
 fn detail(seen: &Snapshot) -> String {
     let owned = owner(&Limits::default().round(seen, None), Protocol::Tcp, PORT).expect("it can be told");
     owned.claimants.into_iter().map(|it| it.detail).collect::<Vec<_>>().join("\n")
 }
 
-/// Appends rules to the table `nat` of the calling thread's namespace.
 #[track_caller]
 fn nat(rules: &[String]) {
     for rule in rules {

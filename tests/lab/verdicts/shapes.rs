@@ -5,19 +5,16 @@ use serde_json::{Value, json};
 use super::{Bind, Listener};
 use crate::parts::{Api, PRIMARY, Wired, objects};
 
-/// The shape of the Service that has a listener's port.
 pub struct Shape {
-    /// The name of the shape.
     pub name: &'static str,
     families: &'static [&'static str],
     /// The value of externalTrafficPolicy.
     policy: &'static str,
     endpoint: Endpoint,
-    /// Changes further fields of the Service. The second argument is the listener's port.
+    /// The second argument is the listener's port.
     change: fn(&mut Value, u16),
 }
 
-/// The endpoint of each family.
 #[derive(Clone, Copy)]
 enum Endpoint {
     None,
@@ -30,10 +27,8 @@ enum Endpoint {
 const BOTH: &[&str] = &["IPv4", "IPv6"];
 const READY: Endpoint = Endpoint::At(Wired::HERE, "n1", [true, true, false]);
 
-/// The Service that the shapes change: it has one NodePort, both families, and the externalTrafficPolicy Cluster.
 const PLAIN: Shape = Shape { name: "ready", families: BOTH, policy: "Cluster", endpoint: READY, change: |_, _| {} };
 
-/// All shapes.
 pub static SHAPES: [Shape; 14] = [
     PLAIN,
     Shape { name: "empty", endpoint: Endpoint::None, ..PLAIN },
@@ -100,8 +95,7 @@ pub static SHAPES: [Shape; 14] = [
 ];
 
 impl Shape {
-    /// Whether a listener with this address can have a Service of this shape. An endpoint has no loopback or link-local
-    /// address.
+    /// An endpoint has no loopback or link-local address.
     pub fn suits(&self, bind: &Bind) -> bool {
         let ip = bind.ip();
         let link_local = matches!(ip, std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
@@ -109,7 +103,6 @@ impl Shape {
     }
 }
 
-/// Creates the Service of a listener, with its EndpointSlices.
 #[track_caller]
 pub fn create(api: &Api, listener: &Listener) {
     let Listener { bind, protocol, shape, port } = listener;

@@ -16,7 +16,6 @@ use crate::{
 /// without threads.
 const LIBRARY: &str = "libfaketimeMT.so.1";
 
-/// Starts an agent whose clock the test can set.
 fn with_clock(stage: &Stage, offset: &str) -> Agent {
     let is_there = Command::new("faketime").args(["-f", "+0", "true"]).status();
     assert!(is_there.is_ok_and(|status| status.success()), "faketime is installed");
@@ -38,14 +37,12 @@ fn set(stage: &Stage, clock: &str) {
     fs::rename(&next, stage.path("clock")).expect("a swap");
 }
 
-/// The time of the agent's last scan, by the agent's clock, in seconds since 1970.
 fn told(metrics: &str) -> f64 {
     let line = metrics.lines().find_map(|line| line.strip_prefix("portreeve_last_scan_timestamp_seconds "));
     line.and_then(|time| time.parse().ok()).expect("a time")
 }
 
-/// Sets the agent's clock. The agent must keep its finding, continue to scan, and report a change. `is_there` compares
-/// the times before and after, so that a test without effect fails.
+/// `is_there` compares the times before and after, so that a test without effect fails.
 #[track_caller]
 fn survives(clock: &str, is_there: fn(f64, f64) -> bool) {
     let stage = web();

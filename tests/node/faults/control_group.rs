@@ -12,7 +12,7 @@ use crate::agent::until;
 /// The mount of version 2. In version 1, each controller has its own mount below this path.
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// A control group of one controller. If this value is dropped, the group must have no processes.
+/// If this value is dropped, the group must have no processes.
 pub(super) struct ControlGroup {
     path: PathBuf,
     is_v1: bool,
@@ -34,7 +34,6 @@ impl ControlGroup {
         Self { path, is_v1 }
     }
 
-    /// The same command, started in this group.
     pub(super) fn within(&self, command: &Command) -> Command {
         let mut within = Command::new("sh");
         within.args(["-c", "echo $$ > \"$0/cgroup.procs\" && exec \"$@\""]).arg(&self.path);
@@ -48,7 +47,6 @@ impl ControlGroup {
         within
     }
 
-    /// Sets the limit of processor time, in hundredths of a core.
     pub(super) fn limit_processor(&self, percent: u32) {
         let (quota, period) = (percent * 1000, 100_000);
         if self.is_v1 {
@@ -59,13 +57,11 @@ impl ControlGroup {
         }
     }
 
-    /// Sets the memory limit, in MiB.
     pub(super) fn limit_memory(&self, mebibytes: u64) {
         let name = if self.is_v1 { "memory.limit_in_bytes" } else { "memory.max" };
         self.write(name, &(mebibytes << 20).to_string());
     }
 
-    /// Sets the limit of processes and threads.
     pub(super) fn limit_threads(&self, threads: u64) {
         self.write("pids.max", &threads.to_string());
     }

@@ -12,7 +12,6 @@ use crate::{
     stage::{Stage, portreeve},
 };
 
-/// A manifest with a Service whose NodePort is the squatter's port.
 fn manifest() -> String {
     fs::read_to_string(super::web().manifest()).expect("a manifest")
 }
@@ -33,7 +32,6 @@ impl ConfigMap {
         made
     }
 
-    /// Makes a new version of the file, and removes the old version.
     fn set(&mut self, file: &str, text: &str) {
         let version = |number: u32| format!("..version-{number}");
         let before = self.path.join(version(self.versions));
@@ -49,7 +47,6 @@ impl ConfigMap {
     }
 }
 
-/// An agent that reads its cluster facts from this file, and has found the squatter.
 #[track_caller]
 fn incident(services: &Path) -> Incident {
     let stage = Stage::new();

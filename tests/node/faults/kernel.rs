@@ -14,10 +14,8 @@ use crate::{
     unprivileged::nobody,
 };
 
-/// The finding that the ephemeral range and the NodePort range overlap.
 const OVERLAP: &str = "portreeve_finding_info{rule=\"ephemeral-range-overlap\"";
 
-/// The same command in a mount namespace of its own, in which a shell first runs `mounts`.
 fn after(mounts: &str, command: &Command) -> Command {
     let mut unshare = Command::new("unshare");
     unshare.args(["--mount", "--", "sh", "-ec", &format!("{mounts}; exec \"$@\""), "sh"]);
@@ -26,8 +24,6 @@ fn after(mounts: &str, command: &Command) -> Command {
     unshare
 }
 
-/// The agent of this command must find the squatter, with the words `says` in the finding. When the squatter ends, the
-/// agent must report this.
 #[track_caller]
 fn finds_and_clears(command: Command, stage: Stage, says: &str) {
     let incident = Incident::with(Agent::of(command, &stage, &MODE), stage);
@@ -38,7 +34,6 @@ fn finds_and_clears(command: Command, stage: Stage, says: &str) {
     wait_for("/metrics", |text| !text.contains(SQUATTED));
 }
 
-/// Removes the topmost mount at a path, in the mount namespace of an agent.
 #[track_caller]
 fn unmount(agent: &Agent, place: &str) {
     let target = format!("--target={}", agent.pid());

@@ -10,7 +10,6 @@ use nix::sys::signal::Signal;
 use super::{Incident, MODE, SQUATTED, after_scans, control_group::ControlGroup, finds_it, is_alive, web};
 use crate::agent::{Agent, wait_for};
 
-/// A perl program that takes memory until no memory is left.
 const GREEDY: &str = "my @all; push @all, 'x' x (1 << 20) while 1";
 
 /// Fault (node): a neighbour in the agent's control group uses all memory, and the kernel kills the neighbour

@@ -19,7 +19,6 @@ use crate::{
     stage::Stage,
 };
 
-/// The arguments that set the proxy mode of an agent.
 const MODE: [&str; 2] = ["--proxy-mode", "iptables"];
 
 /// A node with an agent, and a process on a NodePort (the squatter). The agent has found the squatter.
@@ -45,26 +44,23 @@ impl Incident {
     }
 }
 
-/// Waits until the agent reports the squatter. On a busy machine, the first scans may be incomplete.
+/// On a busy machine, the first scans may be incomplete.
 #[track_caller]
 fn until_it_finds_it() {
     wait_for("/metrics", |text| text.contains(SQUATTED));
 }
 
-/// The number of scans in the text of an agent's metrics.
 #[track_caller]
 fn scans_in(metrics: &str) -> u64 {
     let count = metrics.lines().find_map(|line| line.strip_prefix("portreeve_scans_total ")?.strip_suffix(".0"));
     count.and_then(|count| count.parse().ok()).expect("a number of scans")
 }
 
-/// The number of the agent's scans.
 #[track_caller]
 fn scans() -> u64 {
     scans_in(&wait_for("/metrics", |_| true))
 }
 
-/// Waits until the agent has started and ended this number of further scans. Returns the metrics.
 #[track_caller]
 fn after_scans(more: u64) -> String {
     // A scan that runs at this moment does not count.
@@ -72,13 +68,11 @@ fn after_scans(more: u64) -> String {
     wait_for("/metrics", |text| scans_in(text) >= enough)
 }
 
-/// Whether the agent reports the squatter, after two more scans.
 #[track_caller]
 fn finds_it() -> bool {
     after_scans(2).contains(SQUATTED)
 }
 
-/// Whether the agent answers that it is alive, both at its port and to kubelet's probe.
 fn is_alive() -> bool {
     ask("/livez", "").is_some_and(|(status, _)| status == 200) && probe(&socket()) == Some(0)
 }

@@ -14,7 +14,6 @@ const USUAL: u64 = 1024;
 /// In this time, an idle thread ends. In tokio, it ends after ten seconds by default.
 const UNTIL_IDLE_THREADS_END: Duration = Duration::from_secs(12);
 
-/// Sets the descriptor limit of a running agent.
 fn limit_descriptors(agent: &Agent, number: u64) {
     let limit = format!("--nofile={number}:{USUAL}");
     let prlimit = Command::new("prlimit").args(["--pid", &agent.pid().to_string(), &limit]).status();

@@ -9,7 +9,6 @@ const SECOND: Duration = Duration::from_secs(1);
 const MILLISECOND: Duration = Duration::from_millis(1);
 const LASTS: Duration = Duration::from_secs(3600);
 
-/// The cost of a scan, the cost of reading connections, and the time from one change of the cluster to the next.
 #[derive(Clone, Copy)]
 struct Load {
     scan: Duration,
@@ -58,14 +57,12 @@ impl Load {
 }
 
 impl Scans {
-    /// The longest time between two scans, or between two scans that read connections.
     fn longest_gap(&self, with_connections: bool) -> Duration {
         let times: Vec<_> = self.all.iter().filter(|(_, reads)| *reads || !with_connections).map(|it| it.0).collect();
         times.windows(2).map(|pair| pair[1] - pair[0]).max().expect("two scans at least")
     }
 
-    /// The shares of a core that scans and readings of connections took. The first scan and the first reading are left
-    /// out.
+    /// The first scan and the first reading are left out.
     fn shares(&self) -> (f64, f64) {
         let part = |count: usize, cost: Duration| (count as f64 - 1.0) * cost.as_secs_f64() / LASTS.as_secs_f64();
         let reading = self.all.iter().filter(|(_, reads)| *reads).count();

@@ -12,7 +12,7 @@ use portreeve_rules::{
 /// A very high cost of reading connections: the wait after it is longer than any test.
 const MUCH: Duration = Duration::from_secs(2);
 
-/// A reading with the cost [`MUCH`]. The test does not really wait.
+/// The test does not really wait.
 const COSTLY: Spent = Spent { wall: MUCH, processor: MUCH };
 
 /// A node whose ephemeral range covers the NodePorts. The warning about the range needs no cluster.
@@ -20,12 +20,10 @@ fn trapped() -> KernelFacts {
     Snapshot::healthy().ephemeral("1024-65535", "").kernel
 }
 
-/// An agent without a cluster. `read` makes the facts of its node.
 async fn agent(read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     agent_of_costly(Spent::default(), read).await
 }
 
-/// An agent without a cluster. Reading connections costs `connections`.
 async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> KernelFacts + Send + 'static) -> Agent {
     let config = config_of_interval(10);
     let load = {
@@ -40,7 +38,6 @@ async fn agent_of_costly(connections: Spent, read: impl Fn(&NodeQuery) -> Kernel
     Agent::with(config, load, scanner, "n1".to_owned()).await.expect("an agent")
 }
 
-/// A configuration without a cluster.
 fn config_of_interval(seconds: u64) -> Config {
     Config {
         cluster: ClusterSource::None,

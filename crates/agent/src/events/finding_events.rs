@@ -17,7 +17,6 @@ use portreeve_rules::findings::{Key, Severity};
 const REFUSED_ONCE: SignedDuration = SignedDuration::from_secs(20);
 pub(super) const REFUSED: SignedDuration = SignedDuration::from_mins(10);
 
-/// One finding, and the Events about it on the server.
 #[derive(Debug)]
 pub(super) struct FindingEvents {
     pub(super) severity: Severity,
@@ -34,13 +33,11 @@ pub(super) struct FindingEvents {
     reported: Option<Reported>,
     /// Whether the server will always refuse Events about this finding.
     is_refused: bool,
-    /// When a request about the finding last failed. `None` after a success.
+    /// `None` after a success.
     failed: Option<Timestamp>,
-    /// The number of refusals in a row.
     refusals: u32,
 }
 
-/// An Event that was sent in one hour.
 #[derive(Clone, Debug)]
 struct Sent {
     event: Arc<PlannedEvent>,
@@ -53,14 +50,12 @@ struct Sent {
 struct Reported {
     sent: Sent,
     at: Timestamp,
-    /// The number of times that this node reported the finding.
     times: i32,
     /// Whether this node reported the end of the finding the same number of times.
     is_over: bool,
 }
 
 impl FindingEvents {
-    /// A finding that is open from now on.
     pub(super) fn new(severity: Severity, event: PlannedEvent, at: Timestamp) -> Self {
         Self {
             severity,
@@ -77,8 +72,7 @@ impl FindingEvents {
         }
     }
 
-    /// Notes that the finding is open, still or again, perhaps with a new text. An Event on the server keeps its text.
-    /// A new Event gets the new text.
+    /// An Event on the server keeps its text. A new Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {
             // The last Event still needs its end, until the new Event is reported.
@@ -92,8 +86,7 @@ impl FindingEvents {
         }
     }
 
-    /// Notes that the finding is over. Returns false if no request about the finding was ever sent: the caller can drop
-    /// this value.
+    /// Returns false if no request about the finding was ever sent: the caller can drop this value.
     pub(super) fn close(&mut self, at: Timestamp) -> bool {
         if !self.is_over {
             (self.is_over, self.since) = (true, at);
@@ -108,17 +101,16 @@ impl FindingEvents {
         self.is_over.then_some((self.since, lacks_end))
     }
 
-    /// Whether no Event about the finding has to be written any more.
     pub(super) fn is_done(&self, at: Timestamp) -> bool {
         self.is_over && self.step(at).is_none()
     }
 
-    /// The importance of this value. If values must be forgotten, the least important comes first.
+    /// If values must be forgotten, the least important comes first.
     pub(super) fn worth(&self, at: Timestamp) -> (bool, bool, Severity, bool) {
         (!self.is_done(at), !self.is_over, self.severity, self.hour.is_some())
     }
 
-    /// The time at which the next request is due. `None` if no request is needed.
+    /// `None` if no request is needed.
     pub(super) fn due(&self, at: Timestamp, spread: Spread) -> Option<Timestamp> {
         let wait = spread.wait(&self.event.node, &self.event.names.incident());
         let (_, due) = self.step(at)?;
@@ -140,7 +132,7 @@ impl FindingEvents {
         (self.failed, kind, Reverse(self.severity), step.map(|(_, due)| due))
     }
 
-    /// Returns the next request. From now on, the request counts as sent.
+    /// From now on, the request counts as sent.
     pub(super) fn send(&mut self, key: &Key, at: Timestamp) -> Option<Write> {
         let (step, _) = self.step(at)?;
         let (event, name, request) = match (step, &self.maybe, &self.reported) {
@@ -167,7 +159,7 @@ impl FindingEvents {
         Some(Write { key: key.clone(), step, namespace: event.namespace.clone(), name, request })
     }
 
-    /// Notes the answer to a request. Another Event may have replaced this Event in the meantime.
+    /// Another Event may have replaced this Event in the meantime.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count_failures(at, write, &reply);
         match write.step {
@@ -177,7 +169,7 @@ impl FindingEvents {
         }
     }
 
-    /// The next step and its time. The wait of this node is not included.
+    /// The wait of this node is not included.
     fn step(&self, at: Timestamp) -> Option<(Step, Timestamp)> {
         let hour = self.event.names.hour(at);
         // If `since` is in the future, the clock was set back.
@@ -275,7 +267,6 @@ impl FindingEvents {
     }
 }
 
-/// The wait after this number of refusals in a row.
 fn refused(times: u32) -> SignedDuration {
     match times.checked_sub(1) {
         Some(before) => (REFUSED_ONCE * 2_i32.pow(before.min(8))).min(REFUSED),

@@ -22,8 +22,7 @@ enum Slot {
     Shared(u8),
 }
 
-/// Makes the names of the Events of one finding on one node. If the text, counters or the advised free port change, the
-/// name stays.
+/// If the text, counters or the advised free port change, the name stays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     incident: u128,
@@ -31,7 +30,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The names for a finding about the object with this uid.
     pub(super) fn of(finding: &Finding, uid: &str, place: &Place) -> Self {
         let Key { rule, variant, subject, port, protocol } = &finding.key;
         let Impact { severity, scope, outcome } = finding.evidence.impact();
@@ -48,18 +46,16 @@ impl Names {
         Self { incident, slot }
     }
 
-    /// Whether other nodes may report the same finding about themselves.
     pub(super) fn is_shared(&self) -> bool {
         matches!(self.slot, Slot::Shared(_))
     }
 
-    /// Whether one node reports the finding for all nodes.
     pub(super) fn is_of_cluster(&self) -> bool {
         matches!(self.slot, Slot::Cluster)
     }
 
-    /// The beginning of the current hour. Each incident has its own hours. Each slot begins them a fifth of an hour
-    /// after the previous slot, so not all Events are written at the same time.
+    /// Each incident has its own hours. Each slot begins them a fifth of an hour after the previous slot, so not all
+    /// Events are written at the same time.
     pub(super) fn hour(&self, at: Timestamp) -> Timestamp {
         let after = match self.slot {
             Slot::Cluster | Slot::Own(_) => 0,
@@ -72,7 +68,6 @@ impl Names {
         Timestamp::from_second(begun).unwrap_or(at)
     }
 
-    /// The name of the Event in the hour that began at `hour`.
     pub(super) fn in_hour(&self, hour: Timestamp) -> String {
         let slot = match &self.slot {
             Slot::Cluster => String::new(),
@@ -82,7 +77,7 @@ impl Names {
         format!("portreeve.{:032x}", hash(&[&self.incident(), &hour.as_second().to_string(), &slot]))
     }
 
-    /// A key of the incident. It is the same on every node.
+    /// It is the same on every node.
     pub(super) fn incident(&self) -> String {
         format!("{:032x}", self.incident)
     }
@@ -151,8 +146,6 @@ mod tests {
         }
     }
 
-    /// Simulates a day in which nodes appear and disappear. Each affected node sends one request an hour, after its own
-    /// wait. The first node creates the Event, and the server keeps the Event for an hour.
     #[test]
     fn on_up_to_fifty_thousand_nodes_that_come_and_go_five_an_hour_report_and_one_event_is_always_there() {
         const DAY: i64 = 24 * 3600;

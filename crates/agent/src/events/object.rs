@@ -14,24 +14,20 @@ use portreeve_rules::findings::{Finding, Key, Scope, Severity, Step, Subject, Su
 pub const NOTE: usize = 1024;
 /// The longest reason, action and reporting instance, in bytes.
 const WORD: usize = 128;
-/// The action of each Event about a finding.
 const ACTION: &str = "CheckPorts";
 const CONTROLLER: &str = "portreeve";
 
-/// The suffix of the name of an Event's end.
 const END: &str = ".resolved";
 /// The namespace in which the plugin expects agents by default.
 pub const AGENT_NAMESPACE: &str = "portreeve";
 
-/// The Events of a finding on this node, without their hour and times.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PlannedEvent {
-    /// The namespace of the object. For objects without a namespace, `default`.
+    /// For objects without a namespace, `default`.
     pub(super) namespace: String,
     pub(super) names: Names,
     /// The reporting instance: `portreeve-<node>`.
     pub(super) reporter: String,
-    /// The node whose agent writes the Event.
     pub(super) node: String,
     /// The note of the Event about the end.
     over: String,
@@ -39,12 +35,11 @@ pub(super) struct PlannedEvent {
     event: Event,
 }
 
-/// An error: the object of a finding has no uid. `kubectl describe` finds Events only by the uid.
+/// `kubectl describe` finds Events only by the uid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NoUid;
 
 impl PlannedEvent {
-    /// The Event about an open finding.
     pub(super) fn of(finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
         let regarding = regarding(&key.subject, place);
@@ -84,19 +79,16 @@ impl PlannedEvent {
         Ok(Self { namespace, names, reporter, node: place.node.clone(), over, event })
     }
 
-    /// Whether this Event and `other` are the same Event on the server.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         (&self.namespace, &self.names) == (&other.namespace, &other.names)
     }
 
-    /// The Event with this name, created at this time.
     pub(super) fn open(&self, name: &str, at: Timestamp) -> Event {
         let mut event = Event { event_time: Some(MicroTime(at)), ..self.event.clone() };
         event.metadata.name = Some(name.to_owned());
         event
     }
 
-    /// The Event about the end, for the Event with this name.
     pub(super) fn over(&self, name: &str, at: Timestamp) -> Event {
         let reason = self.event.reason.as_ref().map(|reason| clean(&format!("{reason}Resolved"), WORD));
         let (note, kind) = (Some(self.over.clone()), Some("Normal".to_owned()));
@@ -104,12 +96,10 @@ impl PlannedEvent {
     }
 }
 
-/// The name of the Event about the end, for the Event with the name `name`.
 pub(super) fn name_of_end(name: &str) -> String {
     format!("{name}{END}")
 }
 
-/// The command that lists all nodes of an incident.
 fn how_to_see_all(key: &Key, place: &Place) -> String {
     let of = key.subject.namespace.as_ref().map(|namespace| format!(" -n {namespace}")).unwrap_or_default();
     let elsewhere = place.agents.as_deref().filter(|namespace| *namespace != AGENT_NAMESPACE);
@@ -124,7 +114,6 @@ pub(super) fn is_worth_an_event(severity: Severity) -> bool {
     }
 }
 
-/// The summary and the first remedy in one line of at most [`NOTE`] bytes.
 pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     let text = match remedy {
         Some(remedy) => format!("{summary} Remedy: {remedy}"),
@@ -134,14 +123,14 @@ pub(super) fn note(summary: &str, remedy: Option<&str>) -> String {
     clean(&text.replace(['\n', '\t'], " "), NOTE)
 }
 
-/// `text`, cut if needed, and then the whole `end`. The result is one line of at most [`NOTE`] bytes.
+/// `text`, cut if needed, and then the whole `end`.
 fn with(text: &str, end: &str) -> String {
     let end = note(end, None);
     let text = clean(&text.replace(['\n', '\t'], " "), NOTE.saturating_sub(end.len()));
     format!("{text}{end}")
 }
 
-/// The object of an Event. For the cluster, it is the Service of the cluster's API server.
+/// For the cluster, it is the Service of the cluster's API server.
 fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     let Subject { kind, namespace, name, uid } = subject;
     match kind {
@@ -152,7 +141,7 @@ fn regarding(subject: &Subject, place: &Place) -> ObjectReference {
     }
 }
 
-/// An object of the core API group. `kubectl describe` finds Events only by the object's uid.
+/// `kubectl describe` finds Events only by the object's uid.
 pub(crate) fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: Option<&str>) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

@@ -22,10 +22,8 @@ use portreeve_rules::{
     ledger::Change,
 };
 
-/// The greatest number of findings that have Events at the same time. If there are more findings, the mildest findings
-/// get no Events.
+/// If there are more findings, the mildest findings get no Events.
 const OPEN: usize = 1024;
-/// The number of requests in a burst. After a burst, one request is sent in each interval.
 const BURST: i32 = 10;
 const INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 /// While the API server does not answer, the wait doubles from the first value up to the second value. After it answers
@@ -34,19 +32,15 @@ const WAITS: (SignedDuration, SignedDuration) = (SignedDuration::from_secs(2), S
 /// The longest wait that a server can request.
 pub(super) const LONGEST: SignedDuration = SignedDuration::from_mins(5);
 
-/// One request to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Write {
-    /// The finding.
     pub(super) key: Key,
-    /// The reason of the request.
     pub(super) step: Step,
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) request: Request,
 }
 
-/// The next step for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Create the Event of this hour, unless it exists.
@@ -59,7 +53,6 @@ pub(super) enum Step {
     End,
 }
 
-/// The action on an Event.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Request {
     Create(Box<Event>),
@@ -69,11 +62,9 @@ pub(super) enum Request {
     Read,
 }
 
-/// The answer of the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Written,
-    /// An Event with this name exists already.
     Exists,
     /// The Event exists. The value is its reporting instance, if it has one.
     Current(Option<String>),
@@ -102,7 +93,6 @@ pub struct Counters {
     pub failed: u64,
 }
 
-/// The Events of all findings: Events that were written, that are in progress, and that wait.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     findings: BTreeMap<Key, FindingEvents>,
@@ -113,7 +103,6 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Adds a change of a round.
     pub(super) fn offer(&mut self, at: Timestamp, change: &Change, place: &Place) {
         self.forget(at);
         self.know(place);
@@ -135,19 +124,16 @@ impl Plan {
         }
     }
 
-    /// Sets the number of Nodes. Until the number is known, a request waits as in a very large cluster. Then it waits
-    /// only as long as needed.
+    /// Until the number is known, a request waits as in a very large cluster.
     pub(super) fn know(&mut self, place: &Place) {
         self.spread = self.spread.over(place.nodes);
     }
 
-    /// Whether the number of Nodes was ever known.
     pub(super) fn knows_nodes(&self) -> bool {
         self.spread.is_known()
     }
 
-    /// The next request, if a request is due and the budget allows it. The caller must pass the answer to
-    /// [`Plan::answer`].
+    /// The caller must pass the answer to [`Plan::answer`].
     pub(super) fn next(&mut self, at: Timestamp) -> Option<Write> {
         self.forget(at);
         if self.pause.end(at) > at || self.budget.ready(at) > at {
@@ -161,13 +147,11 @@ impl Plan {
         Some(write)
     }
 
-    /// The time at which [`Plan::next`] will return a request, as far as is known now.
     pub(super) fn due(&self, at: Timestamp) -> Option<Timestamp> {
         let due = self.findings.values().filter_map(|events| events.due(at, self.spread)).min()?;
         Some(due.max(self.budget.ready(at)).max(self.pause.end(at)))
     }
 
-    /// Notes the answer to a request.
     pub(super) fn answer(&mut self, at: Timestamp, write: &Write, reply: Reply) {
         self.count(write, &reply);
         self.pause.after(at, &reply, self.spread.longest());
@@ -200,8 +184,8 @@ impl Plan {
         }
     }
 
-    /// Whether one more finding can have Events. If there is no space, an ended finding is forgotten first. Then the
-    /// least important finding is forgotten, if the new finding is worse.
+    /// If there is no space, an ended finding is forgotten first. Then the least important finding is forgotten, if the
+    /// new finding is worse.
     fn make_room(&mut self, at: Timestamp, severity: Severity) -> bool {
         if self.findings.len() < OPEN {
             return true;
@@ -242,41 +226,36 @@ impl Plan {
     }
 }
 
-/// Limits the requests of this agent. It is a token bucket that stores the time at which the bucket will be full again.
+/// It is a token bucket that stores the time at which the bucket will be full again.
 #[derive(Debug, Default)]
 struct Budget {
     full: Timestamp,
 }
 
 impl Budget {
-    /// The earliest time of the next request: `at`, or later.
     fn ready(&self, at: Timestamp) -> Timestamp {
         (self.full_after(at) - INTERVAL * (BURST - 1)).max(at)
     }
 
-    /// Counts a request.
     fn take(&mut self, at: Timestamp) {
         self.full = self.full_after(at) + INTERVAL;
     }
 
-    /// The time at which the bucket is full again, if no request comes after `at`. If the stored time is too far in the
-    /// future even for an empty bucket, the clock was set back.
+    /// If the stored time is too far in the future even for an empty bucket, the clock was set back.
     fn full_after(&self, at: Timestamp) -> Timestamp {
         if self.full > at + INTERVAL * BURST { at } else { self.full.max(at) }
     }
 }
 
-/// The time until which no request is sent, because the API server does not answer.
 #[derive(Debug, Default)]
 struct Pause {
     until: Timestamp,
-    /// The number of requests in a row without an answer.
     unanswered: u32,
 }
 
 impl Pause {
-    /// Notes a reply. In a large cluster, each agent delays its requests by up to `spread`. After a failure, an agent
-    /// waits at least for this delay, so that not all agents send again at the same time.
+    /// In a large cluster, each agent delays its requests by up to `spread`. After a failure, an agent waits at least
+    /// for this delay, so that not all agents send again at the same time.
     fn after(&mut self, at: Timestamp, reply: &Reply, spread: SignedDuration) {
         let Reply::Unavailable(wanted) = reply else {
             self.unanswered = 0;
@@ -288,7 +267,7 @@ impl Pause {
         self.until = at + wanted.map_or(own, |wanted| wanted.clamp(own, LONGEST));
     }
 
-    /// The end of the pause. If the stored end is too far in the future, the clock was set back.
+    /// If the stored end is too far in the future, the clock was set back.
     fn end(&self, at: Timestamp) -> Timestamp {
         if self.until > at + LONGEST { at } else { self.until }
     }

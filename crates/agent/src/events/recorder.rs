@@ -33,7 +33,7 @@ const ANSWER: usize = 256 << 10;
 const MESSAGE: usize = 256;
 /// Agents that failed at the same moment spread their next requests over at least this time.
 const APART: Duration = Duration::from_secs(2);
-/// The longest sleep. It is short, because a person may change the clock during the sleep.
+/// It is short, because a person may change the clock during the sleep.
 const NAP: Duration = Duration::from_secs(60);
 
 /// Writes Events. When this value is dropped, its task ends. The next recorder writes the Events that are missing.
@@ -51,7 +51,6 @@ pub struct Recorder {
 struct Shared {
     plan: Mutex<Plan>,
     changed: Notify,
-    /// Whether no request is due now.
     idle: watch::Sender<bool>,
 }
 
@@ -60,7 +59,6 @@ impl Shared {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The request that is due now.
     fn next(&self, at: Timestamp) -> Option<Write> {
         let mut plan = self.plan();
         let write = plan.next(at);
@@ -147,7 +145,6 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
                 // A request that is due now was not returned, because its time has not quite passed. The task waits for
                 // a moment.
                 let nap = due.unwrap_or(NAP).clamp(Duration::from_millis(10), NAP);
-                // After a notification or after the sleep, the plan may have a request.
                 tokio::select! {
                     () = shared.changed.notified() => {}
                     () = time::sleep(nap) => {}
@@ -157,28 +154,26 @@ async fn work(shared: Arc<Shared>, mut writer: Writer, clock: impl Fn() -> Times
     }
 }
 
-/// A random wait for agents that failed at the same moment. It is at most as long as the server requested.
+/// A random wait for agents that failed at the same moment.
 pub(super) fn apart(wanted: Option<SignedDuration>, chance: f64) -> Duration {
     let most = wanted.map_or(APART, SignedDuration::unsigned_abs).clamp(APART, LONGEST.unsigned_abs());
     most.mul_f64(chance.clamp(0.0, 1.0))
 }
 
-/// Sends requests of events.k8s.io/v1.
 struct Writer {
     client: Client,
     limit: Duration,
-    /// The last failure that was logged. A lasting failure is logged only once.
+    /// A lasting failure is logged only once.
     failure: Option<String>,
 }
 
-/// The part of an Event that is read. Another program that writes an Event may leave out any field.
+/// Another program that writes an Event may leave out any field.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Seen {
     reporting_instance: Option<String>,
 }
 
-/// The answer of the API server if it returns no Event.
 #[derive(Deserialize)]
 struct Status {
     message: String,

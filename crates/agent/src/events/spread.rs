@@ -18,17 +18,14 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// Sets the number of Nodes. If they were not read, the last number stays.
     pub(crate) fn over(self, nodes: Option<usize>) -> Self {
         Self { nodes: nodes.or(self.nodes) }
     }
 
-    /// Whether the number of Nodes was ever read.
     pub(super) fn is_known(self) -> bool {
         self.nodes.is_some()
     }
 
-    /// The wait of this node before its request about this incident. All affected nodes send a request.
     pub(crate) fn wait(self, node: &str, incident: &str) -> SignedDuration {
         let most = self.longest().as_millis().unsigned_abs();
         // The wait uses the middle of the hash, because the end of the hash selects the slot.
@@ -36,7 +33,7 @@ impl Spread {
         SignedDuration::from_millis(milliseconds as i64)
     }
 
-    /// The longest wait of any node. If the number of Nodes is unknown, it counts as very large.
+    /// If the number of Nodes is unknown, it counts as very large.
     pub(super) fn longest(self) -> SignedDuration {
         let most = match self.nodes {
             None => LONGEST,

@@ -29,7 +29,6 @@ const CLAIMS: usize = 30_000;
 /// The longest name of a thread in the kernel, in bytes.
 const COMMAND: usize = 15;
 
-/// The claims and exemptions with which the hook compares binds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Claimed {
     pub(super) claims: Vec<Claim>,
@@ -41,18 +40,16 @@ pub(super) struct Claimed {
     pub(super) is_proxy_without_sockets: bool,
 }
 
-/// The control groups of this node that can be exempt.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Groups {
     /// The control group of each pod, by the pod's uid.
     pub(super) pods: HashMap<String, u64>,
     /// The control group of the proxy, if it is known and is not the root group.
     pub(super) proxy: Option<u64>,
-    /// The control groups that the option `--allow` names.
     pub(super) allowed: Vec<u64>,
 }
 
-/// The number of a claim. It stays the same if Services are created or deleted.
+/// It stays the same if Services are created or deleted.
 fn id(number: u16, protocol: Bound, is_host_port: bool) -> ClaimId {
     ClaimId(u32::from(number) | u32::from(protocol == Bound::Udp) << 16 | u32::from(is_host_port) << 17)
 }
@@ -170,14 +167,12 @@ fn addresses(port: &ContainerPort) -> Vec<IpAddr> {
     port.host_ip.map_or_else(|| vec![every(Family::V4), every(Family::V6)], |ip| vec![ip])
 }
 
-/// A bind that is a conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     /// The key of the finding that a scan would report about the same listener.
     pub(super) key: Key,
     /// The pod that called `bind`, or the node if no pod did.
     pub(super) maker: Subject,
-    /// The conflict and the remedy.
     pub(super) note: String,
 }
 
@@ -243,7 +238,6 @@ fn command(bind: &Bind) -> String {
     text::clean(&bind.name, COMMAND)
 }
 
-/// The listener that this bind opens.
 fn socket_of(bind: &Bind, cgroup: Result<Cgroup, Gap>) -> Socket {
     let protocol = match bind.protocol {
         Bound::Tcp => Protocol::Tcp,
@@ -325,8 +319,7 @@ fn judge(snapshot: &Snapshot, socket: &Socket) -> (Option<(Key, Evidence)>, Opti
     (worst, unread)
 }
 
-/// The key of the finding about a refused bind. The guard refuses only binds of NodePorts. If the Service no longer
-/// exists, the subject of the finding is the node.
+/// The guard refuses only binds of NodePorts. If the Service no longer exists, the subject of the finding is the node.
 fn refused_key(snapshot: &Snapshot, socket: &Socket) -> Result<Key, Gap> {
     let limits = Limits::default();
     let round = limits.round(snapshot, None);
@@ -375,7 +368,6 @@ mod tests {
         claimed(&Limits::default().round(world, None), groups)
     }
 
-    /// The address of each claim, and whether the hook refuses binds of this claim.
     fn at(claimed: &Claimed) -> Vec<(String, bool)> {
         claimed.claims.iter().map(|claim| (claim.at.to_string(), claim.is_refused)).collect()
     }

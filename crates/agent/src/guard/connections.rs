@@ -87,8 +87,7 @@ fn connections_in(kernel: &KernelFacts, ports: &PortSet) -> Result<Connections, 
     Ok(Connections { listed: on.map(connection).collect(), others: clients.outgoing_missing() })
 }
 
-/// Searches for connections, separately from the guard's loop. It searches on ports that were just reserved. It
-/// searches again while outgoing connections use reserved ports.
+/// It searches on ports that were just reserved. It searches again while outgoing connections use reserved ports.
 pub(super) async fn follow(host_root: PathBuf, state: Sender<GuardState>) {
     let (mut changes, mut known, mut failed) = (state.subscribe(), BTreeSet::new(), String::new());
     loop {

@@ -25,7 +25,6 @@ use portreeve_rules::findings::Subject;
 
 /// The shortest time between two Events about the list of reserved ports.
 const PAUSE: Duration = Duration::from_secs(3600);
-/// The waiting times before the attempts to write an Event.
 const ATTEMPTS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_secs(5),
@@ -44,15 +43,13 @@ pub(super) struct Reporter {
     waits: &'static [Duration],
     /// When the last Event about the list of reserved ports was written. `None` if the API server did not answer.
     overwritten: Arc<Mutex<Option<Instant>>>,
-    /// The status codes of failures since the last Event that was written. 0 stands for no answer. Each code is logged
-    /// once.
+    /// 0 stands for no answer. Each code is logged once.
     failed: Arc<Mutex<BTreeSet<u16>>>,
-    /// Counts the Events that the reporter could not write.
     state: watch::Sender<GuardState>,
 }
 
 impl Reporter {
-    /// A reporter, if the cluster has an API server. It needs a tokio runtime.
+    /// It needs a tokio runtime.
     pub(super) fn of(cluster: &ClusterSource, state: watch::Sender<GuardState>) -> Option<Self> {
         match cluster {
             ClusterSource::Api(access) => {
@@ -66,7 +63,6 @@ impl Reporter {
         Self { client, limit, waits, overwritten: Arc::default(), failed: Arc::default(), state }
     }
 
-    /// Writes an Event: another program removed ports from the list of reserved ports.
     pub(super) fn overwritten(&self, node: &Node, note: &str) {
         {
             let mut last = self.overwritten.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,8 +89,7 @@ impl Reporter {
         });
     }
 
-    /// Writes an Event: a process bound a claimed port, or the guard refused the bind. For an hour, equal conflicts
-    /// have the same Event name, so the API server keeps one Event.
+    /// For an hour, equal conflicts have the same Event name, so the API server keeps one Event.
     pub(super) fn bound(&self, conflict: &Conflict, is_refused: bool, node: &str) {
         let Conflict { key, maker, note } = conflict;
         let number = |it: &dyn ToString| it.to_string();
@@ -156,7 +151,6 @@ fn of(subject: &Subject) -> ObjectReference {
     reference(subject.kind.name(), subject.namespace.as_deref(), &subject.name, subject.uid.as_deref())
 }
 
-/// An Event that the guard writes on this node.
 fn event(name: &str, node: &str, regarding: ObjectReference) -> Event {
     let namespace = regarding.namespace.clone().unwrap_or_else(|| NAMESPACE.to_owned());
     Event {
@@ -180,7 +174,6 @@ mod tests {
     use super::*;
     use portreeve_facts::Snapshot;
 
-    /// A fake API server. It answers the first requests with a failure, and counts all requests.
     async fn server(failed: usize, code: u16) -> (Client, Arc<AtomicUsize>) {
         let requests = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&requests);

@@ -33,10 +33,8 @@ use portreeve_rules::Limits;
 
 /// The greatest number of binds that the thread reads before it renews the claims. A process may bind without end.
 const BATCH: usize = 1024;
-/// The greatest number of Events about binds in a burst. After a burst, one Event is written each [`EVENT_EVERY`].
 const EVENTS: u32 = 10;
 const EVENT_EVERY: Duration = Duration::from_secs(6);
-/// The shortest time between two log lines about lost binds.
 const LOST_EVERY: Duration = Duration::from_secs(60);
 /// After an Event, a bind of the same kind has no Event for this time.
 const SILENCE: Duration = Duration::from_secs(3600);
@@ -51,10 +49,8 @@ const JUDGED: usize = 100;
 /// DaemonSet may start before the guard has read it. After the end of a proxy that listened on NodePorts, binds of all
 /// ports are allowed for this time.
 const OWN_STAYS: Duration = Duration::from_secs(600);
-/// The first wait before the next attempt to attach the hook. Each wait is twice the last wait.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// The pause after the thread has read a full batch of binds.
 const BREATH: Duration = Duration::from_millis(20);
 
 /// The settings for the guard's answer to binds of claimed ports.
@@ -71,7 +67,6 @@ pub struct BindConfig {
     pub allow: Vec<PathBuf>,
 }
 
-/// The hook's state, for metrics.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HookState {
     pub(super) mode: Mode,
@@ -90,7 +85,6 @@ pub(super) struct HookState {
     pub(super) cost: Duration,
 }
 
-/// The hook's answers, with their names in metrics.
 pub(super) const ANSWERS: [(Answer, &str); 4] = [
     (Answer::Allowed, "allowed"),
     (Answer::Refused, "refused"),
@@ -122,15 +116,11 @@ pub(super) struct Inputs {
     pub(super) cluster: ClusterState,
     pub(super) latest: watch::Receiver<Latest>,
     pub(super) state: watch::Sender<GuardState>,
-    /// A function that makes the reporter. The thread that uses the reporter calls the function.
+    /// The thread that uses the reporter calls the function.
     pub(super) reporter: Box<dyn FnOnce() -> Option<Reporter> + Send>,
 }
 
-/// Starts a thread that attaches the hook and handles its records. If the hook cannot be attached, the guard only
-/// reserves ports.
-///
-/// # Errors
-/// If the thread cannot be started.
+/// If the hook cannot be attached, the guard only reserves ports.
 pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     inputs.state.send_modify(|state| state.hook = Some(HookState::of(inputs.config.mode)));
     // The hook works for the network namespace of this thread. The new thread has the same network namespace.
@@ -146,7 +136,7 @@ pub(super) fn start(inputs: Inputs, tasks: &mut Tasks) -> anyhow::Result<()> {
     })
 }
 
-/// Attaches the hook. Tries again as long as a later attempt can succeed. Each cause is logged once.
+/// Tries again as long as a later attempt can succeed. Each cause is logged once.
 async fn attached(config: &BindConfig, host_root: &Path) -> Option<Hook> {
     let (mut known, mut pause) = (String::new(), FIRST_PAUSE);
     loop {
@@ -204,7 +194,6 @@ fn refusal_in_words(refusal: Refusal) -> &'static str {
 
 struct Follower {
     hook: Hook,
-    /// The descriptor from which the thread reads the hook's records.
     records: Arc<OwnedFd>,
     config: BindConfig,
     host_root: PathBuf,
@@ -218,14 +207,13 @@ struct Follower {
     failed: Option<String>,
     /// The reason why the last call of `fresh_for` failed. The kernel will soon refuse nothing.
     unrenewed: Option<String>,
-    /// The last known group of the proxy.
     proxy: Option<Cgroup>,
     /// For each claim: when a pod that may serve the port last existed. For `None`: when the proxy last listened on
     /// NodePorts, or may have listened.
     own: HashMap<Option<ClaimId>, Instant>,
     /// The folders of `--allow` that do not exist.
     absent: Vec<PathBuf>,
-    /// The unread inputs because of which no rule could judge a bind. Each input is logged once.
+    /// Each input is logged once.
     logged: BTreeSet<(Source, Why)>,
 }
 
@@ -282,8 +270,8 @@ impl Follower {
         }
     }
 
-    /// Puts the claims of the latest snapshot into the kernel. If an input is unread, the last claims stay in the
-    /// kernel. Soon these claims are too old, and the hook refuses nothing.
+    /// If an input is unread, the last claims stay in the kernel. Soon these claims are too old, and the hook refuses
+    /// nothing.
     fn update(&mut self) {
         let Some((snapshot, _)) = self.latest.borrow_and_update().clone() else { return };
         let spent = thread_cpu_time();
@@ -308,15 +296,13 @@ impl Follower {
         self.failed = failed;
     }
 
-    /// Logs each folder of `--allow` that does not exist, once.
     fn name_absent(&mut self, all: &Cgroups) {
         for path in newly_absent(&self.config.allow, |path| all.id(path).is_some(), &mut self.absent) {
             warn!(allow = %path.display(), "no such control group: its processes are not exempt until it is there");
         }
     }
 
-    /// Allows the kernel to refuse binds for as long as the claims are fresh. Without a further call, the kernel stops
-    /// refusing. The function also counts lost records.
+    /// Without a further call, the kernel stops refusing. The function also counts lost records.
     fn renew(&mut self) -> Result<(), MapFailed> {
         let now = Instant::now();
         let made = self.latest.borrow().as_ref().map(|(_, made)| *made);
@@ -386,7 +372,6 @@ impl Follower {
     }
 }
 
-/// Takes the waiting binds, at most a batch. After a full batch it pauses.
 async fn drain(mut take: impl FnMut() -> Option<()>) {
     let taken = (0..BATCH).map_while(|_| take()).count();
     if taken == BATCH {
@@ -394,7 +379,6 @@ async fn drain(mut take: impl FnMut() -> Option<()>) {
     }
 }
 
-/// Waits on a thread of its own until the hook has a record, and at most for a tick.
 fn readable(records: &Arc<OwnedFd>, tick: Duration) -> JoinHandle<()> {
     let records = Arc::clone(records);
     spawn_blocking(move || {
@@ -416,7 +400,6 @@ fn unread(snapshot: &Snapshot) -> Option<&Gap> {
     cluster.services.gap().or(cluster.pods.gap()).or(kernel.interfaces.gap())
 }
 
-/// The folders that do not exist now, and that were not missing at the last call.
 fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut Vec<PathBuf>) -> Vec<PathBuf> {
     let now: Vec<PathBuf> = all.iter().filter(|path| !is_there(&path.to_string_lossy())).cloned().collect();
     let new = now.iter().filter(|path| !absent.contains(path)).cloned().collect();
@@ -424,15 +407,13 @@ fn newly_absent(all: &[PathBuf], is_there: impl Fn(&str) -> bool, absent: &mut V
     new
 }
 
-/// Replaces the last known control group of the proxy by the present group. A proxy that restarts does not answer for a
-/// moment. Then the last known group stays.
+/// A proxy that restarts does not answer for a moment. Then the last known group stays.
 fn keep_group(last: &mut Option<Cgroup>, seen: &Reading<Cgroup>) {
     if let Some(group) = seen.known(Unread::Chooses) {
         *last = Some(group.clone());
     }
 }
 
-/// The control groups whose processes are exempt, from some claims or from all claims.
 fn groups(all: &Cgroups, proxy: Option<&Cgroup>, allow: &[PathBuf]) -> Groups {
     let pods = all.pods();
     let proxy = proxy.filter(|cgroup| !cgroup.is_root()).and_then(|cgroup| match &cgroup.pod {
@@ -475,7 +456,6 @@ fn age(services: Option<Duration>, pods: Option<Duration>, since_read: Duration)
     Some(services?.max(pods?).max(since_read.saturating_sub(READ_INTERVAL)))
 }
 
-/// Decides which binds are judged. A judged bind gets an Event if it is a conflict.
 struct Limit {
     turns: Bucket,
     /// When a bind of each kind last had an Event.

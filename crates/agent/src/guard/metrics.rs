@@ -66,10 +66,7 @@ pub(super) struct Exported {
     pub(super) view_age: Duration,
 }
 
-/// The metrics as text, in one of the two forms.
-///
-/// # Errors
-/// If the metrics cannot be written. Writing into a string never fails.
+/// Writing into a string never fails.
 pub(super) fn metrics(exported: Exported, form: Exposition) -> Result<String, fmt::Error> {
     exposed(exported, form)
 }
@@ -102,7 +99,6 @@ impl Collector for Exported {
     }
 }
 
-/// The samples of the bind hook, if there is a hook. Each sample has one label.
 fn of_hook(
     hook: Option<HookState>,
     samples: impl Fn(HookState) -> Vec<(&'static str, u64)>,

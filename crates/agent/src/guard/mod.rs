@@ -59,7 +59,6 @@ use portreeve_guard::{
 use portreeve_kernel::{Host, Known, thread_cpu_time};
 use portreeve_rules::{GuardRun, Limits, NodeGuard};
 
-/// The time between two readings of the node.
 const READ_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the guard collects changes of the cluster before it acts: a roll-out makes many changes.
 const DEBOUNCE: Duration = Duration::from_millis(200);
@@ -67,14 +66,11 @@ const DEBOUNCE: Duration = Duration::from_millis(200);
 /// changes cost at most 2 % of a core, even if a tenant changes a Service without end. After each reading of the node,
 /// the guard runs in any case.
 const PAID: u32 = 50;
-/// How long the first run waits for the facts about the cluster.
 const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long unfinished work may delay the end of the process.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 /// If the API server has not confirmed Services or pods for this time, they count as unread. Usually it confirms a
 /// watch about once a minute.
 const OLD_VIEW: Duration = Duration::from_secs(300);
-/// The greatest number of ports or connections that one log line names.
 const NAMED: usize = 10;
 
 /// The inputs and outputs of the guard.
@@ -100,10 +96,8 @@ pub struct GuardConfig {
     pub bind: Option<BindConfig>,
 }
 
-/// The keeper of this node's list of reserved ports.
 type NodeKeeper = Keeper<KernelList, Files>;
 
-/// The guard's last state, for metrics and for the health check.
 #[derive(Clone, Debug, Default)]
 struct GuardState {
     reserved: BTreeMap<&'static str, usize>,
@@ -111,7 +105,6 @@ struct GuardState {
     missing: u32,
     overwritten: u32,
     is_unread: bool,
-    /// The number of Events that the guard could not write.
     unwritten_events: u64,
     /// The kernel's list of reserved ports after the last successful run.
     list: PortSet,
@@ -125,7 +118,6 @@ struct GuardState {
     last_success: Option<Timestamp>,
     /// When the last run ended, successful or not.
     ran: Option<Instant>,
-    /// The bind hook, if `--bind` is set.
     hook: Option<HookState>,
 }
 
@@ -214,7 +206,6 @@ pub fn guard_with(record: &Path) -> Result<Option<Result<NodeGuard, String>>, Gu
     Ok(Some(read.map(|record| NodeGuard { run, ports: record.ours_in(&list, &place.boot_id) })))
 }
 
-/// The facts that the guard needs from the node, with the sockets of outgoing connections on `client_ports`.
 fn query(client_ports: PortSet) -> NodeQuery {
     // A search for connections does not need the owners of sockets.
     let processes = (!client_ports.is_empty()).then_some(Source::Processes);
@@ -301,15 +292,11 @@ struct Guard {
     hostname: String,
     tasks: Tasks,
     state: watch::Sender<GuardState>,
-    /// Sends each snapshot to the bind hook.
     latest: watch::Sender<Latest>,
-    /// Writes Events, if the cluster has an API server.
     reporter: Option<Reporter>,
-    /// The last facts about the node, and the time at which they were read.
     kernel: Option<(KernelFacts, Instant)>,
     /// When the guard last tried to read the node.
     read_at: Option<Instant>,
-    /// The ports that the last run wanted.
     wanted: Wanted,
     /// The last text of each kind of log line, so that a lasting state is logged once.
     logged: BTreeMap<&'static str, String>,
@@ -400,7 +387,6 @@ impl Guard {
         }
     }
 
-    /// Reads the node, if a reading is due.
     async fn read(&mut self) {
         if self.read_at.is_some_and(|at| at.elapsed() < READ_INTERVAL) {
             return;
@@ -454,7 +440,6 @@ impl Guard {
         self.state.send_modify(|state| state.ran = Some(Instant::now()));
     }
 
-    /// The kinds of objects that the API server has not confirmed for a long time.
     fn old_views(&self) -> Vec<Gap> {
         let ages = self.cluster.ages(Instant::now());
         let is_old = |name: &str| ages.iter().any(|it| it.resource == name && it.age.is_some_and(|age| age > OLD_VIEW));
@@ -506,7 +491,6 @@ impl Guard {
         });
     }
 
-    /// Logs a text if it differs from the last text of this kind. An empty text makes the guard forget the last text.
     fn log_once(&mut self, kind: &'static str, text: String, log: impl FnOnce(&str)) {
         if text.is_empty() {
             self.logged.remove(kind);

@@ -30,11 +30,7 @@ struct Shared {
     started: Instant,
 }
 
-/// Answers over HTTP at `address`. If the port is taken, a thread tries again, and the guard runs meanwhile: reserved
-/// ports matter more than metrics.
-///
-/// # Errors
-/// If the thread cannot be started.
+/// If the port is taken, a thread tries again, and the guard runs meanwhile: reserved ports matter more than metrics.
 pub(super) fn start(
     address: SocketAddr,
     state: Receiver<GuardState>,

@@ -2,10 +2,9 @@
 
 use prometheus_client::{metrics::MetricType, registry::Unit};
 
-/// One metric family.
 #[derive(Debug)]
 pub(crate) struct Metric {
-    /// The metric's name. For a counter, the name is without `_total`.
+    /// For a counter, the name is without `_total`.
     pub(crate) name: &'static str,
     pub(super) kind: MetricType,
     pub(super) labels: &'static [&'static str],
@@ -31,7 +30,7 @@ pub(crate) const fn counter(name: &'static str, labels: &'static [&'static str],
     Metric { name, kind: MetricType::Counter, labels, help }
 }
 
-/// The metric with this name. Families use only metrics of this list.
+/// Families use only metrics of this list.
 pub(super) fn metric(name: &str) -> &'static Metric {
     METRICS.iter().find(|metric| metric.name == name).expect("a family names a metric of the catalogue")
 }

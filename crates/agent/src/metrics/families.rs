@@ -25,9 +25,8 @@ use portreeve_rules::{
     {Choice, RULES, port_usage},
 };
 
-/// The greatest number of findings with a series each. [`SERIES`] may allow fewer.
+/// [`SERIES`] may allow fewer.
 const SINGLE_FINDINGS: usize = 100;
-/// The greatest number of series.
 const SERIES: usize = 300;
 
 /// The capabilities that the profiles `attribution` and `netfilter` add.
@@ -44,8 +43,7 @@ pub(crate) struct Family {
 }
 
 impl Family {
-    /// The number of series of this family. A histogram has one series for each bucket, one for the sum and one for the
-    /// count.
+    /// A histogram has one series for each bucket, one for the sum and one for the count.
     fn series(&self) -> usize {
         match self.metric.kind {
             MetricType::Histogram => BUCKETS.len() + 3,
@@ -54,7 +52,6 @@ impl Family {
     }
 }
 
-/// All families that have samples.
 pub(super) fn families(scrape: &Scrape) -> Vec<Family> {
     let mut all = Families(Vec::new());
     let empty = Arc::new(Board::default());
@@ -85,7 +82,6 @@ impl Families {
         }
     }
 
-    /// Adds one sample without labels, if there is a value.
     fn one(&mut self, name: &str, value: Option<f64>) {
         self.add(name, value.map(|value| (Vec::new(), value)));
     }
@@ -112,7 +108,6 @@ impl Families {
         self.add("portreeve_unknown", unknown);
     }
 
-    /// Adds a series for each finding, up to the limits.
     fn single(&mut self, board: &Board) {
         let taken: usize = self.0.iter().map(Family::series).sum();
         let most = SERIES.saturating_sub(taken + 1).min(SINGLE_FINDINGS);
@@ -265,7 +260,6 @@ impl Families {
     }
 }
 
-/// The values of the labels of `portreeve_finding_info`.
 fn labels(finding: &Finding) -> Vec<String> {
     let Finding { key, evidence, .. } = finding;
     let subject = &key.subject;
@@ -305,12 +299,11 @@ fn ipvs_addresses(kernel: &KernelFacts, cluster: &ClusterFacts) -> Option<[(&'st
     Some(states)
 }
 
-/// Whether this is an IPv6 link-local address. The kernel gives each link such an address.
+/// The kernel gives each link such an address.
 fn is_link_local(ip: std::net::IpAddr) -> bool {
     matches!((IpFamily::of(ip), ip), (IpFamily::V6, std::net::IpAddr::V6(ip)) if ip.is_unicast_link_local())
 }
 
-/// The word for a value of a closed list, as in JSON.
 pub(crate) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(word)) => word,
@@ -322,12 +315,11 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
     words.map(str::to_owned).into()
 }
 
-/// A count as a sample. It is exact up to 2^53.
+/// It is exact up to 2^53.
 fn count(count: usize) -> f64 {
     count as f64
 }
 
-/// A 64-bit number as a sample.
 fn large(number: u64) -> f64 {
     number as f64
 }

@@ -152,7 +152,6 @@ pub fn metrics(scrape: Scrape, form: Exposition) -> Result<String, fmt::Error> {
     exposed(scrape, form)
 }
 
-/// The metrics of a collector as text, in one of the two forms.
 pub(crate) fn exposed(collector: impl Collector, form: Exposition) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(collector));
@@ -221,7 +220,6 @@ impl Metric {
 }
 
 impl Family {
-    /// Writes counters and gauges.
     pub(crate) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Self { metric, samples } = self;
         let (stem, unit) = metric.stem_and_unit();
@@ -230,8 +228,8 @@ impl Family {
     }
 }
 
-/// Changes OpenMetrics to the text format 0.0.4. In the text format, `_total` is part of the name of a counter's
-/// family. The text format has no units and no end mark.
+/// In the text format, `_total` is part of the name of a counter's family. The text format has no units and no end
+/// mark.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let counters: Vec<&str> =

@@ -18,7 +18,6 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
     reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
 }
 
-/// All readers with a fact of their own, and the reason if a reader failed.
 fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
         (source, reading.gap())
@@ -55,8 +54,7 @@ fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
     ]
 }
 
-/// The two readers that find the holders of sockets. If one holder is unknown, the reader failed. If a process has
-/// ended, the reader did not fail.
+/// If one holder is unknown, the reader failed. If a process has ended, the reader did not fail.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
     let reported = Unread::Reported("readings");
     let clients = snapshot.kernel.clients.known(reported).map(|clients| &clients.sockets);

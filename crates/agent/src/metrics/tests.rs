@@ -47,7 +47,6 @@ fn judged(snapshot: &Snapshot) -> Board {
     ledger.board()
 }
 
-/// All series with their values.
 #[track_caller]
 fn expose(scrape: &Scrape, form: Exposition) -> Vec<(String, f64)> {
     let text = metrics(scrape.clone(), form).expect("a string");
@@ -79,7 +78,6 @@ fn both_forms_tell_the_same_and_are_well_formed() {
     assert_eq!(value(r#"portreeve_node_ports{state="free",band="dynamic"}"#).map(|free| free > 2000.0), Some(true));
 }
 
-/// The value of a series of an example node. `None` if the node has no such series.
 fn series(world: Snapshot, name: &str) -> Option<f64> {
     let scrape = scrape(world, Board::default());
     let all = expose(&scrape, Exposition::Text);
@@ -129,7 +127,6 @@ fn a_capability_is_there_or_not() {
     assert_eq!((has("CAP_NET_ADMIN"), has("CAP_BPF")), (Some(1.0), Some(0.0)));
 }
 
-/// An example time for each reader of the node.
 fn every_reader() -> BTreeMap<Source, Duration> {
     [
         Source::Listeners,

@@ -14,7 +14,6 @@ fn state(snapshot: &Snapshot) -> State {
     state_of(snapshot, &judge(snapshot, &Limits::default()))
 }
 
-/// A node on which a process has bound the NodePort of a Service.
 fn conflict() -> Snapshot {
     Snapshot::healthy().service("web", |it| it.node_port(30080)).listens("0.0.0.0:30080")
 }
@@ -79,7 +78,6 @@ fn a_message_is_cut_where_events_are() {
     assert_eq!(State::new(TRUE, "PortsInConflict", &"x\u{1b}".repeat(9999)).message, "x".repeat(NOTE));
 }
 
-/// The condition and its wanted states. No task writes them.
 fn condition() -> (NodeCondition, watch::Receiver<Option<Wanted>>) {
     let (wanted, receiver) = watch::channel(None);
     (NodeCondition { wanted, writes: watch::channel(Writes::default()).1 }, receiver)

@@ -15,7 +15,6 @@ use portreeve_facts::{
 const RULE: usize = 64;
 const MOST_RULES: usize = 64;
 
-/// The fields of one object.
 #[derive(Default)]
 pub(super) struct Fields {
     pub(super) claims: Vec<Claim>,
@@ -31,13 +30,10 @@ impl Fields {
     }
 }
 
-/// The place of a document.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'a> {
     pub(super) file: &'a FileName,
-    /// The first line of the document.
     pub(super) first: u64,
-    /// The template from which helm rendered the document.
     pub(super) template: Option<&'a FileName>,
 }
 
@@ -49,7 +45,6 @@ impl Lines<'_> {
     }
 }
 
-/// An object with the places of its fields.
 #[derive(Clone, Copy)]
 pub(super) struct Written<'a> {
     pub(super) object: &'a Node,
@@ -57,8 +52,7 @@ pub(super) struct Written<'a> {
 }
 
 impl Written<'_> {
-    /// The place of the field at the end of a path. If the field is absent, the place of the last field of the path
-    /// that is present.
+    /// If the field is absent, the place of the last field of the path that is present.
     pub(super) fn place(self, path: &str) -> Place {
         self.lines.place(self.object.at_field(path))
     }
@@ -68,14 +62,12 @@ impl Written<'_> {
     }
 }
 
-/// The rules whose findings a user accepts for this object.
 pub(super) fn accepts(metadata: &Metadata, written: Written<'_>) -> Option<Accepts> {
     let names = metadata.annotations.as_ref()?.accept.as_deref()?.split(',').map(str::trim);
     let rules = names.filter(|name| !name.is_empty()).take(MOST_RULES).map(|name| text::clean(name, RULE)).collect();
     Some(Accepts { rules, place: written.place(&format!("metadata.annotations.{ACCEPT}")) })
 }
 
-/// The claims of a Service.
 pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let Some(spec) = &service.spec else { return fields };
@@ -115,7 +107,6 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     fields
 }
 
-/// The claims of the pods of a workload.
 pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let host_network = pods.host_network == Some(true);
@@ -144,7 +135,6 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     fields
 }
 
-/// The claim of an entry of `ports` to a port of the node, and the field with the claim.
 fn of_port(port: &ContainerPortSpec, host_network: bool) -> Option<(&'static str, Claimed)> {
     let (protocol, host_ip) = (protocol(port.protocol.as_ref()), port.host_ip());
     match (port.host_port, port.container_port) {

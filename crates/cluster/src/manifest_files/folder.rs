@@ -8,25 +8,18 @@ use std::{
 use crate::input::{Accepted, Input};
 use portreeve_facts::FileName;
 
-/// The endings of manifest file names.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
-/// The largest number of files in one folder and the folders below it.
 const MOST: usize = 100_000;
-/// The deepest folder that is read, counted from the folder that the user named.
 const DEEPEST: usize = 64;
 
-/// The reason why a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// The user named the file.
     Named,
-    /// A folder contains the file.
     Folder,
 }
 
 impl Origin {
-    /// The kinds of inputs that are accepted. A path that a user named may be a pipe. A pipe in a folder is refused,
-    /// because no program may write to it.
+    /// A path that a user named may be a pipe. A pipe in a folder is refused, because no program may write to it.
     pub(super) fn accepted(self) -> Accepted {
         match self {
             Self::Named => Accepted::Anything,
@@ -35,13 +28,10 @@ impl Origin {
     }
 }
 
-/// The files of a path.
 pub(super) struct Found {
     pub(super) files: Vec<Input>,
-    /// The errors: paths that could not be listed, or too many files.
     pub(super) failures: Vec<String>,
-    /// Folders of Helm charts. Their `templates` are not read, because they become manifests only when helm renders
-    /// them.
+    /// Their `templates` are not read, because they become manifests only when helm renders them.
     pub(super) charts: Vec<PathBuf>,
     pub(super) origin: Origin,
 }
@@ -114,7 +104,6 @@ fn is_manifest(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ENDINGS.iter().any(|it| ending.eq_ignore_ascii_case(it)))
 }
 
-/// A path for messages. For the working directory, only the names of files.
 fn short(path: &Path) -> PathBuf {
     match path.strip_prefix(".") {
         Ok(rest) if !rest.as_os_str().is_empty() => rest.to_owned(),
@@ -122,8 +111,7 @@ fn short(path: &Path) -> PathBuf {
     }
 }
 
-/// The name of a file, and its path for other programs. The path is relative to the working directory, or absolute for
-/// a file outside of it.
+/// The path is relative to the working directory, or absolute for a file outside of it.
 pub(super) fn name(input: &Input) -> FileName {
     let name = input.to_string();
     let Input::File(path) = input else { return FileName::new(name.clone(), name.into()) };

@@ -16,7 +16,7 @@ pub(super) fn json_documents(bytes: &[u8]) -> Option<impl Iterator<Item = (Range
     several.then(|| cut(bytes).flatten())
 }
 
-/// The documents. `None` for the first document that is malformed, or that begins on a line of another document.
+/// `None` for the first document that is malformed, or that begins on a line of another document.
 fn cut(bytes: &[u8]) -> impl Iterator<Item = Option<(RangeInclusive<u64>, &[u8])>> {
     let mut stream = Deserializer::from_slice(bytes).into_iter::<IgnoredAny>();
     let (mut begin, mut line) = (0, 1);

@@ -40,13 +40,9 @@ use portreeve_facts::{
 
 /// The longest file that is read, in bytes.
 const LONGEST: u64 = 32 << 20;
-/// The greatest depth of Lists in Lists.
 const DEEPEST: usize = 8;
-/// The largest number of broken documents of one file that are reported.
 const MOST_ERRORS: usize = 16;
-/// The largest number of kinds for which skipped objects are counted.
 const MOST_KINDS: usize = 1_000;
-/// The wanted content of a file.
 const WANTED: &str = "Kubernetes objects in YAML or JSON; render a chart first: helm template . | portreeve lint -";
 
 /// The result of reading files.
@@ -98,7 +94,6 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     ManifestFiles { facts, manifests, failures, objects, whole, again, files, charts, skipped }
 }
 
-/// Changes a Service to its state after the API server created it.
 fn as_created(service: &mut facts::Service) {
     // If the API server refuses a Service, the Service takes no number from other Services.
     if service.kind == ServiceKind::ClusterIp {
@@ -206,7 +201,6 @@ impl Reader<'_> {
         self.refuse(Source::Services, format!("{place}: {what}; wanted {WANTED}"), Some(place));
     }
 
-    /// Adds a document, an item of a List or a List, and returns the number of its objects.
     fn document(&mut self, node: Node, inherited: Option<&str>, depth: usize, lines: &Lines<'_>) -> usize {
         let written = node.field("kind").and_then(Node::text);
         let kind = written.or(inherited).unwrap_or_default().to_owned();
@@ -322,8 +316,7 @@ impl Reader<'_> {
         Ok(Some(self.noted(manifest, is_named, fields)))
     }
 
-    /// Adds the fields to the object, and counts the object if it was read before. An object without a name is always
-    /// new.
+    /// An object without a name is always new.
     fn noted(&mut self, manifest: Manifest, is_named: bool, Fields { claims, refused }: Fields) -> Manifest {
         let Manifest { kind, namespace, name, .. } = &manifest;
         let is_new = !is_named || self.names.insert((kind, namespace.clone(), name.clone()));
@@ -332,7 +325,6 @@ impl Reader<'_> {
     }
 }
 
-/// The object without its fields.
 fn manifest(kind: &'static str, metadata: &Metadata, written: Written<'_>) -> Result<Manifest, FieldError> {
     let (namespace, name) = (metadata.namespace()?, metadata.name()?);
     let accepts = claims::accepts(metadata, written);
@@ -344,7 +336,6 @@ fn may_be_objects(items: &[Node]) -> bool {
     items.is_empty() || items.iter().any(|item| matches!(item.value, Value::Mapping(_)))
 }
 
-/// A document as a tree.
 fn tree(document: impl Read) -> Result<Node, serde_saphyr::Error> {
     let options = yaml_options::tree();
     serde_saphyr::with_deserializer_from_reader_with_options(document, options, |parser| Node::deserialize(parser))

@@ -7,16 +7,13 @@ use portreeve_facts::{FileName, text};
 
 const MARK: &[u8] = b"# Source: ";
 
-/// The comments of a stream, in its order.
 pub(super) struct Templates<'a> {
     /// The comments after `next`, each with its line, counted from 1.
     ahead: Box<dyn Iterator<Item = (u64, &'a [u8])> + 'a>,
-    /// The comment that comes next.
     next: Option<(u64, &'a [u8])>,
 }
 
 impl<'a> Templates<'a> {
-    /// The comments of these bytes.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         let lines = (1..).zip(bytes.split(|byte| *byte == b'\n'));
         let mut ahead = Box::new(lines.filter_map(|(line, text)| Some((line, text.strip_prefix(MARK)?))));
@@ -24,7 +21,7 @@ impl<'a> Templates<'a> {
         Self { ahead, next }
     }
 
-    /// The template of the document on these lines. Calls must be in the order of the lines.
+    /// Calls must be in the order of the lines.
     pub(super) fn of(&mut self, lines: RangeInclusive<u64>) -> Option<FileName> {
         let mut found = None;
         while let Some((line, path)) = self.next.filter(|(line, _)| line <= lines.end()) {

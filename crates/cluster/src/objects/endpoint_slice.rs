@@ -31,7 +31,7 @@ pub(crate) struct SlicePort {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Endpoint {
-    /// Addresses. In a slice of type FQDN, names.
+    /// In a slice of type FQDN, names.
     pub(crate) addresses: Option<Vec<Text>>,
     pub(crate) conditions: Option<Conditions>,
     #[serde(deserialize_with = "unless_empty")]

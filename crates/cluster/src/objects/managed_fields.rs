@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, de::IgnoredAny};
 
-/// The entries of managedFields, one for each manager.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct ManagedFields(Vec<Entry>);
 
@@ -43,7 +42,7 @@ struct OwnedPort {
 }
 
 impl ManagedFields {
-    /// Whether a client chose the nodePort of this port and protocol. `None` if managedFields do not have the port.
+    /// `None` if managedFields do not have the port.
     pub(super) fn chose_node_port(&self, port: u16, protocol: &str) -> Option<bool> {
         #[derive(Deserialize)]
         struct Key<'a> {

@@ -76,17 +76,14 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error: the field at `path` has the value `is`, not the expected `wanted`.
     pub(crate) fn new(path: impl fmt::Display, is: impl fmt::Display, wanted: impl fmt::Display) -> Self {
         Self { path: path.to_string(), is: format!("{is}, wanted {wanted}") }
     }
 
-    /// The error for a key that occurs twice.
     pub(crate) fn twice(key: &str) -> Self {
         Self::new(key, "there twice", "every key once")
     }
 
-    /// The error for a message of serde, in the words of this crate.
     fn of_message(path: String, message: &str) -> Self {
         let message = without_place(message);
         if let Some(key) = message.strip_prefix("duplicate field `").and_then(|key| key.strip_suffix('`')) {
@@ -105,7 +102,6 @@ impl FieldError {
 }
 
 impl fmt::Display for FieldError {
-    /// `spec.ports[0].port is 70000, wanted 1 to 65535`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, is } = self;
         write!(f, "{} is {is}", if path.is_empty() { "it" } else { path })
@@ -138,7 +134,6 @@ impl Identity {
     }
 }
 
-/// The group of an `apiVersion`; empty for the core group.
 pub(crate) fn group(version: &str) -> &str {
     version.split_once('/').map_or("", |(group, _)| group)
 }
@@ -188,7 +183,6 @@ fn what_was_wanted(wanted: &str) -> &str {
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// The largest number of notes about one object.
     const MOST: usize = 16;
 
     /// Adds a note that the field at `path` has the value `is`, and `wanted` was expected.
@@ -237,15 +231,14 @@ impl Metadata {
         name.ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))
     }
 
-    /// The name of an object, if it must be a DNS label.
     fn label(&self) -> Result<String, FieldError> {
         as_label(&self.name()?, "metadata.name")
     }
 
     /// Adds the values that the API server would add: the namespace, and a name for `generateName`. The API server
-    /// would end the name with five random letters and digits. Here each object gets a different number. The API server
-    /// never draws such a number, because it uses no 0 and no 1 (apimachinery `util/rand`). Returns whether the object
-    /// had a name.
+    /// would end the name with five random letters and digits. Here each object gets a different number.
+    /// A number below 22222 has a 0 or a 1, and the API server uses neither (apimachinery `util/rand`). Returns whether
+    /// the object had a name.
     ///
     /// # Errors
     /// If the API server would refuse the name.
@@ -275,7 +268,7 @@ impl Metadata {
         })
     }
 
-    /// The namespace. A manifest without a namespace belongs to `default`, as in `kubectl apply`.
+    /// A manifest without a namespace belongs to `default`, as in `kubectl apply`.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
@@ -300,7 +293,6 @@ fn as_label(name: &str, path: &str) -> Result<String, FieldError> {
     }
 }
 
-/// The labels that are read in objects of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Labels {
@@ -327,7 +319,6 @@ pub(crate) struct Labels {
     pub(crate) rke2_namespace: Option<Text>,
 }
 
-/// The annotations that are read in objects of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {

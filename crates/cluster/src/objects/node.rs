@@ -96,8 +96,8 @@ impl Node {
     }
 }
 
-/// The addresses. The API server accepts any text as an address. A text that is no address gets a note, and the other
-/// addresses are kept.
+/// The API server accepts any text as an address. A text that is no address gets a note, and the other addresses are
+/// kept.
 fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress> {
     let convert = |(index, address): (usize, &NodeAddress)| {
         let kind = match address.kind.as_deref()? {
@@ -108,7 +108,6 @@ fn addresses(list: &[NodeAddress], notes: &mut Notes) -> Vec<facts::NodeAddress>
         };
         let text = address.address.as_deref().unwrap_or_default();
         let ip = lenient_ip(text);
-        // A host name need not be an IP address.
         if ip.is_none() && kind != NodeAddressKind::Hostname {
             notes.note(format_args!("status.addresses[{index}].address"), quoted(text), "an IP address");
         }

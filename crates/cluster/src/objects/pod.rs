@@ -30,8 +30,7 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 /// The reason in the status of a Pod that the kubelet refused because of its ports. A refused Pod names its Node
 /// (kubernetes pkg/kubelet/lifecycle/predicate.go).
 const REFUSED: &str = "NodePorts";
-/// The label with the host name of a Node. The host name is the Node's name, unless a cloud provider chose another
-/// name.
+/// The host name is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The largest number of ports that are kept for one pod, if the ports come from probes, or the pod has its own
 /// network.
@@ -235,9 +234,8 @@ impl Object for Pod {
     }
 }
 
-/// A Pod, by its state.
 enum PodFacts {
-    /// The Pod is on a Node. A Pod in a file without a Node name may be on any Node.
+    /// A Pod in a file without a Node name may be on any Node.
     Placed(Arc<facts::Pod>),
     /// The Pod is on no Node, because no Node has the Pod's ports free.
     Waiting(Arc<WaitingPod>),
@@ -359,7 +357,6 @@ impl Pod {
 }
 
 impl PodSpec {
-    /// The ports of this pod that are ports of the node: hostPorts, and ports in the host's network.
     pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
         let (mut ports, _) = self.ports(path)?;
         ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
@@ -402,8 +399,6 @@ impl PodSpec {
         statuses.iter().filter_map(of).collect()
     }
 
-    /// The sysctls of the Pod's own network, if the Pod sets them: the range of ephemeral ports, and the reserved
-    /// ports.
     fn ephemeral_sysctls(&self, notes: &mut Notes) -> (Option<PortRange>, Option<PortSet>) {
         let (mut range, mut reserved) = (None, None);
         let sysctls = self.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
@@ -422,8 +417,7 @@ impl PodSpec {
 }
 
 impl ContainerPortSpec {
-    /// The address of the node. The API server accepts any text. A text that is no address counts as all addresses of
-    /// the node.
+    /// The API server accepts any text. A text that is no address counts as all addresses of the node.
     pub(crate) fn host_ip(&self) -> Option<IpAddr> {
         self.host_ip.as_deref().and_then(lenient_ip)
     }
@@ -440,8 +434,7 @@ impl ContainerPortSpec {
     }
 }
 
-/// The ports of a pod's own network, declared by containers or used by probes, without repetitions. The hostIP is
-/// removed, because it is an address of the node.
+/// The hostIP is removed, because it is an address of the node.
 fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<ContainerPort> {
     let declared = declared.iter().map(|port| ContainerPort { host_port: None, host_ip: None, ..port.clone() });
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
@@ -466,7 +459,6 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
 
-/// The ports of probes that no container declares, without repetitions.
 fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
     let mut kept: Vec<ContainerPort> = Vec::new();
     for it in probed {
@@ -495,7 +487,6 @@ fn is_refused_for_its_ports(condition: &Condition) -> bool {
         && condition.message.as_ref().is_some_and(|message| message.contains(NO_FREE_PORTS))
 }
 
-/// The addresses that containers reported as in use when they failed.
 fn reported_in_use(statuses: &[ContainerStatus]) -> Vec<ContainerPort> {
     let states = statuses.iter().filter(|it| failed(it)).flat_map(|it| [&it.state, &it.last_state]);
     let messages = states.filter_map(|state| state.as_ref()?.terminated.as_ref()?.message.as_deref());
@@ -546,7 +537,6 @@ fn runs(container: &ContainerStatus) -> bool {
     container.state.as_ref().is_some_and(|state| state.running.is_some())
 }
 
-/// Whether a container is not ready, and ended with an error, now or in its last run.
 fn failed(container: &ContainerStatus) -> bool {
     let states = [&container.state, &container.last_state].into_iter().flatten();
     let mut codes = states.filter_map(|state| state.terminated.as_ref()?.exit_code);
@@ -561,8 +551,7 @@ fn restarted(containers: &[ContainerStatus]) -> Option<jiff::Timestamp> {
     starts.collect::<Option<Vec<_>>>()?.into_iter().max()
 }
 
-/// The controller of an object. An owner's name that is not valid is left out, because it could be an option of a
-/// command.
+/// An owner's name that is not valid is left out, because it could be an option of a command.
 fn controller(owner: &OwnerReference) -> Option<Controller> {
     let name = owner.name.as_deref().filter(|name| owner.controller == Some(true) && names::is_subdomain(name))?;
     Some(Controller { kind: owner.kind.as_deref()?.to_owned(), name: name.to_owned() })
@@ -579,8 +568,7 @@ fn service_lb_of(namespace: &str, labels: &Labels) -> Option<ServiceName> {
     of(&labels.k3s_namespace, &labels.k3s_service).or_else(|| of(&labels.rke2_namespace, &labels.rke2_service))
 }
 
-/// The Node that every term of a node affinity names. The controller of DaemonSets writes the Node's name, users write
-/// the host name.
+/// The controller of DaemonSets writes the Node's name, users write the host name.
 fn only_node(affinity: &Affinity) -> Option<String> {
     fn named<'a>(requirement: &'a Requirement, key: &str) -> Option<&'a str> {
         let mut values = requirement.values.iter().flatten();

@@ -156,8 +156,7 @@ pub(super) fn addresses(list: &[Text], path: impl std::fmt::Display) -> Result<V
     list.iter().enumerate().map(|(index, text)| address(text, format_args!("{path}[{index}]"))).collect()
 }
 
-/// The addresses in their order, without repetitions. A user could write one address a thousand times, and rules
-/// compare each address with each port.
+/// A user could write one address a thousand times, and rules compare each address with each port.
 fn distinct(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
     let mut seen = HashSet::new();
     addresses.retain(|ip| seen.insert(*ip));
@@ -188,7 +187,7 @@ fn for_cilium(annotations: Option<&Annotations>, labels: Option<&Labels>) -> For
     }
 }
 
-/// The program that announces the Service. An empty annotation counts as absent.
+/// An empty annotation counts as absent.
 fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     let text = |field: &Option<Text>| field.clone().map(|Text(text)| text).filter(|text| !text.is_empty());
     let pool = text(&annotations.pool).or_else(|| text(&annotations.old_pool));
@@ -196,7 +195,7 @@ fn announced(annotations: &Annotations) -> Option<Box<Announced>> {
     (announced != Announced::default()).then(|| Box::new(announced))
 }
 
-/// The kind of a Service. `None` for ExternalName and for unknown types.
+/// `None` for ExternalName and for unknown types.
 fn service_kind(text: &str) -> Option<ServiceKind> {
     [ServiceKind::ClusterIp, ServiceKind::NodePort, ServiceKind::LoadBalancer].into_iter().find(|it| it.name() == text)
 }

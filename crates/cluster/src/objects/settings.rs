@@ -9,7 +9,6 @@ use super::{FieldError, Metadata, Notes, Object, values::NumberOrText};
 use crate::facts_builder::FactsBuilder;
 use portreeve_facts::Source;
 
-/// A ConfigMap.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ConfigMap {
@@ -18,7 +17,6 @@ pub(crate) struct ConfigMap {
 }
 
 impl ConfigMap {
-    /// `namespace/name`.
     pub(crate) fn title(&self) -> String {
         self.metadata.as_ref().map(Metadata::title).unwrap_or_default()
     }
@@ -40,7 +38,6 @@ impl Object for ConfigMap {
     }
 }
 
-/// Calico's FelixConfiguration.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct FelixConfiguration {
@@ -106,7 +103,6 @@ impl Object for Network {
     }
 }
 
-/// The settings that override Cilium's ConfigMap on some nodes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct CiliumNodeConfig {

@@ -15,13 +15,10 @@ use serde::{
 
 use portreeve_facts::{Family, Protocol, names, text};
 
-/// The greatest number of bytes of a wrong value that are shown.
 const SHOWN: usize = 64;
 pub(crate) const PORT: &str = "1 to 65535";
-/// The wanted form of a port that may be left out.
 const OPTIONAL_PORT: &str = "0 to 65535";
 
-/// Makes types that are parsed from a text.
 macro_rules! texts {
     ($($(#[$doc:meta])* $name:ident($of:ty), $wanted:expr, $read:expr;)*) => {$(
         $(#[$doc])*
@@ -45,9 +42,7 @@ texts! {
     Name(String), names::SUBDOMAIN, |text| names::is_subdomain(text).then(|| text.to_owned());
     Ip(IpAddr), "an IP address", lenient_ip;
     Cidr(IpNet), "a range of addresses", |text| text.parse().ok();
-    /// A time.
     Time(Timestamp), "a time", |text| text.parse().ok();
-    /// The protocol of a port; TCP if empty.
     PortProtocol(Protocol), "TCP, UDP or SCTP", |text| match text {
         "TCP" | "" => Some(Protocol::Tcp),
         "UDP" => Some(Protocol::Udp),
@@ -145,13 +140,11 @@ impl<'de> Deserialize<'de> for Whole {
     }
 }
 
-/// The whole number that equals a float; `None` if there is none.
 pub(crate) fn whole(number: f64) -> Option<i64> {
     // Larger floats are not exact.
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i64)
 }
 
-/// A port.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct Port(pub(crate) u16);
@@ -165,7 +158,7 @@ impl TryFrom<Whole> for Port {
     }
 }
 
-/// A port that may be left out. 0 means left out.
+/// 0 means left out.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(try_from = "Whole")]
 pub(crate) struct OptionalPort(pub(crate) Option<u16>);
@@ -179,7 +172,7 @@ impl TryFrom<Whole> for OptionalPort {
     }
 }
 
-/// A number or a text, as an `IntOrString`. A text is cleaned like a name.
+/// A text is cleaned like a name.
 #[derive(Clone, Debug)]
 pub(crate) struct NumberOrText(pub(crate) String);
 
@@ -231,12 +224,10 @@ pub(crate) fn lenient_ip(text: &str) -> Option<IpAddr> {
     <[u8; 4]>::try_from(octets).ok().map(|octets| IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// A short text: cleaned, and cut at [`text::NAME`].
 pub(crate) fn short(text: &str) -> String {
     text::clean(text, text::NAME)
 }
 
-/// A wrong text in quotes, safe to print.
 pub(crate) fn quoted(text: &str) -> String {
     format!("{:?}", text::clean(text, SHOWN))
 }

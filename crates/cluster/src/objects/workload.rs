@@ -9,10 +9,9 @@ use super::{
 };
 use portreeve_facts::{self as facts, WorkloadKind};
 
-/// The labels for a node's operating system. A selector for Linux is ignored, because Portreeve runs on Linux only.
+/// A selector for Linux is ignored, because Portreeve runs on Linux only.
 const OS: [&str; 2] = ["kubernetes.io/os", "beta.kubernetes.io/os"];
 
-/// A Deployment, a Job or another kind with a template of pods.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Workload {
@@ -75,7 +74,7 @@ pub(crate) struct Toleration {
 }
 
 impl WorkloadSpec {
-    /// The number of pods that run at the same time. A Job never runs more pods than must complete.
+    /// A Job never runs more pods than must complete.
     fn replicas(&self) -> Option<i64> {
         let of_job = || {
             let Whole(parallelism) = self.parallelism?;
@@ -107,10 +106,7 @@ impl WorkloadSpec {
 }
 
 impl Workload {
-    /// Reads a workload. A Pod has no template, so it counts as a workload with one pod.
-    ///
-    /// # Errors
-    /// As [`decode`].
+    /// A Pod has no template, so it counts as a workload with one pod.
     pub(crate) fn read<'de>(kind: WorkloadKind, document: impl Deserializer<'de> + Copy) -> Result<Self, FieldError> {
         if kind != WorkloadKind::Pod {
             return decode(document);
@@ -120,7 +116,6 @@ impl Workload {
         Ok(Self { metadata, spec: Some(spec), status: None })
     }
 
-    /// The spec with the pod template; for a CronJob, the spec of its Jobs.
     fn spec(&self) -> Option<&WorkloadSpec> {
         let spec = self.spec.as_ref()?;
         spec.job_template.as_ref().map_or(Some(spec), |job| job.spec.as_deref())
@@ -134,8 +129,8 @@ impl Workload {
         self.spec()?.template.as_ref()?.spec.as_ref()
     }
 
-    /// The facts of the workload. `None` if its pods need no port of a Linux node, or if it has no pods. A workload
-    /// without pods has no replicas, or is a DaemonSet that matches no node.
+    /// `None` if its pods need no port of a Linux node, or if it has no pods. A workload without pods has no replicas,
+    /// or is a DaemonSet that matches no node.
     pub(crate) fn facts(&self, kind: WorkloadKind) -> Result<Option<facts::Workload>, FieldError> {
         let metadata = self.metadata.as_ref().ok_or_else(|| FieldError::new("metadata.name", "absent", "a name"))?;
         let (namespace, name) = (metadata.namespace()?, metadata.name()?);
@@ -159,7 +154,6 @@ fn of_pods(
 ) -> Result<Option<facts::Workload>, FieldError> {
     let affinity = pods.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let (mut selects, mut avoids) = affinity.and_then(|node| node.required.as_ref()).map(demands).unwrap_or_default();
-    // Demands from the node selector, without the demand for Linux.
     let selector = pods.node_selector.iter().flatten();
     let beyond = selector.filter(|(label, value)| !(OS.contains(&label.as_str()) && &***value == "linux"));
     selects.extend(beyond.map(|(label, value)| format!("{} In {}", super::short(label), &**value)));

@@ -30,7 +30,7 @@ pub enum Update {
     Connected(String),
     /// Every object of a selection was read.
     Replaced(Selection, ObjectBatch),
-    /// An object was made or changed. `None` if no rule uses the object, or if it was deleted.
+    /// `None` if no rule uses the object, or if it was deleted.
     Applied(String, Option<CachedObject>),
     /// The names of the Services whose endpoints are needed from now on.
     EndpointsNeeded(Arc<BTreeSet<String>>),
@@ -56,7 +56,7 @@ pub enum CachedObject {
 }
 
 impl CachedObject {
-    /// Reads one object from `place`. `None` if no rule uses the object, for example a headless Service.
+    /// `None` if no rule uses the object, for example a headless Service.
     pub(crate) fn read<K: Object>(place: &str, object: &RawValue) -> (Identity, Option<Self>) {
         let mut facts = FactsBuilder::default();
         (facts.add::<K>(place, object), Self::new(facts))
@@ -145,9 +145,7 @@ pub struct Index {
     origin: String,
     configured_node: Option<String>,
     hostname: String,
-    /// This node's name, if it is known.
     node: Option<String>,
-    /// The names of the Services whose endpoints are needed.
     endpoints_of: Arc<BTreeSet<String>>,
     caches: BTreeMap<Resource, ResourceCache>,
 }
@@ -308,7 +306,6 @@ impl Index {
         }
     }
 
-    /// Whether the needed selection of a resource was read in full.
     fn is_whole(&self, resource: Resource) -> bool {
         let covers = |selection: &Selection| self.needed(resource).is_none_or(|needed| selection.covers(&needed));
         self.caches[&resource].selection.as_ref().is_some_and(covers)
@@ -352,15 +349,15 @@ impl Index {
 }
 
 impl ResourceCache {
-    /// Notes that the server confirmed the known state. Returns false, because no fact changes.
+    /// Returns false, because no fact changes.
     fn confirm(&mut self, at: Instant) -> bool {
         self.status.confirmed = self.status.confirmed.max(Some(at));
         self.status.failure = None;
         false
     }
 
-    /// Replaces all objects. Returns true if any object differs. An unchanged object keeps its allocation, so memory
-    /// never has the object twice.
+    /// Returns true if any object differs. An unchanged object keeps its allocation, so memory never has the object
+    /// twice.
     fn replace(&mut self, new: ObjectBatch) -> bool {
         let mut before = mem::take(&mut self.objects);
         let mut changed = false;
@@ -374,7 +371,7 @@ impl ResourceCache {
         changed || !before.is_empty()
     }
 
-    /// Stores the new state of an object, or removes the object. Returns true if the state changed.
+    /// Returns true if the state changed.
     fn put(&mut self, title: String, object: Option<CachedObject>) -> bool {
         let within =
             |object: &CachedObject| self.selection.as_ref().is_none_or(|selection| object.is_within(selection));
@@ -389,7 +386,6 @@ impl ResourceCache {
         true
     }
 
-    /// The reason why a resource is unread before its first complete read.
     fn absence(&self, resource: Resource) -> Gap {
         let yet = || Gap::new(resource.source(), Why::NotYet, format!("{} were not read yet", resource.name()));
         self.status.failure.clone().unwrap_or_else(yet)

@@ -14,9 +14,7 @@ use crate::error::Error;
 #[derive(Debug, Default)]
 pub(super) struct Patience {
     failures: u32,
-    /// The time since which all requests succeed.
     well_since: Option<Instant>,
-    /// Whether the last failure was a refusal.
     refused: bool,
     /// Whether a refusal of a server that just started already reset the count.
     has_started: bool,
@@ -29,8 +27,7 @@ impl Patience {
         self.well_since.get_or_insert(now);
     }
 
-    /// Notes a failure. Returns the number of failures in a row. If requests succeeded for `lasting` before this
-    /// failure, returns one.
+    /// Returns the number of failures in a row. If requests succeeded for `lasting` before this failure, returns one.
     pub(super) fn failed(&mut self, error: &Error, lasting: Duration, now: Instant) -> u32 {
         if self.well_since.take().is_some_and(|since| now.saturating_duration_since(since) >= lasting) {
             *self = Self::default();
@@ -44,8 +41,7 @@ impl Patience {
         self.failures
     }
 
-    /// Notes that a watch of the duration `lived` ended normally. Returns the number of useless watches in a row, at
-    /// least 1. A useless watch was short and had no change.
+    /// Returns the number of useless watches in a row, at least 1. A useless watch was short and had no change.
     pub(super) fn ended(&mut self, brought: bool, lived: Duration, lasting: Duration) -> u32 {
         self.empty = if brought || lived >= lasting { 0 } else { self.empty.saturating_add(1) };
         self.empty.max(1)

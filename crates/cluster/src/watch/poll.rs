@@ -20,12 +20,11 @@ const POLLS_UNTIL_GONE: u32 = 5;
 /// Up to this number of Nodes in a cluster, each agent polls waiting Pods as often as Nodes.
 const FEW_NODES: usize = 500;
 
-/// Polls the settings. RBAC by name permits no watch, and settings almost never change.
+/// RBAC by name permits no watch, and settings almost never change.
 pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     let mut failures = 0;
     // The places with settings at the last complete read.
     let mut known: Option<BTreeSet<SettingsPlace>> = None;
-    // The number of polls in a row without some known place.
     let mut polls_absent = 0;
     loop {
         let read = async { Ok(settings_places::read(&feed.connect().await?, own).await) };
@@ -53,8 +52,8 @@ pub(super) async fn poll_settings(feed: ResourceFeed, own: Option<&str>) {
     }
 }
 
-/// Polls Nodes. A kubelet changes its Node every five minutes, so a watch of thousands of Nodes would cost more than
-/// all other reads. The parts that rules need almost never change.
+/// A kubelet changes its Node every five minutes, so a watch of thousands of Nodes would cost more than all other
+/// reads. The parts that rules need almost never change.
 pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: watch::Sender<usize>) {
     let mut failures = 0;
     loop {
@@ -71,8 +70,7 @@ pub(super) async fn poll_nodes(feed: ResourceFeed, own: Option<&str>, count: wat
     }
 }
 
-/// Polls Pods that wait for free ports, more often if a Pod waits. With a watch, the server would send every new Pod of
-/// the cluster to every agent, because a new Pod has no Node.
+/// With a watch, the server would send every new Pod of the cluster to every agent, because a new Pod has no Node.
 pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver<usize>) {
     let mut failures = 0;
     loop {
@@ -90,8 +88,8 @@ pub(super) async fn poll_waiting_pods(feed: ResourceFeed, nodes: watch::Receiver
     }
 }
 
-/// The time between two polls of waiting Pods. In a cluster with more than [`FEW_NODES`] Nodes, each agent polls less
-/// often, so that all agents together poll no more often than [`FEW_NODES`] agents.
+/// In a cluster with more than [`FEW_NODES`] Nodes, each agent polls less often, so that all agents together poll no
+/// more often than [`FEW_NODES`] agents.
 fn waiting_interval(poll_interval: Duration, nodes: usize, any: bool) -> Duration {
     let share = nodes.max(FEW_NODES) as f64 / FEW_NODES as f64;
     poll_interval.mul_f64(if any { share / 10.0 } else { share })

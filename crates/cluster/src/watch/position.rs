@@ -9,7 +9,6 @@ use crate::{collection::Collection, error::Error, pages::Recency, requests::enco
 /// other servers (apimachinery `NewTooLargeResourceVersionError`).
 const FROM_THE_FUTURE: &str = "Too large resource version";
 
-/// Whether a server refuses because it has not reached a version.
 fn is_from_the_future(error: &Error) -> bool {
     matches!(error, Error::Status { code: 504, message, .. } if message.contains(FROM_THE_FUTURE))
 }
@@ -22,16 +21,14 @@ pub(super) struct WatchPosition {
     seen: Option<String>,
     /// Whether the server was unreachable since the last answer. If true, the next answer may show an older state.
     pub(super) doubted: bool,
-    /// The number of objects at the last complete read.
     pub(super) objects: usize,
     /// Whether the version is gone (410). If true, the next LIST requests the present state, not the server's cache.
     expired: bool,
-    /// Whether the server has no field selector for this resource.
     pub(super) without_selector: bool,
     /// Whether the server may send the present state at the start of a watch.
     pub(super) streams: bool,
     pub(super) patience: Patience,
-    /// The reading pace of this resource. The pace stays the same when a server ends a watch.
+    /// The pace stays the same when a server ends a watch.
     pub(super) pace: ReadingPace,
 }
 
@@ -71,7 +68,6 @@ impl WatchPosition {
         false
     }
 
-    /// Notes that all changes up to this version are known.
     pub(super) fn reached(&mut self, version: Option<String>) {
         if version.is_some() {
             self.seen.clone_from(&version);
@@ -86,8 +82,7 @@ impl WatchPosition {
         self.reached(Some(version));
     }
 
-    /// The query parameters with which a watch begins: at a version, or with the present state. The present state must
-    /// be at least as new as the last version that was read.
+    /// The present state must be at least as new as the last version that was read.
     pub(super) fn beginning(&self) -> String {
         let at = |version: &String| format!("&resourceVersion={}", encoded(version));
         let seen = || self.seen.as_ref().map(at).unwrap_or_default();
@@ -105,7 +100,6 @@ impl WatchPosition {
         Some(format!("{root}/namespaces/default/{plural}?{one}&resourceVersion={}", encoded(version)))
     }
 
-    /// How old a LIST may be.
     pub(super) fn recency(&self) -> Recency {
         match &self.seen {
             _ if self.expired => Recency::Now,

@@ -12,24 +12,20 @@ pub(super) const TOGETHER: Duration = Duration::from_millis(10);
 /// The longest pause. If a watch is not read for long, the server ends it. If there are many changes, the pause is
 /// shorter.
 const LONGEST: Duration = Duration::from_secs(5);
-/// The shortest pause, even for very many changes.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The number of frames that one batch should have.
 const WANTED: u32 = 64;
-/// The largest number of frames and bytes in one batch. A batch is full only if a server sends constantly, and more
-/// than any cluster changes.
+/// A batch is full only if a server sends constantly, and more than any cluster changes.
 const MOST_FRAMES: u32 = 1024;
 const MOST_BYTES: usize = 1 << 20;
 /// The largest number of batches that are read without a pause. Each period of [`LONGEST`] permits one more batch.
 const SAVED: f64 = 32.0;
 
-/// The pace of the watches of one resource.
 #[derive(Debug)]
 pub(crate) struct ReadingPace {
     /// The number of batches that may be read without a pause. Negative if the last batch was read after a pause.
     saved: f64,
     at: Instant,
-    /// The number of frames in the last batch, and the number of their bytes.
     frames: u32,
     bytes: usize,
 }
@@ -65,7 +61,6 @@ impl ReadingPace {
         self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Whether the batch ends here, even if more frames have arrived.
     pub(super) fn is_full(&self) -> bool {
         self.frames >= MOST_FRAMES || self.bytes >= MOST_BYTES
     }

@@ -17,7 +17,7 @@ pub enum Resource {
     Pods,
     /// Pods without a Node, because no Node has free ports. They are polled, not watched.
     WaitingPods,
-    /// Nodes. They are polled, not watched.
+    /// They are polled, not watched.
     Nodes,
     /// ConfigMaps, objects of platforms, and `/flagz`. They are polled, not watched.
     Settings,

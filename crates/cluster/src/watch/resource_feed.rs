@@ -25,7 +25,6 @@ use crate::{
 /// A watcher without objects to watch confirms its state in this interval, so that the state does not become old.
 const CONFIRM_EVERY: Duration = Duration::from_secs(10);
 
-/// The values that a watcher or a poller of one resource needs.
 pub(super) struct ResourceFeed {
     pub(super) resource: Resource,
     pub(super) access: Access,
@@ -39,24 +38,20 @@ impl ResourceFeed {
         self.send_as_of(Instant::now(), update).await;
     }
 
-    /// Sends an update that shows the state at a time.
     pub(super) async fn send_as_of(&self, at: Instant, update: Update) {
         self.updates.send((self.resource, update, at)).await.expect("the index lives as long as the watchers");
     }
 
-    /// A new connection with the present credentials. It is made again after every failure, so that a new token or
-    /// certificate authority is used.
+    /// It is made again after every failure, so that a new token or certificate authority is used.
     pub(super) async fn connect(&self) -> Result<Server, Error> {
         let (client, address) = connect(&self.access).await?;
         Ok(Server::new(client, address, self.access.request_timeout).without_retry())
     }
 
-    /// An empty batch for all objects of a selection.
     pub(super) fn batch(&self, selection: &Selection) -> ObjectBatch {
         ObjectBatch::within(selection.clone(), Some(self.known.clone()))
     }
 
-    /// Reports a failure and waits. `failures` is the number of failures in a row.
     pub(super) async fn back_off(&self, error: Error, failures: u32) {
         let wait = self.timing.backoff(failures, error.retry_after(), jitter());
         self.send(Update::Failed(error)).await;
@@ -72,13 +67,11 @@ impl ResourceFeed {
         }
     }
 
-    /// Sends all objects of a polled resource.
     pub(super) async fn replace(&self, facts: FactsBuilder) {
         let object = CachedObject::More(Arc::new(facts));
         self.send(Update::Replaced(Selection::All, ObjectBatch::of_one(object))).await;
     }
 
-    /// Waits until the next poll. If the last poll failed, reports the failure, and waits longer after more failures.
     pub(super) async fn wait_for_next_poll(&self, failed: Option<Error>, failures: &mut u32, interval: Duration) {
         match failed {
             Some(error) => {

@@ -27,16 +27,14 @@ use crate::{
     objects::{EndpointSlice, Pod, Service},
 };
 
-/// The largest number of updates that wait to be applied.
 const QUEUE: usize = 256;
 
 /// The names of all Services whose endpoints are needed.
 pub type EndpointsOf = watch::Receiver<Arc<BTreeSet<String>>>;
 
-/// The present selection of each resource whose selection may change.
 type Selections = BTreeMap<Resource, watch::Sender<Option<Selection>>>;
 
-/// Runs everything in one task. If a part panics, everything ends, and the view ends too.
+/// If a part panics, everything ends, and the view ends too.
 pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: EndpointsOf, view: ViewWriter) {
     let (updates, mut incoming) = mpsc::channel(QUEUE);
     let (pods, pod_selections) = watch::channel(None);
@@ -87,7 +85,7 @@ pub(super) async fn run(access: Access, timing: WatchTiming, mut endpoints_of: E
     );
 }
 
-/// Applies one update. A failure is logged when it begins and when it ends.
+/// A failure is logged when it begins and when it ends.
 fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant), selections: &Selections) {
     // Only Nodes and `EndpointsNeeded` can change the needed selections.
     let steers = resource == Resource::Nodes || matches!(update, Update::EndpointsNeeded(_));
@@ -106,8 +104,7 @@ fn apply(view: &ViewWriter, resource: Resource, (update, at): (Update, Instant),
     }
 }
 
-/// Sends the selections that follow from the known state. A selection stays unchanged if it still includes everything
-/// needed and is not much larger.
+/// A selection stays unchanged if it still includes everything needed and is not much larger.
 fn send_selections(index: &Index, selections: &Selections) {
     for (resource, sender) in selections {
         let Some(needed) = index.needed(*resource) else { continue };

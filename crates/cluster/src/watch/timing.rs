@@ -38,11 +38,10 @@ impl Default for WatchTiming {
     }
 }
 
-/// The longest `Retry-After` that is obeyed.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl WatchTiming {
-    /// The requested duration of a watch. `jitter` is from 0 to 1.
+    /// `jitter` is from 0 to 1.
     pub(super) fn spread_watch_duration(&self, jitter: f64) -> Duration {
         self.watch_duration.mul_f64(1.0 + jitter)
     }

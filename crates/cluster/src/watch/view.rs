@@ -32,9 +32,7 @@ pub struct WatchesEnded;
 #[derive(Debug)]
 struct Known {
     index: Index,
-    /// The facts that were made last.
     facts: Arc<ClusterFacts>,
-    /// Whether the state changed after these facts were made.
     outdated: bool,
 }
 
@@ -83,7 +81,7 @@ impl Known {
     }
 }
 
-/// The writer of a [`ClusterView`]. When it is dropped, the view ends.
+/// When it is dropped, the view ends.
 #[derive(Debug)]
 pub(super) struct ViewWriter {
     known: Arc<Mutex<Known>>,
@@ -98,7 +96,6 @@ impl ViewWriter {
         (Self { known: Arc::clone(&known), changes }, ClusterView { known, changes: receiver })
     }
 
-    /// A handle to the present objects of a resource.
     pub(super) fn known(&self, resource: Resource) -> KnownObjects {
         KnownObjects { known: Arc::clone(&self.known), resource }
     }
@@ -107,8 +104,7 @@ impl ViewWriter {
         look(&locked(&self.known).index)
     }
 
-    /// Changes the index. If `change` returns true, facts may differ now, and readers are notified. Returns the result
-    /// of `change`.
+    /// If `change` returns true, facts may differ now, and readers are notified. Returns the result of `change`.
     pub(super) fn update(&self, change: impl FnOnce(&mut Index) -> bool) -> bool {
         let mut known = locked(&self.known);
         let changed = change(&mut known.index);

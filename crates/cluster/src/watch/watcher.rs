@@ -40,10 +40,9 @@ const LONGEST: usize = 64 << 20;
 /// So the watch and the state together have at most twice the bytes of the watch alone.
 const STATE: usize = 4 << 20;
 const OBJECT: usize = 2 << 10;
-/// The longest message of a server that is shown, in bytes.
 const MESSAGE: usize = 256;
 
-/// Watches the selected objects of a kind. The selection may change. `None` means that the selection is not known yet.
+/// `None` means that the selection is not known yet.
 pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch::Receiver<Option<Selection>>) {
     let mut position = WatchPosition::new();
     loop {
@@ -77,7 +76,6 @@ pub(super) async fn watcher<K: Object>(feed: ResourceFeed, mut selections: watch
     }
 }
 
-/// Connects and watches, until the first failure.
 async fn session<K: Object>(
     feed: &ResourceFeed,
     selection: &Selection,
@@ -125,11 +123,9 @@ async fn session<K: Object>(
     }
 }
 
-/// A watch that a server answered.
 struct OpenWatch<'a> {
     feed: &'a ResourceFeed,
     server: &'a Server,
-    /// The request, for messages.
     request: String,
     lines: EventLines,
     /// The number of changes that were read, at most [`FIRST`].
@@ -139,9 +135,8 @@ struct OpenWatch<'a> {
 }
 
 impl OpenWatch<'_> {
-    /// Reads the present state at the start of a watch without a version. The state is incomplete until the server
-    /// marks its end. Returns false if the mark does not arrive: the server does not support a watch that begins with
-    /// the state.
+    /// The state is incomplete until the server marks its end. Returns false if the mark does not arrive: the server
+    /// does not support a watch that begins with the state.
     async fn read_state<K: Object>(
         &mut self,
         selection: &Selection,
@@ -171,8 +166,8 @@ impl OpenWatch<'_> {
         Err(Error::TooMuch { request: self.request.clone(), what: too_many() })
     }
 
-    /// Follows the changes until the watch ends normally. Returns whether there was a change. Also ends after
-    /// `idle_timeout` without a line. Then the next watch shows whether the server still answers.
+    /// Returns whether there was a change. Also ends after `idle_timeout` without a line. Then the next watch shows
+    /// whether the server still answers.
     async fn follow<K: Object>(&mut self, position: &mut WatchPosition) -> Result<bool, Error> {
         let (mut accepted, mut brought, mut in_batch) = (false, 0_usize, false);
         loop {
@@ -236,8 +231,7 @@ impl OpenWatch<'_> {
         }
     }
 
-    /// The next line, at the allowed pace. If lines arrive constantly, they are read in batches, because each line
-    /// would wake the process.
+    /// If lines arrive constantly, they are read in batches, because each line would wake the process.
     async fn paced_line(&mut self, pace: &mut ReadingPace, in_batch: &mut bool) -> Result<Option<String>, Error> {
         let was_in_batch = mem::take(in_batch);
         let goes_on = was_in_batch && !pace.is_full();
@@ -262,7 +256,7 @@ impl OpenWatch<'_> {
         line
     }
 
-    /// The change in a line. If a line is malformed, for example cut, the watch ends.
+    /// If a line is malformed, for example cut, the watch ends.
     fn event<K: Object>(&self, line: &str) -> Result<WatchEvent, Error> {
         WatchEvent::read::<K>(self.server.address(), line).map_err(|what| self.wrong(&what))
     }

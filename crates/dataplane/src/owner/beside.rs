@@ -54,9 +54,8 @@ pub struct Beside {
 /// The largest number of users that are listed for each kind.
 const MOST: usize = 4;
 
-/// The users of this port number besides the claims: outgoing connections, possible sockets that were not listed,
-/// Services of another proxy, and cluster IPs. If the port has a listener, connections are left out, because the
-/// listener may have accepted them. Cluster IPs are left out if NodePorts cannot have the number.
+/// If the port has a listener, connections are left out, because the listener may have accepted them. Cluster IPs are
+/// left out if NodePorts cannot have the number.
 pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
@@ -114,7 +113,6 @@ pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
     all
 }
 
-/// The Services with this port that this node's proxy does not serve.
 fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     let services = round.not_served().at(port);
     // Perhaps Cilium serves the Services with the label.
@@ -132,7 +130,6 @@ fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
 }
 
-/// If users of one kind are not listed, their number.
 fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {
@@ -145,7 +142,6 @@ fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     Some(Beside { kind, name, detail: detail.to_owned() })
 }
 
-/// A connection with this local port, on a port without a listener.
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
         State::TimeWait => "ended; for up to a minute, a server cannot listen on this port",

@@ -40,7 +40,6 @@ pub(super) fn claims<'a>(round: &Round<'a>, port: Port) -> Result<Vec<Claim<'a>>
 }
 
 impl Claim<'_> {
-    /// The claim, in words.
     pub(super) fn claimant(&self, round: &Round<'_>) -> Claimant {
         let (snapshot, endpoints, proxy) = (round.now, round.endpoints(), round.proxy());
         let of_service = |claim, service: &Service, port: &ServicePort, what: String| {
@@ -97,13 +96,11 @@ impl Claim<'_> {
     }
 }
 
-/// Whether Cilium serves NodePorts by device, because `nodeport-addresses` is empty.
 fn serves_by_device(snapshot: &Snapshot) -> bool {
     let listed = snapshot.proxy_config().is_ok_and(|config| !config.node_port_addresses.is_empty());
     snapshot.is_in(Mode::Cilium) && !listed
 }
 
-/// The Service whose healthCheckNodePort is a socket's port.
 fn health_check_of<'a>(snapshot: &'a Snapshot, socket: &Socket) -> Option<&'a Service> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     services.find(|it| socket.protocol == Protocol::Tcp && it.health_check_node_port == Some(socket.local_port))

@@ -80,7 +80,6 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
     }
 }
 
-/// The sockets of a pod on the requested ports.
 fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_scanned_for: bool) -> Result<&'a [Socket], Gap> {
     let Pod { namespace, name, .. } = pod;
     let unread =
@@ -99,7 +98,6 @@ fn sockets<'a>(snapshot: &'a Snapshot, pod: &Pod, was_scanned_for: bool) -> Resu
     }
 }
 
-/// Whether a socket waits for clients.
 fn is_listener(socket: &Socket) -> bool {
     socket.state == State::Listen || socket.protocol == Protocol::Udp && socket.state == State::Close
 }
@@ -120,7 +118,6 @@ mod tests {
         all.rfind(|it| it.owner == owner).expect("it is there").clone()
     }
 
-    /// Pod `cart` with a container that declares 8000, and these sockets in its network.
     fn world(sockets: Vec<Socket>) -> Snapshot {
         let declared = ContainerPort { port: 8000, host_port: None, host_ip: None, protocol: Protocol::Tcp };
         let mut world = Snapshot::healthy().pod("cart", |pod| pod.own_ports = vec![declared]);

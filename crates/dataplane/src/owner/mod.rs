@@ -52,7 +52,7 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }
 
-/// The result of a case. The fold over all cases keeps the part that is equal in all of them.
+/// The fold over all cases keeps the part that is equal in all of them.
 #[derive(Clone, PartialEq)]
 struct CaseResult {
     /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.
@@ -73,7 +73,6 @@ impl Loss for CaseResult {
     }
 }
 
-/// The common result of every case.
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| {
         Ok(Some(match contest.who(assumption, case, (from, to)) {

@@ -34,7 +34,6 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
-/// The users of the port number besides the claims: kind, name, detail.
 fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
     let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
@@ -76,7 +75,6 @@ fn a_scan_that_lists_no_bound_sockets_assumes_that_none_has_the_port_of_an_absen
     assert_eq!(beside(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
 }
 
-/// The same node, with this kernel release.
 fn on_linux(mut world: Snapshot, release: &str) -> Snapshot {
     world.kernel.release = release.to_owned();
     world

@@ -4,7 +4,6 @@ use portreeve_facts::{
     healthy::{PRIMARY, daemon, gap, held, seen},
 };
 
-/// The snapshot, with a change to the owner of its socket.
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");

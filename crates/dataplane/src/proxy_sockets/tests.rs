@@ -67,7 +67,6 @@ fn a_proxy_opens_no_node_port_if_its_version_its_kind_or_the_kubelet_shows_it() 
     assert!(!of_mode(Mode::Nftables, "v1.37.0") && of_mode(Mode::Cilium, "v1.26.0"));
 }
 
-/// A node without an answering proxy, whose Services have the ports from 30080 to `last`.
 fn without_proxy(last: u16) -> Snapshot {
     (30080..=last).fold(Snapshot::healthy().without_proxy(), |world, port| {
         world.service(&format!("s{port}"), |it| it.node_port(port))
@@ -171,7 +170,6 @@ fn the_only_node_port_is_no_sign_of_a_proxy_where_its_holder_is_in_no_pod() {
     assert_eq!(owns(&holds(without_proxy(30081), &[30080, 30081], &daemon("python3", 9))), Own::Unknown);
 }
 
-/// A process in a pod that listens on NodePorts, like OVN-Kubernetes.
 fn in_a_pod() -> Owner {
     held("/kubepods/burstable/poduid-ovn/c1", Some("uid-ovn"), "ovnkube", 9)
 }
@@ -188,7 +186,6 @@ fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
     }
 }
 
-/// The snapshot, with a change to the owner of its socket.
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
     let mut world = world.clone();
     let socket = seen(&mut world.kernel.listeners).last_mut().expect("one");

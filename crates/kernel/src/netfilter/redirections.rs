@@ -19,12 +19,10 @@ use portreeve_facts::{Gap, Protocol, Redirection, Source, Why};
 
 /// The largest number of chains that are read. Each chain needs its own request. Nodes have fewer pods.
 const MOST_CHAINS: usize = 512;
-/// The largest number of redirections that are kept.
 const MOST_REDIRECTIONS: usize = 8192;
 
 /// The chain of iptables with a jump to each pod's chain.
 const ALL_PODS: &str = "CNI-HOSTPORT-DNAT";
-/// The prefix of the name of a pod's chain.
 const ONE_POD: &str = "CNI-DN-";
 /// The table of `portmap` in nftables. Below: its chains, in the order in which the kernel evaluates them.
 const TABLE: &str = "cni_hostport";
@@ -37,7 +35,6 @@ pub(crate) struct Chain {
     name: String,
 }
 
-/// The table of iptables whose rules exclude packets from conntrack.
 const RAW: &str = "raw";
 
 /// The chain in a message, if it is a chain of `portmap` or of a table `raw`.

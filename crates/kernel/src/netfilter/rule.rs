@@ -12,7 +12,6 @@ use portreeve_facts::{Protocol, Redirection};
 
 const NFTA_RULE_HANDLE: u16 = 3;
 const NFTA_RULE_EXPRESSIONS: u16 = 4;
-/// The attributes of every expression: its name and its data.
 const NFTA_EXPR_NAME: u16 = 1;
 const NFTA_EXPR_DATA: u16 = 2;
 
@@ -65,7 +64,6 @@ pub fn rule(message: &Message<'_>) -> Result<Rule, Malformed> {
     Ok(Rule { jump: so_far.jump, redirection, untracked })
 }
 
-/// The content of a register of nf_tables.
 #[derive(Clone, Copy)]
 enum Held<'a> {
     Protocol,
@@ -76,7 +74,6 @@ enum Held<'a> {
     Other,
 }
 
-/// The meaning of the expressions that were parsed so far.
 struct RuleSoFar<'a> {
     family: u8,
     registers: HashMap<u32, Held<'a>>,
@@ -279,13 +276,11 @@ fn protocol(number: u8) -> Option<Protocol> {
     }
 }
 
-/// `NFTA_DATA_VALUE` in nested data.
 fn value(data: &[u8]) -> Result<Option<&[u8]>, Malformed> {
     const NFTA_DATA_VALUE: u16 = 1;
     Ok(Parts::of(data)?.get(NFTA_DATA_VALUE))
 }
 
-/// The attributes of one object.
 struct Parts<'a>(Vec<(u16, &'a [u8])>);
 
 impl<'a> Parts<'a> {
@@ -297,7 +292,6 @@ impl<'a> Parts<'a> {
         self.0.iter().find(|(found, _)| *found == kind).map(|(_, payload)| *payload)
     }
 
-    /// A number in network byte order, as nf_tables writes it.
     fn number(&self, kind: u16) -> Option<u32> {
         self.get(kind)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
     }
@@ -317,7 +311,6 @@ mod tests {
     use super::*;
     use crate::{netfilter::names::NFT_MSG_NEWRULE, netlink::attribute as nested};
 
-    /// A match or target of iptables.
     fn xt(expression: &str, kind: &str, revision: u32, info: &[u8]) -> Vec<u8> {
         let data = [nested(1, kind.as_bytes()), nested(2, &revision.to_be_bytes()), nested(3, info)].concat();
         nested(1, &[nested(1, expression.as_bytes()), nested(2, &data)].concat())
@@ -388,7 +381,6 @@ mod tests {
         assert_eq!(untracked(&[destination, of_one, udp(8472, 8472), ct(1)]), None, "one address alone");
     }
 
-    /// An expression of nftables with these numbers and one value.
     fn nft(name: &str, numbers: &[(u16, u32)], value: Option<(u16, &[u8])>) -> Vec<u8> {
         let numbers = numbers.iter().flat_map(|(kind, number)| nested(*kind, &number.to_be_bytes()));
         let value = value.map(|(kind, bytes)| nested(kind, &nested(1, bytes))).unwrap_or_default();

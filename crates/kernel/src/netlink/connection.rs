@@ -17,12 +17,10 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The largest number of attempts, if dumps are torn.
 const ATTEMPTS: u32 = 3;
 /// The largest number of bytes that the kernel sends in one message buffer (net/netlink/af_netlink.c
 /// `netlink_recvmsg`).
 const BUFFER: usize = 32 * 1024;
-/// The largest single message that is accepted.
 const LARGEST_MESSAGE: usize = 1024 * 1024;
 
 /// A connection to one family of netlink, for all dumps of one reader. All dumps are in the network namespace of the
@@ -52,11 +50,9 @@ pub fn sock_diag_connection() -> SockDiagConnection {
 }
 
 thread_local! {
-    /// The receive buffer of the last dump of this thread.
     static IDLE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The reason why an attempt failed.
 enum Stop {
     /// The dump is torn; another request may succeed.
     Torn(&'static str),
@@ -131,7 +127,6 @@ impl<S: Transport, O: FnMut() -> io::Result<S>> Connection<S, O> {
     }
 }
 
-/// Reads the answers of one attempt until the kernel sends the end of the dump.
 fn receive(
     socket: &mut impl Transport,
     request: &Request<'_>,
@@ -177,13 +172,11 @@ fn receive(
     }
 }
 
-/// The meaning of a system error for this attempt.
 fn stopped(request: &Request<'_>, error: &io::Error) -> Stop {
     let errno = error.raw_os_error().map(Errno::from_raw);
     errno.and_then(torn).unwrap_or_else(|| Stop::Final(failed(request, "dump", error)))
 }
 
-/// The reason for another attempt, if another request may succeed after this error.
 fn torn(errno: Errno) -> Option<Stop> {
     match errno {
         Errno::ENOBUFS => Some(Stop::Torn("overrun")),
@@ -208,7 +201,7 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Listeners, what: "TCP sockets", kind: 20, body: &[1, 2, 3, 4], absent: None };
 
-    /// Makes a dump with one script for each attempt. The result is the first byte of each message.
+    /// The result is the first byte of each message.
     fn play<const N: usize>(attempts: [Vec<io::Result<Vec<u8>>>; N]) -> Result<Vec<u8>, Gap> {
         first_bytes(&mut script::connection(Family::SockDiag, attempts.into()))
     }

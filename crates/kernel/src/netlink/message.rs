@@ -51,7 +51,6 @@ impl Request<'_> {
     }
 }
 
-/// One message, with the flags and the sequence number of its header.
 pub(crate) struct Answer<'a> {
     pub flags: u16,
     pub sequence: u32,
@@ -59,7 +58,6 @@ pub(crate) struct Answer<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// Removes the first message from `bytes`, and returns it.
     pub(crate) fn split(bytes: &mut &'a [u8]) -> Result<Self, Malformed> {
         let length = usize::try_from(u32::from_ne_bytes(bytes_at(bytes, 0)?)).unwrap_or(usize::MAX);
         let answer = Self {

@@ -15,7 +15,6 @@ use super::{
 };
 use portreeve_facts::{Gap, Why};
 
-/// The longest text of the kernel that is kept, in bytes.
 const WORDS: usize = 160;
 
 // include/uapi/linux/netlink.h `enum nlmsgerr_attrs`
@@ -42,8 +41,7 @@ impl Refusal {
         })
     }
 
-    /// The `Gap` for a request that the kernel refused. `explained`: whether the socket has the option with which the
-    /// kernel adds a text.
+    /// `explained`: whether the socket has the option with which the kernel adds a text.
     pub(crate) fn gap(&self, request: &Request<'_>, family: Family, explained: bool) -> Gap {
         let why = match self.errno {
             Errno::EPERM | Errno::EACCES => Why::NotPermitted,
@@ -84,7 +82,6 @@ fn words(bytes: &[u8]) -> Option<String> {
     place.map(|place| format!("at byte {place} of the request"))
 }
 
-/// The `Gap` for a system call that failed.
 pub(crate) fn failed(request: &Request<'_>, operation: &str, error: &io::Error) -> Gap {
     let why = match error.raw_os_error().map(Errno::from_raw) {
         // Every kernel with a network has netlink and these calls. So if a call is refused, a filter of system calls
@@ -108,7 +105,6 @@ mod tests {
     const REQUEST: Request<'static> =
         Request { source: Source::Netfilter, what: "nft tables", kind: 0x0a01, body: &[0; 4], absent: None };
 
-    /// The `Gap` for an answer with this kind and body, on a socket of a family.
     fn gap(kind: u16, flags: u16, body: &[u8], family: Family, explained: bool) -> Gap {
         let bytes = script::message(kind, flags, 1, body);
         let answer = Answer::split(&mut &bytes[..]).expect("a whole message");

@@ -41,7 +41,7 @@ enum LaterOption {
     Strict,
 }
 
-/// Sets the options that the kernel accepts. Returns whether the kernel adds a text to a refusal.
+/// Returns whether the kernel adds a text to a refusal.
 #[cfg(any(target_os = "linux", test))]
 fn set_options(strict: bool, mut set: impl FnMut(LaterOption) -> io::Result<()>) -> bool {
     let explains = set(LaterOption::Explain).is_ok();
@@ -133,7 +133,7 @@ mod kernel {
     /// The largest number of notifications that are received at once. A receive buffer holds fewer.
     const MOST: usize = 4096;
 
-    /// The groups of links, addresses and routes. Joining them needs no privilege.
+    /// Joining them needs no privilege.
     const GROUPS: [u32; 5] =
         [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE];
 

@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Makes a process below a made-up `/proc`. The process has one socket.
 fn process(proc: &Path, pid: u32, started: u64, inode: u64) {
     let directory = proc.join(pid.to_string());
     fs::create_dir_all(directory.join("fd")).expect("made");

@@ -47,7 +47,6 @@ pub fn settings(answer: &Answer) -> Result<ProxyConfig, Gap> {
     })
 }
 
-/// A field of an object, by its name in upper or lower case.
 fn field<'a>(object: &'a Value, name: &str) -> Option<&'a Value> {
     object.as_object()?.iter().find_map(|(key, value)| key.eq_ignore_ascii_case(name).then_some(value))
 }

@@ -20,7 +20,6 @@ use portreeve_facts::{
 /// 200 KiB on a busy kube-proxy.
 const SHORT: usize = 64 * 1024;
 const METRICS: usize = 1024 * 1024;
-/// The largest number of other addresses of this node that are tried.
 const MOST_PLACES: usize = 4;
 
 /// The answers of kube-proxy, and the place that gave them.
@@ -92,7 +91,6 @@ fn elsewhere(places: &[SocketAddr], listeners: &[Socket]) -> Vec<SocketAddr> {
     all.map(|socket| SocketAddr::new(socket.local.to_canonical(), socket.local_port)).take(MOST_PLACES).collect()
 }
 
-/// The reason why the listener `stranger` at this place cannot be the proxy.
 fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
     let process = match &stranger.owner {
         Owner::Held(Holder { process: Reading::Seen(process), .. }) => format!(", process {}", process.command),
@@ -105,7 +103,6 @@ fn of_stranger(place: SocketAddr, stranger: &Socket) -> Gap {
     Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
 }
 
-/// Whether a connection to the place can reach this listener.
 fn serves(socket: &Socket, place: SocketAddr) -> bool {
     socket.protocol == Protocol::Tcp
         && socket.local_port == place.port()
@@ -225,7 +222,6 @@ mod tests {
         assert_eq!(gap.detail, want);
     }
 
-    /// A TCP listener of the process with this pid.
     fn listener(local: &str, local_port: u16, v6only: Option<bool>, pid: u32) -> Socket {
         let local: IpAddr = local.parse().unwrap();
         let gap = Gap::new(Source::Cgroups, Why::NotSupported, "");

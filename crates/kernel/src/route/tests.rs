@@ -41,7 +41,6 @@ fn number(constant: i32) -> u8 {
     u8::try_from(constant).unwrap()
 }
 
-/// `struct rtmsg` of a unicast route of the main table, before its attributes.
 fn route_header(family: i32, to: u8) -> [u8; 12] {
     [number(family), to, 0, 0, RT_TABLE_MAIN, 3, 0, RTN_UNICAST, 0, 0, 0, 0]
 }
@@ -81,7 +80,6 @@ fn read_from(answers: [Vec<u8>; 4]) -> Result<Interfaces, Gap> {
     read_over(&mut script::connection(Family::Route, vec![answers.map(Ok).into()]))
 }
 
-/// A dump of the link `lo` and its address.
 fn loopback() -> [Vec<u8>; 2] {
     let link = [&[0, 0, 4, 3, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0][..], &attribute(IFLA_IFNAME, b"lo\0")].concat();
     [
@@ -177,7 +175,6 @@ fn an_address_of_another_length_is_malformed_and_one_of_another_family_is_left_o
     assert!(gateways_of_route(0, &[attribute(RTA_GATEWAY, &[192, 0, 2])]).is_err());
 }
 
-/// A link of this kind, with the attributes `data` in `IFLA_INFO_DATA`, and with the attributes `others` beside it.
 fn tunnel_of(kind: &str, data: &[Vec<u8>], others: &[Vec<u8>]) -> Link {
     let kind = attribute(IFLA_INFO_KIND, format!("{kind}\0").as_bytes());
     let info = [kind, attribute(IFLA_INFO_DATA, &data.concat())].concat();

@@ -23,7 +23,6 @@ use portreeve_rules::{
 /// The largest number of incidents that are counted and not kept.
 const MOST_HIDDEN: usize = 1_000_000;
 
-/// The reason why some findings of an agent are not included.
 fn not_kept(count: usize) -> Gap {
     let detail = format!("{count} findings of this node are not included: the report has at most {MOST} incidents");
     Gap::new(Source::Agent, Why::TooMuch, detail)
@@ -214,7 +213,6 @@ impl Wanted {
         here && (self.rules.is_empty() || self.rules.iter().any(|it| it.names(&problem.rule, &problem.variant)))
     }
 
-    /// The lowest severity that sets the result.
     fn counts(&self) -> Severity {
         self.min_severity.unwrap_or(Severity::Warning)
     }

@@ -21,7 +21,6 @@ use portreeve_rules::findings::{Scope, Severity, Subject, SubjectKind, Vantage};
 
 /// The largest number of incidents that are kept. A hostile agent can report any number of incidents.
 pub(crate) const MOST: usize = 20_000;
-/// The largest number of differences between nodes that are listed.
 const DIFFERENCES: usize = 20;
 
 /// A problem with all its nodes.
@@ -52,8 +51,8 @@ pub struct Incident {
     pub same_words: bool,
 }
 
-/// The identity of an incident. If findings of several nodes have equal keys, they are one incident. A finding about
-/// the cluster is one incident even if severities differ.
+/// If findings of several nodes have equal keys, they are one incident. A finding about the cluster is one incident
+/// even if severities differ.
 type Key = (
     Scope,
     String,
@@ -66,7 +65,6 @@ type Key = (
     Option<(Severity, String)>,
 );
 
-/// The incidents so far, while answers arrive.
 #[derive(Debug, Default)]
 pub(super) struct Incidents(BTreeMap<Key, Gathered>);
 
@@ -99,7 +97,6 @@ impl Incidents {
         true
     }
 
-    /// All incidents, the worst first.
     pub(super) fn finish(self) -> Vec<Incident> {
         let mut incidents: Vec<Incident> = self.0.into_values().map(Gathered::finish).collect();
         incidents.sort_by(|a, b| worst_first(&a.problem, &b.problem));
@@ -142,7 +139,6 @@ impl Gathered {
         }
     }
 
-    /// Notes how this node's finding differs.
     fn compare(&mut self, node: &str, problem: &Problem) {
         let Self { reference, reference_of, differs, same_words, .. } = self;
         *same_words &= reference.summary == problem.summary;
@@ -203,7 +199,6 @@ impl Gathered {
 }
 
 impl Incident {
-    /// The incidents of one node.
     pub(crate) fn on(node: &Arc<str>, problem: Problem) -> Self {
         let nobody: Arc<str> = "".into();
         Self {
@@ -218,19 +213,17 @@ impl Incident {
     }
 }
 
-/// The time in a text. A text that is no time counts as later than every time.
+/// A text that is no time counts as later than every time.
 fn time(text: &str) -> Timestamp {
     text.parse().unwrap_or(Timestamp::MAX)
 }
 
-/// A number that identifies the incident of a finding.
 pub(super) fn fingerprint(problem: &Problem) -> u64 {
     let mut hasher = DefaultHasher::new();
     key(problem).hash(&mut hasher);
     hasher.finish()
 }
 
-/// The part of a subject's name that is equal on all nodes.
 pub(crate) fn common_name(subject: &Subject) -> &str {
     match subject.kind {
         // An agent reports findings only about its own Node.

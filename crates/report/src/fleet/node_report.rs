@@ -20,12 +20,9 @@ const DETAIL: usize = 256;
 /// The largest number of findings, and of unknown results, that are read from one agent.
 const ENTRIES: usize = 10_000;
 
-/// The report of an agent about its own node.
 #[derive(Debug)]
 pub(super) struct NodeReport {
-    /// The version of the agent, if the answer has it.
     pub(super) version: Option<String>,
-    /// The time of the scan.
     pub(super) at: Timestamp,
     /// The age of the scan, by the clock of the agent, in whole seconds.
     pub(super) age: u64,
@@ -105,7 +102,6 @@ impl NodeReport {
     }
 }
 
-/// Whether the agent of this node may report this finding.
 fn is_of_this_node(problem: &Problem, node: &str) -> bool {
     problem.subject.kind != SubjectKind::Node || problem.subject.name == node
 }

@@ -20,7 +20,6 @@ const LONGEST: usize = 1 << 20;
 /// The largest number of node names, and of objects, in one result.
 const NAMES: usize = 100;
 
-/// One finding, or one input that a node could not read.
 #[derive(Serialize)]
 struct ReportResult<'a> {
     policy: &'a str,
@@ -39,7 +38,6 @@ struct ReportResult<'a> {
     properties: BTreeMap<&'static str, String>,
 }
 
-/// The result of a policy. The summary counts each kind.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Outcome {
@@ -126,7 +124,7 @@ fn not_read(reason: &Reason) -> ReportResult<'_> {
     }
 }
 
-/// The object of the API server. `None` for a finding about the whole cluster.
+/// `None` for a finding about the whole cluster.
 fn reference(subject: &Subject) -> Option<Value> {
     let Subject { kind, namespace, name, uid } = subject;
     (*kind != SubjectKind::Cluster).then(|| {

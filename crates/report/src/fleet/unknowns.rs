@@ -23,8 +23,7 @@ pub struct Reason {
     pub count: usize,
 }
 
-/// The reasons so far, while answers arrive. If reports differ only in names of nodes and pods, and in addresses, they
-/// are one reason.
+/// If reports differ only in names of nodes and pods, and in addresses, they are one reason.
 #[derive(Debug, Default)]
 pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
@@ -54,7 +53,6 @@ impl Reasons {
         reason.nodes.push(Arc::clone(node));
     }
 
-    /// All reasons, the most frequent first.
     pub(crate) fn finish(self) -> Vec<Reason> {
         let mut reasons: Vec<Reason> = self.0.into_values().collect();
         for reason in &mut reasons {

@@ -217,7 +217,6 @@ impl Related {
     }
 }
 
-/// The template, as helm names it.
 fn template(place: &Place) -> Option<String> {
     place.template.as_ref().map(|name| tidy(name))
 }

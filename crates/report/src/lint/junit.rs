@@ -55,7 +55,7 @@ fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &text), place)
 }
 
-/// Adds the place to a test case. For rendered output, the line is left out, because the template has other lines.
+/// For rendered output, the line is left out, because the template has other lines.
 fn at(mut case: TestCase, place: &Place) -> TestCase {
     case.extra.insert("file".into(), tidy(&place.file().to_string()).into());
     if place.template.is_none() {

@@ -30,7 +30,6 @@ pub fn is_undecided(report: &LintReport) -> bool {
     !report.failures.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 
-/// The remedies, one line for each step.
 fn remedy(finding: &PlacedFinding) -> Vec<String> {
     lines(&finding.evidence.remedies).map(|(word, step)| joined(word, &tidy(&step.text))).collect()
 }

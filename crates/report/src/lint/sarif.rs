@@ -92,7 +92,7 @@ fn result(finding: &PlacedFinding, index: Option<usize>) -> Value {
     })
 }
 
-/// The place of the field. Code scanning needs a line. The line in a template is not known, so line 1 is written.
+/// Code scanning needs a line. The line in a template is not known, so line 1 is written.
 fn physical(place: &Place) -> Value {
     let Place { line, column, width, .. } = place;
     let region = match place.template {

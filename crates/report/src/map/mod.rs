@@ -71,7 +71,6 @@ impl PortState {
         }
     }
 
-    /// The words for the legend.
     fn legend(self) -> &'static str {
         match self {
             Self::Contested => "allocated, but a listener, a hostPort or another Service has it",
@@ -87,7 +86,7 @@ impl PortState {
     }
 }
 
-/// The number of ports in each state, the worst state first. States without ports are left out.
+/// States without ports are left out.
 fn counts(census: &PortUsage) -> Vec<(PortState, usize)> {
     let mut counts = PortState::ALL.map(|state| (state, 0));
     for port in census.range.range.iter() {
@@ -102,7 +101,6 @@ fn rows(census: &PortUsage, ports: u16) -> impl Iterator<Item = u16> {
     (range.first / ports..=range.last / ports).map(move |row| row * ports)
 }
 
-/// Notes for the reader of the picture, one sentence each.
 fn remarks(census: &PortUsage) -> Vec<String> {
     let mut remarks = Vec::new();
     let at_risk =

@@ -21,7 +21,6 @@ const TOP: usize = 44;
 /// The height of a line of text, in pixels.
 const LINE: usize = 18;
 
-/// The colours of ports, light and dark.
 pub(crate) const COLOURS: &str = "
   .contested { fill: #d1242f } .listener { fill: #a333c8 } .fixed { fill: #0550ae } .automatic { fill: #54aeff }
   .allocated { fill: #218bff } .ephemeral { fill: #eac54f } .reserved { fill: #7cc98f } .free-static { fill: #afb8c1 }
@@ -80,7 +79,6 @@ fn svg(census: &PortUsage) -> Markup {
     }
 }
 
-/// The map in blocks of [`ROW`] ports, for a page that arranges them.
 pub(crate) fn blocks(census: &PortUsage) -> Markup {
     let lines = ROW / BLOCK;
     let (width, height) = (usize::from(BLOCK) * PITCH, usize::from(lines) * PITCH);
@@ -98,7 +96,6 @@ pub(crate) fn blocks(census: &PortUsage) -> Markup {
     }
 }
 
-/// The meaning of the colours of a map.
 pub(crate) struct Legend {
     /// A square in the colour of a state, and its words.
     pub(crate) states: Vec<(Markup, String)>,
@@ -113,7 +110,7 @@ pub(crate) fn legend(census: &PortUsage) -> Legend {
     Legend { states: counts(census).into_iter().map(state).collect(), remarks: remarks(census) }
 }
 
-/// A line of squares. Free ports with the same state are one path. Each used port is a separate square with a tooltip.
+/// Free ports with the same state are one path. Each used port is a separate square with a tooltip.
 fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize)) -> Markup {
     let range = census.range.range;
     let size = PITCH - 1;
@@ -143,7 +140,6 @@ fn squares(census: &PortUsage, first: u16, length: u16, (left, y): (usize, usize
     }
 }
 
-/// The line between the static and the dynamic band.
 fn band(census: &PortUsage) -> Option<Markup> {
     let band = census.static_band?;
     let first_row = census.range.range.first / ROW;

@@ -11,10 +11,8 @@ use super::{
 };
 use portreeve_rules::{PortUsage, findings::Severity};
 
-/// The number of columns of a row's label.
 const LABEL: usize = 7;
 
-/// The number of ports in a row: the largest of 100, 50 and 25 that fits into the terminal.
 fn ports_in_row(width: usize) -> u16 {
     [100, 50].into_iter().find(|ports| LABEL + usize::from(*ports) <= width).unwrap_or(25)
 }
@@ -64,7 +62,6 @@ pub fn write_map(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::
     Ok(())
 }
 
-/// The largest number of listeners that are named.
 const NAMED: usize = 10;
 
 fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io::Result<()> {
@@ -87,7 +84,7 @@ fn write_conflicts(census: &PortUsage, style: &Style, out: &mut dyn Write) -> io
     Ok(())
 }
 
-/// The symbol of a port. If the kernel may give an allocated port to connections, the symbol is underlined.
+/// If the kernel may give an allocated port to connections, the symbol is underlined.
 fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     let state = PortState::of(census, port);
     let at_risk = matches!(state, PortState::Fixed | PortState::Automatic | PortState::Allocated)
@@ -95,7 +92,7 @@ fn drawn(census: &PortUsage, port: u16) -> (Ink, char) {
     (if at_risk { Ink::Raw("4;33") } else { ink(state) }, symbol(state))
 }
 
-/// The symbol of a state, in ASCII. Symbols differ, so that states can be distinguished without colour.
+/// Symbols differ, so that states can be distinguished without colour.
 fn symbol(state: PortState) -> char {
     match state {
         PortState::Contested => '!',

@@ -7,7 +7,7 @@ use super::ReservationReport;
 use crate::terminal::tidy;
 
 const SYSCTL: &str = "net.ipv4.ip_local_reserved_ports";
-/// The file in /etc/sysctl.d. If several files set a value, the last file name in alphabetical order decides.
+/// If several files set a value, the last file name in alphabetical order decides.
 const FILE: &str = "/etc/sysctl.d/zz-node-ports.conf";
 
 /// The platform.
@@ -45,7 +45,6 @@ pub fn reservation_file(form: ReservationForm, report: &ReservationReport<'_>) -
     Ok(remarks.fold(file, |file, remark| format!("{file}# {remark}\n")))
 }
 
-/// The ports that the list may lack for these nodes.
 fn missing(report: &ReservationReport<'_>) -> Option<String> {
     let missing = match (report.partial, report.unread.len()) {
         (Some(partial), _) => Some(format!("{}. The list lacks the reserved ports of the other nodes.", tidy(partial))),

@@ -215,7 +215,6 @@ impl<'a> ReservationReport<'a> {
         groups
     }
 
-    /// The settings of a node, in words.
     fn values(&self, node: &NodeReservation) -> Vec<(&'static str, String)> {
         let mut values = vec![
             ("ip_local_port_range", node.ephemeral.to_string()),

@@ -20,9 +20,7 @@ use portreeve_rules::findings::{Severity, StepKind, Vantage};
 
 /// The compact table explains at most this number of findings, and lists all findings.
 const EXPLAINED: usize = 20;
-/// The width of the labels at the left.
 const LABEL: usize = 8;
-/// The largest number of evidence values of a finding in the compact table.
 const VALUES: usize = 6;
 /// Longer names of values do not move the column of the values.
 const WIDEST_NAME: usize = 26;
@@ -80,7 +78,6 @@ impl Page<'_> {
         self.labelled(2, "Why", LABEL, &[(Ink::Faint, explain)])
     }
 
-    /// The time when the finding began, and the values that differ between nodes.
     fn differences(&mut self, OnNodes { incident, .. }: &OnNodes<'_>) -> io::Result<()> {
         let Incident { problem, words_of, since_of, nodes, differs, .. } = incident;
         let since = match nodes.len() {

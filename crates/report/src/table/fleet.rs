@@ -18,9 +18,7 @@ use super::{
 };
 use portreeve_rules::findings::Severity;
 
-/// The width of the names at the left.
 const LABEL: usize = 20;
-/// The largest number of reasons in a list of the compact table.
 const REASONS: usize = 12;
 
 /// Writes the compact table of many nodes. An incident is reported once, with its nodes.
@@ -67,7 +65,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// The agents that could not be queried, by reason.
     fn silent(&mut self, fleet: &Fleet) -> io::Result<()> {
         if fleet.silent.is_empty() {
             return Ok(());
@@ -85,7 +82,7 @@ impl Page<'_> {
         })
     }
 
-    /// The inputs that agents did not read. The compact table shows only failures.
+    /// The compact table shows only failures.
     fn unseen(&mut self, fleet: &Fleet) -> io::Result<()> {
         let wide = self.wide;
         let (reported, others): (Vec<&Reason>, Vec<&Reason>) =
@@ -106,7 +103,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Each reason with its nodes. `words` makes the text of a reason.
     fn reasons_of(&mut self, reasons: &[&Reason], agents: usize, words: impl Fn(&Reason) -> String) -> io::Result<()> {
         let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
         for reason in &reasons[..shown] {

@@ -21,7 +21,6 @@ use portreeve_rules::{
     lint::{LintReport, SUGGESTIONS},
 };
 
-/// The width of the labels at the left.
 const LABEL: usize = 8;
 /// The compact table explains at most this number of findings, and counts the rest.
 const EXPLAINED: usize = 50;
@@ -108,7 +107,6 @@ impl Page<'_> {
         self.labelled(2, "Rule", LABEL, &[(Ink::Faint, finding.name())])
     }
 
-    /// The judged part of the input, and the part that was not judged.
     fn judged(&mut self, report: &LintReport) -> io::Result<()> {
         let LintReport { files, charts, judged, again, skipped, range, against, failures, unknown, .. } = report;
         let mut rows = vec![("files", format!("{files}, with {}", counted(*judged, "judged object")))];

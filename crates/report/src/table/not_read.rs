@@ -20,7 +20,6 @@ use portreeve_rules::{findings::Severity, ids::Rows};
 
 const LABEL: usize = 21;
 
-/// Unread inputs with one reason.
 #[derive(Default)]
 pub(crate) struct GapGroup<'a> {
     pub details: Vec<&'a str>,
@@ -54,7 +53,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// The number of rules that judged, the missing inputs of the other rules, and the command that reads these inputs.
     pub(super) fn write_judged(&mut self, report: &Report<'_>, apart: bool) -> io::Result<()> {
         let unseen = report.gaps();
         let JudgedRules { whole, run } = JudgedRules::of(report);
@@ -83,7 +81,6 @@ impl Page<'_> {
         }
     }
 
-    /// The reason and the first detail. If all details are shown, the reason and all details.
     fn reasons(&self, why: Why, group: &GapGroup<'_>) -> Vec<(Ink, String)> {
         let ink = if group.failed { Ink::Bad(Severity::Critical) } else { Ink::Plain };
         let shown = if self.wide { group.details.len() } else { 1 };
@@ -155,7 +152,6 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
     })
 }
 
-/// The rules that could not judge: the first few of them, or all.
 pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
     let shown = if wide { rules.len() } else { SHOWN };

@@ -189,7 +189,6 @@ fn sockets(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{listeners}, {clients} (Linux {node}, {})", snapshot.kernel.socket_source))
 }
 
-/// A number with a noun: `1 Service`, `2 Services`.
 pub(super) fn counted(count: impl TryInto<u64>, what: &str) -> String {
     let count = count.try_into().unwrap_or(u64::MAX);
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })

@@ -38,7 +38,6 @@ impl OnNodes<'_> {
 }
 
 impl Page<'_> {
-    /// The number of node names that are shown: a few, unless all details are shown.
     pub(super) fn named(&self) -> usize {
         if self.wide { usize::MAX } else { NAMED }
     }
@@ -52,7 +51,7 @@ impl Page<'_> {
         writeln!(self.out)
     }
 
-    /// Writes a label, and lines to the right of the label. Only the first line has the label.
+    /// Only the first line has the label.
     pub(super) fn labelled(
         &mut self,
         indent: usize,
@@ -69,8 +68,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Text from outside, wrapped to the width of the terminal, but to at most 120 columns. `taken` columns are
-    /// subtracted from this width. At least 30 columns remain.
     pub(super) fn wrapped(&self, ink: Ink, text: &str, taken: usize) -> Vec<(Ink, String)> {
         let width = self.style.width.min(120).saturating_sub(taken).max(30);
         wrap(&tidy(text), width).into_iter().map(|line| (ink, line)).collect()

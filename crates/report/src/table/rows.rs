@@ -74,7 +74,6 @@ pub(super) fn subject(problem: &Problem, on: Option<&OnNodes<'_>>) -> String {
     subject_in_words(&problem.subject, several)
 }
 
-/// The words for one subject, or for `several` subjects of one incident.
 pub(super) fn subject_in_words(own: &Subject, several: bool) -> String {
     let text = match own {
         Subject { kind: SubjectKind::Node, .. } if several => "Node (each of them)".to_owned(),

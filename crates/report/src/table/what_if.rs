@@ -26,10 +26,8 @@ use portreeve_rules::findings::{Subject, SubjectKind};
 
 /// The largest number of claims with explained findings. All claims are listed.
 const EXPLAINED: usize = 20;
-/// The width of the labels at the left.
 const LABEL: usize = 8;
 
-/// An unknown input, and the ports that depend on it.
 #[derive(Default)]
 struct Reason {
     input: Option<(Source, Why)>,
@@ -147,7 +145,6 @@ impl Page<'_> {
         }
     }
 
-    /// The reason why clients of other addresses would lose their answers, and the setting that prevents the loss.
     fn cure(&mut self, mode: Mode) -> io::Result<()> {
         let words = format!(
             "Why clients of other addresses lose their answers: {mode} mode serves NodePorts only on the addresses in nodePortAddresses. By default, nftables mode serves only the primary address. To keep the other addresses, set nodePortAddresses: \
@@ -160,7 +157,6 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// Each reason once, with the ports that could not be judged.
     fn not_known(&mut self, WhatIfDocument { unknown, agents, .. }: &WhatIfDocument) -> io::Result<()> {
         if unknown.is_empty() {
             return Ok(());
@@ -209,13 +205,12 @@ impl Page<'_> {
     }
 }
 
-/// The nodes with a change: `2 of 3 nodes: n1, n2`
 fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
     format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED))
 }
 
-/// Claims in blocks. Two ports of Services share a block if no finding about them changes, and if their answers change
-/// equally on the same nodes.
+/// Two ports of Services share a block if no finding about them changes, and if their answers change equally on the
+/// same nodes.
 fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     let mut groups: Vec<Vec<&ClaimChange>> = Vec::new();
     let mut known: BTreeMap<_, usize> = BTreeMap::new();
@@ -231,7 +226,6 @@ fn alike<'a>(claims: &[&'a ClaimChange]) -> Vec<Vec<&'a ClaimChange>> {
     groups
 }
 
-/// The claim as text: `Service default/web, port 30080/tcp`
 fn claim(ClaimChange { claim, subjects, .. }: &ClaimChange, before_port: &str) -> String {
     let mut words = subject_in_words(&claim.subject, subjects.len() > 1);
     if let Some(port) = port(claim.port, claim.protocol) {

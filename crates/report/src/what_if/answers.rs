@@ -58,8 +58,7 @@ impl Answer {
     }
 }
 
-/// The answers of a port that change, each with an address. `unknown` collects the places whose answer is not known,
-/// with the reason.
+/// `unknown` collects the places whose answer is not known, with the reason.
 pub(super) fn changes(
     snapshot: &Snapshot,
     now: &Ownership,
@@ -87,13 +86,11 @@ pub(super) fn changes(
     changed
 }
 
-/// The answers that are lost on addresses other than the Node's address.
 pub(super) fn lost_elsewhere<'a>(snapshot: &Snapshot, now: &'a Ownership, then: &Ownership) -> Vec<&'a Answered> {
     let is_elsewhere = |it: &&Answered| Place::of(snapshot, it.to) == Place::OtherAddress && is_answer(word(it));
     now.answers.iter().filter(is_elsewhere).filter(|it| !is_answered(then, it)).collect()
 }
 
-/// Whether a connection with the same client and the same address gets an answer.
 pub(super) fn is_answered(of: &Ownership, at: &Answered) -> bool {
     of.answers.iter().any(|it| (it.from, it.to) == (at.from, at.to) && is_answer(word(it)))
 }

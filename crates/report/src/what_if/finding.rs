@@ -22,7 +22,6 @@ pub(crate) enum How {
 }
 
 impl How {
-    /// The change, if there is a finding before (`is_wrong`), and after (`would_be`).
     pub(super) fn of(is_wrong: bool, would_be: bool) -> Self {
         match (is_wrong, would_be) {
             (false, true) => Self::Begins,
@@ -31,7 +30,6 @@ impl How {
         }
     }
 
-    /// The word.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Begins => "begins",
@@ -61,7 +59,6 @@ pub(crate) struct FindingChange {
 }
 
 impl FindingChange {
-    /// The severity, if the finding would be worse than now.
     pub(super) fn worse(&self) -> Option<Severity> {
         let [now, then] = [&self.now, &self.then].map(|it| it.as_ref().map(|it| it.severity));
         then.filter(|_| then > now)
@@ -72,15 +69,13 @@ impl FindingChange {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
-    /// The finding after the change. If there is none, the finding before the change.
     pub(crate) fn shown(&self) -> Option<&Problem> {
         self.then.as_ref().or(self.now.as_ref())
     }
 }
 
-/// The findings about one claim that differ between the two states. `held` has the findings that could not be judged in
-/// the other state. If `is_open` is true for a place, its answers are not known in one state, so the affected clients
-/// at this place are not compared.
+/// `held` has the findings that could not be judged in the other state. If `is_open` is true for a place, its answers
+/// are not known in one state, so the affected clients at this place are not compared.
 pub(super) fn differences(
     [now, then]: &[Vec<&Finding>; 2],
     held: [&BTreeSet<Key>; 2],

@@ -14,7 +14,6 @@ fn service(name: &str) -> Subject {
     Subject { kind: SubjectKind::Service, namespace: Some("shop".to_owned()), name: name.to_owned(), uid: None }
 }
 
-/// A finding about port 30080/tcp of a subject, or about a setting.
 fn finding(named: &str, subject: Subject, severity: Severity, affects: &[Vantage]) -> Finding {
     let named: &'static str = Box::leak(named.to_owned().into_boxed_str());
     let (rule, variant) = named.split_once('/').expect("an id and a variant");
@@ -24,7 +23,6 @@ fn finding(named: &str, subject: Subject, severity: Severity, affects: &[Vantage
     Finding { key, evidence, since: Snapshot::healthy().at }
 }
 
-/// A finding about the NodePort of `web`.
 fn of_web(named: &str, severity: Severity) -> Finding {
     finding(named, service("web"), severity, &[])
 }
@@ -36,7 +34,6 @@ fn judged((findings, held): World) -> (Board, BTreeSet<Key>) {
     (Board { findings, unknown: Vec::new() }, held.into_iter().map(|it| it.key).collect())
 }
 
-/// Who answers on 30080/tcp from loopback: a pod of `web`, a process, or the reason why this is not known.
 fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
     let by = |outcome: &Outcome| usize::from(*outcome == Outcome::Listener);
     let claimant = |claim, name: &str| Claimant { claim, name: name.to_owned(), detail: String::new() };
@@ -80,7 +77,6 @@ fn document(what_if: WhatIf) -> (WhatIfDocument, Value) {
     (document, json)
 }
 
-/// The changes of one node.
 fn difference(now: World, then: World, ports: &[(Subject, [Ownership; 2])]) -> (WhatIfDocument, Value) {
     let mut what_if = WhatIf::default();
     take(&mut what_if, "n1", [now, then], ports);

@@ -14,7 +14,6 @@ fn subject() -> Subject {
     Subject::node("n1", None)
 }
 
-/// A Service with an address that kube-vip announces on a host.
 fn announced(world: Snapshot, name: &str, address: &str, host: &str) -> Snapshot {
     world.service(name, |it| {
         it.node_port(30080).with(|service| {
@@ -24,7 +23,6 @@ fn announced(world: Snapshot, name: &str, address: &str, host: &str) -> Snapshot
     })
 }
 
-/// The address of a Service is on a link of this node, and kube-vip announces the address on a host.
 fn held(link: &str, address: &str, host: &str) -> Snapshot {
     announced(Snapshot::healthy(), "front", address, host).address(link, address)
 }
@@ -173,7 +171,6 @@ fn a_host_that_is_no_node_leaves_it_unknown() {
         let detail = format!("kube-vip.io/vipHost of Service default/front is {host}, and no Node has this name");
         assert_eq!(gap.detail, detail);
     }
-    // The Service `back` has another address, and another node announces this address.
     let world = announced(held("eth0", VIP, "n9"), "back", "192.0.2.51", "n2").address("eth0", "192.0.2.51");
     expect_unknown(&RULE, &world, &subject());
     assert_eq!(deletes(&expect_problem(&RULE, &world, &subject())), ["ip addr del 192.0.2.51/32 dev eth0"]);

@@ -153,7 +153,6 @@ fn what_was_not_read_is_unknown_and_a_pod_without_a_network_is_not() {
     assert_eq!(expect_unknown(&RULE, &pods, &subject(&world(&[]))).source, Source::Pods);
 }
 
-/// Pod `api` with one connection, which belongs to container `id`. Container `server` needs 46580.
 fn held_by(id: &str, remote: &str) -> Snapshot {
     let mut world = change(world(&[(46580, remote, State::Established)]), |pod| {
         let ports = |id: &str, port| portreeve_facts::ContainerPorts { id: id.to_owned(), ports: vec![port] };

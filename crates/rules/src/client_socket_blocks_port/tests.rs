@@ -14,7 +14,6 @@ fn balanced(it: World) -> World {
     })
 }
 
-/// A Service whose health check needs 30999, and a connection from port 30999.
 fn checked() -> Snapshot {
     Snapshot::healthy().service("lb", balanced).connects(State::Established, "192.0.2.1:30999", REMOTE)
 }
@@ -23,7 +22,6 @@ fn service() -> Subject {
     Subject::service(&checked().cluster.services.seen().expect("services")[0])
 }
 
-/// A hostNetwork pod that needs 8443, and a connection from port 8443.
 fn unready(change: impl FnOnce(&mut Pod)) -> (Snapshot, Subject) {
     let world = Snapshot::healthy().connects(State::Established, "192.0.2.1:8443", REMOTE).pod("ingress", |pod| {
         (pod.host_network, pod.ready) = (true, false);
@@ -70,7 +68,6 @@ fn an_unready_host_network_pod_cannot_listen_where_a_connection_is() {
     assert!(evidence.remedies[0].steps[0].text.ends_with("=\"8443\""), "{:?}", evidence.remedies);
 }
 
-/// The node with the unready pod. The given connection replaces all connections on the pod's port.
 fn left(local: &str, remote: &str, change: impl FnOnce(&mut Socket)) -> (Snapshot, Subject) {
     let (mut world, subject) = unready(|_| ());
     seen(&mut world.kernel.clients).sockets.clear();
@@ -234,8 +231,6 @@ fn a_pod_on_one_address_is_blocked_by_what_is_on_that_address() {
 
 const CLIENT: &str = "198.51.100.7:51811";
 
-/// The node with the unready pod. The kernel may choose the pod's port, and a container of the pod fails. The given
-/// container of a pod has a connection from this port to a client.
 fn undecided(uid: &str, container: Option<&str>) -> (Snapshot, Subject) {
     let (world, subject) = left("192.0.2.1:8443", CLIENT, |it| it.owner = of_pod(uid, container));
     let mut world = world.ephemeral("1024 65535", "");

@@ -16,7 +16,6 @@ fn subject() -> Subject {
     Subject::service(&web().cluster.services.seen().expect("services")[0])
 }
 
-/// A connection that waits for its first answer. The kernel has sent the request again.
 fn hanging() -> Snapshot {
     web().socket(Protocol::Tcp, State::SynSent, LOCAL, REMOTE, |socket| socket.retransmits = 2)
 }

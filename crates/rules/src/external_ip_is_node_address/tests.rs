@@ -24,7 +24,6 @@ fn value(evidence: &Evidence, name: &str) -> String {
     evidence.values.iter().find(|(it, _)| *it == name).expect("this value").1.clone()
 }
 
-/// The snapshot in which the other Node's address has this type.
 fn peer_is(mut world: Snapshot, kind: NodeAddressKind) -> Snapshot {
     objects(&mut world.cluster.nodes)[1].addresses[0].kind = kind;
     world
@@ -284,7 +283,6 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
 }
 
-/// Service `trap` claims the primary address with this port.
 fn own(port: u16, protocol: Protocol) -> Snapshot {
     let claim = |it: World| it.protocol(protocol).external_ip(PRIMARY[0]).with(|service| service.ports[0].port = port);
     Snapshot::healthy().service("trap", claim)
@@ -413,7 +411,6 @@ fn of_many_addresses_none_of_this_node_is_left_out_and_internal_ips_come_before_
     assert_eq!(severity(&world), Severity::Critical, "addresses of this node do not use the number up");
 }
 
-/// A Service whose load balancer address is an address of a Node.
 fn balanced(address: &str, host: Option<&str>, pool: Option<&str>) -> Snapshot {
     let announced = Announced { host: host.map(str::to_owned), pool: pool.map(str::to_owned) };
     Snapshot::healthy().service("trap", |it| {
@@ -473,7 +470,6 @@ fn an_address_that_nobody_announces_or_by_which_no_node_is_known_is_no_pools_mis
     let virtual_address = NodeAddress { kind: NodeAddressKind::InternalIp, ip: ip("192.0.2.50") };
     objects(&mut listed.cluster.nodes)[1].addresses.push(virtual_address);
     expect_healthy(&RULE, &listed, &subject());
-    // The cluster has no other node that could announce the address.
     let mut alone = balanced(PRIMARY[0], None, Some("lan"));
     seen(&mut alone.cluster.nodes).truncate(1);
     expect_healthy(&RULE, &alone, &subject());

@@ -24,7 +24,6 @@ fn with(mut world: Snapshot, redirections: &[Redirection]) -> Snapshot {
     world
 }
 
-/// A node with a pod with hostPort 8080 at 10.1.0.8, and a pod without hostPort at 10.1.0.9.
 fn world() -> Snapshot {
     let at = |ip: &str| vec![ip.parse().expect("an address")];
     Snapshot::healthy()

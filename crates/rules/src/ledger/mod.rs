@@ -171,8 +171,7 @@ impl Ledger {
         changes
     }
 
-    /// Adds an unknown result. If a rule has one reason for many subjects, one entry without a subject replaces their
-    /// entries.
+    /// If a rule has one reason for many subjects, one entry without a subject replaces their entries.
     fn note_unknown(&mut self, rows: Rows, subject: Option<Subject>, claims: usize, gap: Gap) {
         match self.unknown.iter_mut().find(|unknown| unknown.rows == rows && unknown.gap == gap) {
             Some(known) => {
@@ -237,8 +236,7 @@ impl Ledger {
         Some(Change::Raised(finding))
     }
 
-    /// Replaces the evidence of an open finding. A finding stays open if its subject is created again, because uids are
-    /// not compared.
+    /// A finding stays open if its subject is created again, because uids are not compared.
     fn reopen(&mut self, key: Key, evidence: Evidence) -> Finding {
         let since = self.open.remove(&key).expect("it is open").since;
         let finding = Finding { key: key.clone(), evidence, since };
@@ -247,7 +245,6 @@ impl Ledger {
     }
 }
 
-/// The subject, port and protocol of a judgement, without the variant.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Claim {
     subject: Subject,
@@ -260,7 +257,6 @@ impl Claim {
         Self { subject: key.subject.clone(), port: key.port, protocol: key.protocol }
     }
 
-    /// Whether the claim is about the whole node or the whole cluster, without a port.
     fn is_whole(&self) -> bool {
         !self.subject.kind.is_object() && self.port.is_none()
     }

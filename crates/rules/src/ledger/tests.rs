@@ -137,7 +137,6 @@ fn a_dark_source_holds_what_was_open_and_says_so() {
     assert_eq!(ledger.board().findings.len(), 1);
 }
 
-/// A judgement about a port of a Service.
 fn of_port(port: u16, verdict: Verdict) -> Judgement {
     let subject = Subject { kind: SubjectKind::Service, ..Subject::node("web", None) };
     Judgement::on_port(subject, (Protocol::Tcp, port), verdict)

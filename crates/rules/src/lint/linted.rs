@@ -15,7 +15,6 @@ use portreeve_facts::{
     Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why, if_requested,
 };
 
-/// The largest number of free NodePorts that a finding suggests.
 const SUGGESTED: usize = 3;
 /// The names of the suggested NodePorts in the evidence, the most certain name first.
 pub const SUGGESTIONS: [&str; 3] = ["free", "no Service has", "no listed Service has"];
@@ -32,7 +31,6 @@ pub enum Source {
 /// Manifests, and the cluster or snapshot with which they are compared.
 #[derive(Clone, Debug)]
 pub struct Linted {
-    /// The objects of the manifests.
     pub(super) manifests: Vec<Manifest>,
     /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
@@ -79,7 +77,6 @@ fn keep_numbers(service: &mut Service, before: &Service) {
     }
 }
 
-/// The nodePorts and the healthCheckNodePort of a Service.
 fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, it.protocol)));
     of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
@@ -189,18 +186,16 @@ impl Linted {
         Self { manifests, snapshot: around, held, free }
     }
 
-    /// Every field that claims a port or an address, with its object.
     pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {
         self.manifests.iter().flat_map(|manifest| manifest.claims.iter().map(move |claim| (manifest, claim)))
     }
 
-    /// Whether the Service exists in the cluster, and already has this port.
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
         let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
         held.is_some_and(|it| it.contains(&(number, protocol)))
     }
 
-    /// A finding about one field. If the field belongs to a Service, the finding suggests free NodePorts.
+    /// If the field belongs to a Service, the finding suggests free NodePorts.
     pub(super) fn finding(
         &self,
         rule: RuleId,
@@ -213,7 +208,6 @@ impl Linted {
     }
 }
 
-/// A finding about one field.
 pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evidence: Evidence) -> PlacedFinding {
     let (port, protocol) = claim.what.port().unzip();
     PlacedFinding {
@@ -232,7 +226,6 @@ pub(super) fn placed(rule: RuleId, (manifest, claim): (&Manifest, &Claim), evide
 mod tests {
     use super::*;
 
-    /// A Service with one nodePort for each name, port and protocol.
     fn service(ports: &[(&str, u16, Protocol, Option<u16>)]) -> Service {
         let world = Snapshot::healthy().service("web", |it| it.node_port(30080));
         let mut service = Service::clone(&world.cluster.services.get().expect("services")[0]);

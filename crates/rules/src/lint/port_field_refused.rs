@@ -8,7 +8,6 @@ use portreeve_facts::{Refusal, Refused};
 pub(super) const ROWS: Rows =
     Rows { rule: ids::PORT_FIELD_REFUSED.name, variants: &["node-port", "twice", "host-network"] };
 
-/// The findings about refused fields.
 pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in &linted.manifests {

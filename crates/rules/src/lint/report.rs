@@ -76,7 +76,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Adds an unknown result of a rule. If the user did not give the missing input, the rule counts as not run.
+    /// If the user did not give the missing input, the rule counts as not run.
     pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
         if gap.why == Why::NotRequested {
             // One reason for each rule is enough. For example, many new Services have no endpoints yet.

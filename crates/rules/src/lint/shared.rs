@@ -12,11 +12,9 @@ use crate::{
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
 
-/// The largest number of fields of other objects that a finding names.
 const MOST_RELATED: usize = 16;
 
-/// The findings with their places in the manifests, and the reasons of rules that could not judge. Findings about other
-/// objects are left out.
+/// Findings about other objects are left out.
 pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     let fields = Fields::of(linted);
     let limits = Limits::default();
@@ -47,8 +45,8 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
     all
 }
 
-/// Adds a finding. A field has at most one finding of each variant, even if several ports share its address. The key
-/// has the object too, because with a YAML anchor, fields of two objects have one place.
+/// A field has at most one finding of each variant, even if several ports share its address. The key has the object
+/// too, because with a YAML anchor, fields of two objects have one place.
 fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, finding: PlacedFinding) {
     match findings.entry((finding.place.clone(), finding.object.clone(), finding.evidence.variant)) {
         Entry::Vacant(entry) => {
@@ -67,7 +65,7 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
     }
 }
 
-/// The fields of the manifests, by claim. The manifests may contain an object twice.
+/// The manifests may contain an object twice.
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,

@@ -14,7 +14,6 @@ use portreeve_facts::{
     healthy::{PRIMARY, SECOND, daemon, gap, held, ip, objects, seen, squatter},
 };
 
-/// A node with a hostNetwork pod that needs 9100 and is not ready.
 fn exporter(change: impl FnOnce(&mut Pod)) -> Snapshot {
     Snapshot::healthy().pod("exporter", |pod| {
         (pod.host_network, pod.ready) = (true, false);
@@ -303,7 +302,6 @@ fn who_listens_without_a_name_may_be_the_pod_itself() {
         expect_problem(&RULE, &nothing_runs, &subject());
     }
     expect_unknown(&RULE, &unnamed(|pod| pod.running = None, cgroup("/")), &subject());
-    // If the pod may own one of two listeners, the result stays unknown.
     let two = unnamed(|_| (), unread()).listens_as("127.0.0.1:9100", process());
     expect_unknown(&RULE, &two, &subject());
     let not_requested = exporter(|_| ()).listens_as("0.0.0.0:9100", Owner::NotRead);

@@ -234,7 +234,6 @@ fn what_holds_with_any_settings_is_told_as_if_they_were_read() {
     assert_eq!(expect_problem(&RULE, &device.with_user_mode(Mode::Ipvs), &subject()).severity, Severity::Warning);
 }
 
-/// Whether the listening process belongs to a pod of the Service is not known.
 #[test]
 fn a_listener_at_the_target_port_may_be_an_endpoint_that_was_not_read() {
     let world = |target: Option<u16>| {

@@ -33,7 +33,6 @@ pub(super) fn outcome(
     }
 }
 
-/// The place of the client, as the name of a value.
 pub(super) fn from(vantage: Vantage) -> &'static str {
     match vantage {
         Vantage::Remote => "from elsewhere",

@@ -16,7 +16,6 @@ fn subject(name: &str) -> Subject {
     Subject::service(&world.cluster.services.seen().expect("services")[0])
 }
 
-/// Services `first` and `second` with nodePort 30777.
 fn two(change: impl FnOnce(World) -> World) -> Snapshot {
     Snapshot::healthy().service("first", |it| it.node_port(30777)).service("second", |it| change(it.node_port(30777)))
 }
@@ -242,7 +241,6 @@ fn a_workload_with_another_port_or_protocol_or_with_pods_to_judge_is_silent() {
     expect_problem(&RULE, &bare, &subject("web"));
 }
 
-/// A node beside another node, on which a pod has hostPort 30777.
 fn elsewhere(change: fn(&mut portreeve_facts::Pod)) -> Snapshot {
     one().pod("log-x", |pod| {
         pod.host_port(2020, 30777);

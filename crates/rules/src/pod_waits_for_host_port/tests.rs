@@ -23,7 +23,6 @@ fn controller(kind: &str, name: &str) -> Option<Controller> {
     Some(Controller { kind: kind.to_owned(), name: name.to_owned() })
 }
 
-/// A node with a pod that has hostPort 80, and with another pod that waits for this port.
 fn clash(holder: impl FnOnce(&mut Pod), waiter: impl FnOnce(&mut WaitingPod)) -> Snapshot {
     let mut world = Snapshot::healthy().pod("edge", |pod| {
         pod.host_port(8080, 80);
@@ -60,7 +59,6 @@ fn silent(world: &Snapshot) {
     expect_healthy(&RULE, world, &subject());
 }
 
-/// The time this many seconds before the scan.
 fn ago(seconds: i64) -> Option<Timestamp> {
     Timestamp::from_second(Snapshot::healthy().at.as_second() - seconds).ok()
 }
@@ -384,7 +382,6 @@ fn unread_is_unknown_and_what_nobody_looked_for_is_nothing() {
     assert!(objects(&mut without_services.cluster.pods).len() == 1);
 }
 
-/// A DaemonSet without pods that wants hostPort 80, and a pod on another node that has hostPort 80.
 fn to_come(change: impl FnOnce(&mut Workload)) -> Snapshot {
     let workload = wanting(80, |it| {
         (it.name, it.tolerates) = ("ship".to_owned(), vec![EVERY_TAINT.to_owned()]);

@@ -8,7 +8,6 @@ use portreeve_facts::{
     healthy::{gap, ip, seen},
 };
 
-/// A node with these tables and chains, which can be listed.
 fn node(mode: Mode, tables: &[&str], chains: &[&str]) -> Snapshot {
     let owned = |names: &[&str]| names.iter().map(|it| (*it).to_owned()).collect();
     let mut world = Snapshot::healthy().with_mode(mode).service("web", |it| it.node_port(30080));

@@ -8,7 +8,6 @@ use portreeve_facts::{
     healthy::{World, daemon, gap, proxy_holder, seen},
 };
 
-/// A node whose proxy has this version and limit, and 12 open descriptors.
 fn proxy(mut world: Snapshot, version: &str, limit: u64) -> Snapshot {
     let metrics: &mut ProxyMetrics = seen(&mut world.kernel.proxy.metrics);
     metrics.version = Some(version.to_owned());
@@ -17,7 +16,6 @@ fn proxy(mut world: Snapshot, version: &str, limit: u64) -> Snapshot {
     world
 }
 
-/// A node with the IPv4 Service `default/many`, which has this number of TCP nodePorts.
 fn many(count: u16) -> Snapshot {
     Snapshot::healthy().service("one", |it| it.node_port(32000).with(ipv4)).service("many", |it| ports(it, count - 1))
 }
@@ -111,12 +109,10 @@ fn holding_is_seen_from_the_sockets_whatever_the_version_says() {
     assert_eq!(severity(&holds("v1.37.0")), Severity::Critical, "the localhost proxy of nftables mode");
 }
 
-/// The node with this `nodePortAddresses`.
 fn listed(world: &Snapshot, cidrs: &[&str]) -> Snapshot {
     world.clone().with_config(|it| it.node_port_addresses = cidrs.iter().map(|it| (*it).into()).collect())
 }
 
-/// The number of sockets that the proxy needs for NodePorts.
 fn demanded(world: &Snapshot) -> u64 {
     let proxy = Proxy::of(world);
     let descriptors = Descriptors::of(world, &proxy).expect("a limit");

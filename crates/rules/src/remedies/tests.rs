@@ -42,7 +42,6 @@ fn commands(remedy: impl Into<Remedy>) -> Vec<String> {
         .collect()
 }
 
-/// A listener whose owner has no name.
 fn unnamed(protocol: Protocol) -> Socket {
     let mut world = Snapshot::healthy().listens("0.0.0.0:30080");
     let sockets = portreeve_facts::healthy::seen(&mut world.kernel.listeners);
@@ -55,13 +54,11 @@ fn unnamed(protocol: Protocol) -> Socket {
     socket
 }
 
-/// A listener of a process in a control group.
 fn of_unit(path: &str, command: &str) -> Socket {
     let world = Snapshot::healthy().listens_as("0.0.0.0:9090", held(path, None, command, 1));
     world.kernel.listeners.seen().expect("listeners").last().expect("one").clone()
 }
 
-/// A node with a listener of a pod that the API server has deleted, and this listener.
 fn with_gone_pod() -> (Snapshot, Socket) {
     of_pod_without_object("0e6a3a0c-5a0b-4b1e-8d6e-3f2b1c0d9e8f")
 }

@@ -36,12 +36,10 @@ fn event(finding: &Finding) -> PlannedEvent {
     PlannedEvent::of(finding, &place()).expect("a uid")
 }
 
-/// The name of the finding's Event in one hour.
 fn name(finding: &Finding) -> String {
     event(finding).names.in_hour(Timestamp::UNIX_EPOCH)
 }
 
-/// The Event as JSON, in the form in which it is sent.
 fn json(event: &PlannedEvent) -> serde_json::Value {
     serde_json::to_value(event.open("portreeve.7", web().since)).expect("JSON")
 }

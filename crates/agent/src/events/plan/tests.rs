@@ -52,7 +52,6 @@ fn fresh(severity: Severity) -> Finding {
     (0..).map(|object| finding(object, severity)).find(|finding| turn(finding, "n1") > 50 * 60).expect("one of many")
 }
 
-/// The names of `count` nodes in the slot of `n0`.
 fn of_one_slot(finding: &Finding, count: usize) -> Vec<String> {
     let name = |node: &str| PlannedEvent::of(finding, &place(node)).expect("a uid").names.in_hour(second(0));
     (0..).map(|number| format!("n{number}")).filter(|node| name(node) == name("n0")).take(count).collect()
@@ -66,7 +65,6 @@ fn clear(plan: &mut Plan, at: Timestamp, finding: &Finding) {
     plan.offer(at, &Change::Cleared(finding.clone(), Clearance::Repaired), &place("n1"));
 }
 
-/// The steps of the requests.
 fn steps(writes: &[Write]) -> Vec<Step> {
     writes.iter().map(|write| write.step).collect()
 }
@@ -122,7 +120,6 @@ fn one_node_of_a_slot_reports_and_ends_and_the_others_follow_in_the_next_hour() 
     }
     let reporters: BTreeSet<&str> = server.openings().map(|kept| kept.reporter.as_str()).collect();
     assert_eq!(reporters, BTreeSet::from(["portreeve-n0", &*format!("portreeve-{}", nodes[2])]));
-    // Now the agent has reported the finding, so it writes the end.
     let (node, plan) = &mut agents[2];
     plan.offer(turn, &cleared, &place(node));
     assert_eq!(steps(&server.serve(plan, turn)), [Step::End]);
@@ -393,7 +390,6 @@ fn a_finding_that_comes_back_within_the_hour_is_counted_in_its_series_and_so_is_
         server.serve(&mut plan, minute(10 * round + 4));
     }
     assert_eq!(server.events.values().map(|kept| kept.count).collect::<Vec<_>>(), [3, 3]);
-    // After an Event was deleted, the agent creates it again.
     server.events.clear();
     raise(&mut plan, minute(30), &finding);
     assert_eq!(steps(&server.serve(&mut plan, minute(30))), [Step::ReportAgain, Step::Report]);

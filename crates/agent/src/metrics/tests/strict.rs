@@ -4,17 +4,14 @@ use std::collections::BTreeSet;
 
 use super::super::Exposition;
 
-/// One sample.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Sample {
-    /// The name and the labels, as they are written.
     pub(super) series: String,
     name: String,
     labels: Vec<(String, String)>,
     pub(super) value: f64,
 }
 
-/// The description of the family to which the next samples belong.
 #[derive(Default)]
 struct Family {
     name: String,
@@ -23,7 +20,6 @@ struct Family {
     samples: Vec<Sample>,
 }
 
-/// All samples, or the first error in the text.
 pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String> {
     let body = match form {
         Exposition::OpenMetrics => text.strip_suffix("# EOF\n").ok_or("does not end with # EOF")?,
@@ -49,8 +45,7 @@ pub(super) fn parse(text: &str, form: Exposition) -> Result<Vec<Sample>, String>
     Ok(families.into_iter().flat_map(|family| family.samples).collect())
 }
 
-/// Reads a line of a family's description. HELP comes first, then TYPE. In OpenMetrics, UNIT may follow. Then the
-/// samples follow.
+/// HELP comes first, then TYPE. In OpenMetrics, UNIT may follow. Then the samples follow.
 fn read(families: &mut Vec<Family>, line: &str, form: Exposition) -> Result<(), String> {
     let Some(words) = line.strip_prefix("# ") else {
         let family = families.last_mut().filter(|family| family.kind.is_some()).ok_or("a sample without a TYPE")?;
@@ -85,7 +80,6 @@ impl Family {
         }
     }
 
-    /// The names that samples of this family can have, and the family's own name.
     fn names(&self, form: Exposition) -> BTreeSet<String> {
         let with = |suffix: &&str| format!("{}{suffix}", self.name);
         self.suffixes(form).iter().chain(&[""]).map(with).collect()
@@ -140,7 +134,7 @@ impl Family {
 }
 
 impl Sample {
-    /// The identity of a series. The order of its labels has no meaning.
+    /// The order of its labels has no meaning.
     fn identity(&self) -> (String, BTreeSet<(String, String)>) {
         (self.name.clone(), self.labels.iter().cloned().collect())
     }
@@ -188,7 +182,6 @@ fn closing_quote(text: &str) -> Option<usize> {
     })
 }
 
-/// The text without escapes. `escapes` has all escapes that are allowed.
 fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     let mut plain = String::new();
     let mut letters = text.chars();
@@ -205,7 +198,7 @@ fn unescaped(text: &str, escapes: &str) -> Result<String, String> {
     Ok(plain)
 }
 
-/// Parses a number as OpenMetrics writes it. Rust would also accept `infinity` and `nan`.
+/// Rust would also accept `infinity` and `nan`.
 fn number(text: &str) -> Option<f64> {
     let plain = text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte));
     (plain || matches!(text, "+Inf" | "-Inf" | "NaN")).then(|| text.parse().ok()).flatten()

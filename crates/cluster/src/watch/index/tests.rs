@@ -57,7 +57,6 @@ fn names(of: &[&str]) -> Selection {
     Selection::EndpointsOf(Arc::new(of.iter().map(|name| (*name).to_owned()).collect()))
 }
 
-/// An index that has Service `d/web` and Node `n1`.
 fn index() -> (Index, Instant) {
     let (mut index, now) = (Index::new(None, "N1".to_owned(), Arc::default()), Instant::now());
     index.apply(

@@ -20,7 +20,6 @@ fn under_cilium(world: &Snapshot, address: &str) -> String {
     [Vantage::Remote, Vantage::Node, Vantage::Pods].map(row).join(" ")
 }
 
-/// A node with a link that Cilium may or may not choose as a device.
 fn cilium(change: impl FnOnce(&mut ProxyConfig)) -> Snapshot {
     let mut world = Snapshot::healthy().address("lo", "203.0.113.1").address("eth1", "198.51.100.1");
     let interfaces = Arc::make_mut(seen(&mut world.kernel.interfaces));
@@ -177,7 +176,6 @@ fn where_cilium_has_its_link_and_nobody_tells_the_mode_what_it_shares_with_kube_
     assert!(assumptions(&known).iter().all(|it| it.mode() == Mode::Iptables), "it is there beside kube-proxy too");
 }
 
-/// Unread settings: the list of addresses, and whether Cilium serves a family.
 #[test]
 fn settings_of_cilium_that_were_not_read_may_leave_an_address_or_a_family_out() {
     let mut world = cilium(|_| {});

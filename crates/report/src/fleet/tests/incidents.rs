@@ -2,12 +2,11 @@
 
 use super::*;
 
-/// The reports of this number of agents, `n1` and so on, about one DaemonSet that listens on a NodePort.
 fn squatters(nodes: usize) -> Vec<AgentAnswer> {
     (1..=nodes).map(|number| reporting(&format!("n{number}"), &[squatter(number)])).collect()
 }
 
-/// A finding of the node with this number. Names, addresses, processes and times differ from node to node.
+/// Names, addresses, processes and times differ from node to node.
 fn squatter(number: usize) -> Value {
     let pod = format!("scanner-{}", ["x7f2p", "b9zzk", "q4wls"][number % 3].replace('l', "t"));
     let mut finding = listener("critical");
@@ -148,7 +147,6 @@ fn agents_that_are_silent_for_one_reason_are_counted_and_the_first_are_named() {
     assert_eq!(fleet.silent.iter().map(|reason| reason.nodes.len()).collect::<Vec<_>>(), [12, 1]);
 }
 
-/// This number of findings of a node, each about a different port.
 fn findings(first: u32, count: u32) -> Vec<Value> {
     let finding = |number| {
         let mut finding = listener("info");

@@ -18,7 +18,6 @@ use portreeve_rules::{
     ids::Named,
 };
 
-/// A finding that an agent reports.
 fn finding(name: &str, severity: &str, subject: &Value) -> Value {
     let (rule, variant) = name.split_once('/').expect("an id and a variant");
     json!({

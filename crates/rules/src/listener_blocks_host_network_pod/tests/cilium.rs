@@ -69,7 +69,6 @@ fn what_cilium_refuses_is_unknown_where_it_could_not_be_read() {
     assert_eq!(expect_unknown(&RULE, &without(addresses, 30100, Mode::Cilium), &subject()).source, Source::Addresses);
 }
 
-/// The finding is about Cilium's refusal, and also names a listener that blocks the pod.
 #[test]
 fn a_listener_does_not_hide_what_cilium_refuses() {
     let of = |host_ip: Option<&str>| {

@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// A pod without declared ports, whose probe connects to 10250 of this host.
 fn probed(host_ip: Option<&str>, change: impl FnOnce(&mut Pod)) -> Snapshot {
     exporter(|pod| {
         pod.ports.clear();

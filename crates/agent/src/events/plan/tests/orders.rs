@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A step of a test: time passes, an object changes, or all due requests get this answer.
 #[derive(Clone, Debug)]
 enum Do {
     Pass(i64),

@@ -1,12 +1,10 @@
-//! A fake API server that knows only Events. It can also refuse requests, give no answer, or behave like a server that
-//! has just started.
+//! A fake API server that knows only Events.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::events::finding_events::REFUSED;
 
-/// An Event on the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) reporter: String,
@@ -38,7 +36,6 @@ impl Server {
         Reply::Written
     }
 
-    /// Answers all requests that are due at this time.
     pub(super) fn serve(&mut self, plan: &mut Plan, at: Timestamp) -> Vec<Write> {
         std::iter::from_fn(|| {
             let write = plan.next(at)?;
@@ -49,7 +46,6 @@ impl Server {
         .collect()
     }
 
-    /// The Events about open findings.
     pub(super) fn openings(&self) -> impl Iterator<Item = &Kept> {
         self.events.iter().filter(|(name, _)| !name.ends_with(".resolved")).map(|(_, kept)| kept)
     }
