@@ -42,7 +42,7 @@ pub(super) fn run(args: Args, console: &Console) -> anyhow::Result<ExitCode> {
     let snapshot = sources.snapshot_with_port(port.number, pod.clone(), true, console)?;
     let owner = match &pod {
         Some(pod) => port.owner_in_pod(&snapshot, pod, is_live),
-        None => port.owner(&snapshot, refused, free_port(&snapshot).as_ref()),
+        None => port.owner(&snapshot, refused, free_port(&snapshot, port.number).as_ref()),
     };
     let place = pod.map(|pod| format!(" in pod {pod}")).unwrap_or_default();
     let owner =

@@ -148,7 +148,7 @@ fn reported(snapshot: &Snapshot) -> Vec<(String, String)> {
         part(&format!("owner {port}/{protocol}"), &|out| match argument.owner(
             snapshot,
             true,
-            free_port(snapshot).as_ref(),
+            free_port(snapshot, port).as_ref(),
         ) {
             Ok(owner) => {
                 write_owner(&owner, &style, out).expect("memory");

@@ -206,9 +206,12 @@ fn process_name(snapshot: &Snapshot, process: &Process, unit: Option<Unit<'_>>) 
     let Process { command, .. } = process;
     let is_like = |unit: &Unit<'_>| {
         let stem = unit.name.trim_end_matches(".service");
-        stem.starts_with(command) || command.starts_with(stem)
+        // The kernel cuts a process name after 15 bytes (include/linux/sched.h, `TASK_COMM_LEN`).
+        command.starts_with(stem) || (command.len() == 15 && stem.starts_with(command))
     };
     match unit {
+        // The process has chosen a name of blanks or control characters.
+        unit if command.trim().is_empty() => unit.map_or_else(|| UNNAMED.to_owned(), unit_name),
         Some(unit) if !is_like(&unit) => format!("process {command} of {}", unit_name(unit)),
         _ if is_runtime(snapshot, command) => format!("process {command} (the container runtime)"),
         _ => format!("process {command}"),

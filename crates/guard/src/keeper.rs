@@ -159,13 +159,10 @@ impl<L: List, S: Store> Keeper<L, S> {
         let is_held = !lost.is_empty() && !is_over(self.put_back, PUT_BACK_PAUSE, now);
         let remove = self.removable(&wanted, bound, &state, &plan, now);
         if !remove.is_empty() {
-            let less = state.without(&remove);
-            if let Some(after) = self.replace(&state, less, &mut kept)? {
-                (state, self.removed) = (after, Some(now));
-                kept.removed = remove;
-            } else {
-                // Another program wrote the list just now. So nothing is removed, and the new list is the state.
-                state = self.settle(state, &mut kept)?;
+            let (after, is_written) = self.remove(state, &remove, &mut kept)?;
+            state = after;
+            if is_written {
+                self.removed = Some(now);
             }
             plan = Plan::of(&wanted, bound, &state.list, &PortSet::default());
         }
@@ -206,10 +203,6 @@ impl<L: List, S: Store> Keeper<L, S> {
     /// The wanted ports, and the ports of daemons of earlier runs. The function also notes since when the other ports
     /// of the guard are not wanted.
     fn remembered(&mut self, wanted: &Wanted, ours: &PortSet, now: Instant) -> Wanted {
-        let recorded = self.record.as_ref().map(|record| record.daemons.clone()).unwrap_or_default();
-        for number in recorded.iter() {
-            self.daemons.entry(number).or_insert_with(Reason::daemon_of_the_record);
-        }
         let daemons = wanted.ports.iter().filter(|(_, reason)| reason.class == Class::Daemon);
         self.daemons.extend(daemons.map(|(number, reason)| (*number, reason.clone())));
         let mut wanted = wanted.clone();
@@ -260,15 +253,14 @@ impl<L: List, S: Store> Keeper<L, S> {
     pub fn release(&mut self) -> Result<Kept, GuardError> {
         let Seen { mut state, given_up, bad_record, .. } = self.see()?;
         let mut kept = Kept { given_up, bad_record, ..Kept::default() };
-        if !state.ours.is_empty() {
-            let removed = state.ours.clone();
-            if let Some(after) = self.replace(&state, state.without(&removed), &mut kept)? {
-                kept.removed = removed;
-                state = after;
-            } else {
-                state = self.settle(state, &mut kept)?;
+        for _ in 0..ATTEMPTS {
+            if state.ours.is_empty() {
+                break;
             }
+            let ours = state.ours.clone();
+            (state, _) = self.remove(state, &ours, &mut kept)?;
         }
+        kept.given_up = kept.given_up.union(&state.ours);
         self.store.clear()?;
         kept.list = state.list;
         Ok(kept)
@@ -294,6 +286,9 @@ impl<L: List, S: Store> Keeper<L, S> {
             let state = State { list, ours: PortSet::default() };
             return Ok(Seen { state, last: PortSet::default(), given_up: PortSet::default(), bad_record });
         };
+        for number in record.daemons.iter() {
+            self.daemons.entry(number).or_insert_with(Reason::daemon_of_the_record);
+        }
         let last = record.before.as_ref().map_or(&record.list, |before| &before.list).clone();
         let state = match record.unfinished(&list).filter(|_| !self.list.is_written_at_once(&record.list)) {
             Some(unfinished) => self.repair(&list, unfinished)?,
@@ -313,14 +308,20 @@ impl<L: List, S: Store> Keeper<L, S> {
         Ok(State { list: self.list.read()?, ours: PortSet::default() })
     }
 
-    /// Returns the state after the write, or `None` if the list had changed.
-    fn replace(&mut self, state: &State, new: State, kept: &mut Kept) -> Result<Option<State>, GuardError> {
+    /// Removes these entries of the guard. Returns the state after that, and whether the list was written: if another
+    /// program wrote the list just before, nothing is removed.
+    fn remove(&mut self, state: State, ports: &PortSet, kept: &mut Kept) -> Result<(State, bool), GuardError> {
         self.list.require_writable()?;
-        self.announce(&new, state)?;
-        match self.list.replace(&state.list, &new.list.minus(&new.ours), &new.ours)? {
-            true => self.settle(new, kept).map(Some),
-            false => Ok(None),
+        let less = state.without(ports);
+        self.announce(&less, &state)?;
+        let is_written = self.list.replace(&state.list, &less.list.minus(&less.ours), &less.ours)?;
+        let after = self.settle(if is_written { less } else { state }, kept)?;
+        if is_written {
+            // Another program may have read the old list, and may have written it again.
+            kept.removed = kept.removed.union(&ports.minus(&after.list));
+            kept.given_up = kept.given_up.union(&ports.intersection(&after.list));
         }
+        Ok((after, is_written))
     }
 
     /// Before a write, records the state before and after the write.
@@ -376,6 +377,8 @@ mod tests {
         /// Whether another guard had the lock since the last run.
         was_lost: bool,
         renewals: u32,
+        /// Whether the list is short, so that the guard writes it at once.
+        is_short: bool,
     }
 
     #[derive(Clone, Debug)]
@@ -468,7 +471,7 @@ mod tests {
         }
 
         fn is_written_at_once(&self, _: &PortSet) -> bool {
-            false
+            self.0.borrow().is_short
         }
 
         fn add(&mut self, expected: &PortSet, ports: &PortSet) -> Result<bool, GuardError> {
@@ -476,7 +479,8 @@ mod tests {
             node.call()?;
             let is_expected = node.list == *expected;
             if is_expected {
-                node.write(false, &halves(ports))?;
+                let parts = if node.is_short { vec![ports.clone()] } else { halves(ports).to_vec() };
+                node.write(false, &parts)?;
             }
             Ok(is_expected)
         }
@@ -486,7 +490,11 @@ mod tests {
             node.call()?;
             let is_expected = node.list == *expected;
             if is_expected {
-                node.write(true, &[halves(first), halves(then)].concat())?;
+                let parts = match node.is_short {
+                    true => vec![first.union(then)],
+                    false => [halves(first), halves(then)].concat(),
+                };
+                node.write(true, &parts)?;
             }
             Ok(is_expected)
         }
@@ -735,10 +743,13 @@ mod tests {
             events in proptest::collection::vec((0..80usize, event()), 0..12),
             runs in proptest::collection::vec((some_ports(), 0..400u64, any::<bool>()), 1..12),
             last in some_ports(),
+            at_release in proptest::collection::vec((1..20usize, event()), 0..4),
+            is_short in any::<bool>(),
         ) {
             let node: Shared = Rc::default();
             {
                 let mut node = node.borrow_mut();
+                node.is_short = is_short;
                 (node.list, node.others, node.events) = (at_first.clone(), at_first, events);
             }
             let check = |step: &str| {
@@ -788,7 +799,16 @@ mod tests {
             prop_assert!(kept.missing.is_empty());
             let others = node.borrow().others.clone();
             prop_assert!(kept.ours.intersection(&others).is_empty() , "{kept:?}, others {others}");
-            guard.release().expect("nothing interferes");
+            {
+                let mut node = node.borrow_mut();
+                let calls = node.calls;
+                node.events = at_release.into_iter().map(|(at, event)| (calls + at, event)).collect();
+            }
+            if let Ok(released) = guard.release() {
+                let back = kept.ours.intersection(&released.list);
+                prop_assert!(back.minus(&released.given_up).is_empty(), "{back} is said to be removed: {released:?}");
+                prop_assert!(released.removed.intersection(&released.list).is_empty(), "{released:?}");
+            }
             check("release")?;
         }
 

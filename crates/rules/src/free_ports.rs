@@ -109,6 +109,13 @@ impl FreePorts {
         if self.of_hosts {
             self.take_of_hosts(round);
         }
+        match if_requested(snapshot.cluster.waiting_pods.get()) {
+            Err(gap) => self.lacks(node, gap),
+            Ok(waiting) => {
+                let pods = waiting.into_iter().flatten();
+                self.take(pods.flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+            }
+        }
         match snapshot.cluster.pods.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(pods) => {
@@ -126,19 +133,12 @@ impl FreePorts {
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// Adds ports that a server cannot have, but a NodePort can: reserved ports, and ports that waiting pods want.
+    /// Adds reserved ports: a server cannot have a reserved port, but a NodePort can.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
-        }
-        match if_requested(snapshot.cluster.waiting_pods.get()) {
-            Err(gap) => self.lacks(node, gap),
-            Ok(waiting) => {
-                let pods = waiting.into_iter().flatten();
-                self.take(pods.flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
-            }
         }
     }
 
@@ -166,7 +166,8 @@ impl FreePorts {
             false => self.range.into_iter().collect(),
         };
         let known = ranges.into_iter().filter(|_| self.is_known());
-        known.flat_map(PortRange::iter).filter(|port| !self.taken.contains(*port))
+        // In a Service, the number 0 means that the API server chooses a number.
+        known.flat_map(PortRange::iter).filter(|port| *port > 0 && !self.taken.contains(*port))
     }
 
     /// Whether the ports are for servers on the nodes.
@@ -235,11 +236,14 @@ pub struct FreePort {
     pub unread: Option<Gap>,
 }
 
-/// A free NodePort, from the scan of one node. `None` without the Services or the NodePort range, or if no NodePort is
-/// free.
-pub fn free_port(snapshot: &Snapshot) -> Option<FreePort> {
+/// A free NodePort other than `refused`, from the scan of one node. `None` without the Services or the NodePort range,
+/// or if no NodePort is free.
+pub fn free_port(snapshot: &Snapshot, refused: u16) -> Option<FreePort> {
     let free = FreePorts::of(snapshot);
-    Some(FreePort { number: free.of_no_service().next()?, unread: free.doubt().cloned() })
+    // Remedies give the first free numbers to the Services that exist.
+    let given = snapshot.cluster.services.known_part(Unread::Adds).iter().map(|it| numbers(it).len()).sum::<usize>();
+    let number = free.of_no_service().filter(|it| *it != refused).take(given + 1).last()?;
+    Some(FreePort { number, unread: free.doubt().cloned() })
 }
 
 #[cfg(test)]
@@ -255,7 +259,7 @@ mod tests {
     }
 
     fn certain(world: &Snapshot) -> Option<u16> {
-        free_port(world).filter(|it| it.unread.is_none()).map(|it| it.number)
+        free_port(world, 1).filter(|it| it.unread.is_none()).map(|it| it.number)
     }
 
     #[test]
@@ -432,7 +436,7 @@ mod tests {
         let mut world = Snapshot::healthy();
         world.cluster.pods = gap(Source::Pods, Why::NotPermitted);
         assert_eq!((first(&FreePorts::of(&world), 1), certain(&world)), (vec![30000], None), "a hostPort");
-        let suggested = free_port(&world).expect("no Service has 30000");
+        let suggested = free_port(&world, 1).expect("no Service has 30000");
         assert_eq!((suggested.number, suggested.unread.map(|it| it.source)), (30000, Some(Source::Pods)));
         let mut world = Snapshot::healthy();
         world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
@@ -460,6 +464,30 @@ mod tests {
     }
 
     #[test]
+    fn a_suggested_number_is_not_refused_not_zero_and_no_remedy_gives_it_to_a_service() {
+        let number = |world: &Snapshot, refused| free_port(world, refused).map(|it| it.number);
+        assert_eq!((number(&Snapshot::healthy(), 1), number(&Snapshot::healthy(), 30000)), (Some(30000), Some(30001)));
+        let web = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        assert_eq!(number(&web, 30080), Some(30001), "remedies give 30000 to web");
+        let few = web.clone().node_port_range("30080-30081");
+        assert_eq!(number(&few, 30080), Some(30081), "there is no other number");
+        assert_eq!(first(&FreePorts::of(&Snapshot::healthy().node_port_range("0-1")), 2), [1], "0 is no number");
+    }
+
+    #[test]
+    fn an_unread_waiting_pod_may_want_any_host_port() {
+        for why in [Why::TimedOut, Why::Torn, Why::NotPermitted] {
+            let mut world = Snapshot::healthy();
+            world.cluster.waiting_pods = gap(Source::WaitingPods, why);
+            let free = FreePorts::of(&world);
+            assert_eq!((free.unread.len(), free.ports().next(), certain(&world)), (1, None, None), "{why:?}");
+        }
+        let mut world = Snapshot::healthy();
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
+        assert_eq!(certain(&world), Some(30000));
+    }
+
+    #[test]
     fn an_unread_service_may_have_any_port_and_is_said() {
         let world = Snapshot::healthy();
         assert_eq!(certain(&world), Some(30000));
@@ -469,7 +497,7 @@ mod tests {
         let free = FreePorts::of(&world);
         assert_eq!((first(&free, 1), free.unread[0].1.source), (vec![30000], Source::Services));
         assert_eq!((free.of_no_service().next(), free.ports().next()), (None, None));
-        assert_eq!(free_port(&world), None);
+        assert_eq!(free_port(&world, 1), None);
         let unused = FreePorts::of(&Snapshot::healthy().rejects(Source::Pods));
         assert_eq!(unused.unread[0].1.source, Source::Pods, "a hostPort");
     }

@@ -9,6 +9,7 @@ use ipnet::IpNet;
 
 use super::{
     FreePort, Limits, RULES,
+    free_ports::Alternatives,
     remedies::{choose_another_health_check_port, endpoints_of, move_service, set_traffic_policy},
     run_rules,
     wording::{MOST_LISTED, listed},
@@ -42,7 +43,8 @@ pub fn port_advice(
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
-    let by_service = if refused { how_to_have(snapshot, port, free) } else { a_free_one(snapshot, port, free) };
+    let by_service =
+        if refused { how_to_have(snapshot, port, limits, free) } else { a_free_one(snapshot, port, free) };
     advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
 }
@@ -188,13 +190,12 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
     )
 }
 
-fn how_to_have(snapshot: &Snapshot, number: u16, free: Option<&FreePort>) -> Option<Advice> {
+fn how_to_have(snapshot: &Snapshot, number: u16, limits: &Limits, free: Option<&FreePort>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
-    // A command never contains a number that may be in use.
-    let certain = free.filter(|it| it.unread.is_none()).map(|it| it.number);
-    let (field, moved) = match service.ports.iter().position(|port| port.node_port == Some(number)) {
-        Some(index) => ("nodePort", move_service(certain, service, &service.ports[index])),
+    let alternatives = Alternatives::of(&limits.round(snapshot, None));
+    let (field, moved) = match service.ports.iter().find(|port| port.node_port == Some(number)) {
+        Some(port) => ("nodePort", move_service(alternatives.for_port(service, Some(port)), service, port)),
         None => ("healthCheckNodePort", choose_another_health_check_port(service)),
     };
     let such_as = such_as(free);
@@ -337,10 +338,25 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_an_unread_pod_may_have_is_in_words_and_in_no_command() {
-        let world = web(|it| it);
+    fn one_report_gives_each_number_to_one_service() {
+        let world = web(|it| it).listens("0.0.0.0:30080").service("dns", |it| it.node_port(30053));
         let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
-        let unread = free(Some(Gap::new(Source::Pods, Why::NotPermitted, "the input has no Pod")));
+        let free = crate::free_port(&world, 30080);
+        let all = port_advice(&world, &[owned], &Limits::default(), (true, free.as_ref()));
+        let moves: BTreeSet<&str> = all.iter().flat_map(texts).filter(|it| it.contains("patch service web")).collect();
+        assert_eq!(moves.len(), 1, "the finding and the refusal give one number: {moves:?}");
+        assert!(moves.iter().all(|it| it.contains(r#""value":30001"#)), "{moves:?}");
+        let another = all.iter().flat_map(texts).find(|it| it.contains("such as")).expect("a number");
+        assert!(another.ends_with("such as 30002"), "{another}");
+    }
+
+    #[test]
+    fn a_number_that_an_unread_pod_may_have_is_in_words_and_in_no_command() {
+        let gap = Gap::new(Source::Pods, Why::NotPermitted, "the input has no Pod");
+        let mut world = web(|it| it);
+        world.cluster.pods = Reading::Gap(gap.clone());
+        let owned = owner(&Limits::default().round(&world, None), Protocol::Tcp, 30080).expect("it is known");
+        let unread = free(Some(gap));
         let words = "such as 30000. No Service has 30000, but a hostPort may have 30000 (the input has no Pod)";
         for refused in [false, true] {
             let all = port_advice(&world, std::slice::from_ref(&owned), &Limits::default(), (refused, Some(&unread)));

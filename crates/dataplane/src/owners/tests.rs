@@ -115,6 +115,11 @@ fn a_unit_is_named_where_its_process_does_not_name_it() {
     assert_eq!(name("/init.scope", "systemd"), "systemd (a socket unit)");
     assert_eq!(name("/system.slice/web.service", "python3"), "process python3 of systemd unit web.service");
     assert_eq!(name("/system.slice/systemd-resolved.service", "systemd-resolve"), "process systemd-resolve");
+    let squatter = "/system.slice/squatter.service";
+    assert_eq!(name(squatter, "squatter"), "process squatter");
+    assert_eq!(name(squatter, "s"), "process s of systemd unit squatter.service", "the name hides no unit");
+    assert_eq!(name(squatter, ""), "systemd unit squatter.service");
+    assert_eq!(name("/", ""), UNNAMED);
     let of_user = "/user.slice/user-7.slice/user@7.service/app.slice/web.service";
     assert_eq!(name(of_user, "python3"), "process python3 of systemd unit web.service of user 7");
 }
