@@ -176,6 +176,8 @@ impl Args {
             None => alone(),
             Some(what) => around(&what, options)?,
         };
+        // The line `compared with` reports the Services that a file lacks.
+        around.cluster.rejected.retain(|gap| gap.detail != around.cluster.origin);
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
         if source == Source::Cluster {
             failures.extend(unread(&around, named.as_ref()).into_iter().map(|gap| (gap, None)));

@@ -8,6 +8,7 @@ use std::{
 };
 
 use nix::{sys::stat::Mode, unistd::mkfifo};
+use portreeve_cluster::{ClusterSource, read_now};
 use portreeve_facts::{PortRange, Reading, Snapshot};
 use tempfile::TempDir;
 
@@ -71,7 +72,7 @@ fn what_is_good_beside_it_is_judged() {
     let (_, stdout, stderr) = check(&directory, format!("{GOOD}---\nkind: [\n---\n{{").as_bytes(), "wide");
     assert!(stdout.contains("1 Service from"), "{stdout}");
     assert!(stderr.lines().count() == 1 && stderr.contains("services.yaml:5:"), "{stderr}");
-    assert!(stderr.contains("(and 1 more)"), "{stderr}");
+    assert!(stderr.contains("(and 2 more)"), "the file also lacks Services: {stderr}");
 }
 
 fn replayed(world: &Snapshot, arguments: &[&str]) -> (i32, String, String) {
@@ -186,11 +187,10 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     fs::create_dir_all(hostname.parent().expect("a folder")).expect("a folder");
     fs::write(hostname, "here\n").expect("a file");
     let objects = root.path().join("objects.yaml");
-    let service =
-        "kind: Service\nmetadata: {name: web}\nspec: {type: NodePort, ports: [{port: 80, nodePort: 30080}]}\n";
+    let services = format!("{GOOD}---\nkind: Service\nmetadata: {{name: kubernetes}}\nspec: {{}}\n");
     let rejected = |nodes: &[&str], arguments: &[&str]| {
         let nodes = nodes.iter().map(|name| format!("---\nkind: Node\nmetadata: {{name: {name}}}\n"));
-        fs::write(&objects, service.to_owned() + &nodes.collect::<String>()).expect("a file");
+        fs::write(&objects, services.clone() + &nodes.collect::<String>()).expect("a file");
         let mut snapshot = binary();
         snapshot.arg("snapshot").arg("--services").arg(&objects).arg("--host-root").arg(root.path()).args(arguments);
         let (code, stdout, stderr) = ended(&mut snapshot);
@@ -220,4 +220,37 @@ fn a_cluster_in_which_no_node_is_this_one_is_not_clear() {
     assert_eq!(judged(&whole).0, 0);
     whole.cluster.rejected = world.cluster.rejected;
     assert_eq!(judged(&whole).0, 2);
+}
+
+/// `kubectl get services -n shop` and `kubectl get services -A` write the same form.
+#[test]
+fn a_file_that_lacks_services_of_the_cluster_leaves_no_answer_sure() {
+    let directory = TempDir::new().expect("a directory");
+    let (file, snapshot) = (directory.path().join("services.yaml"), directory.path().join("snapshot.json"));
+    let service =
+        |name: &str, spec: &str| format!("kind: Service\nmetadata: {{name: {name}}}\nspec: {{{spec}}}\n---\n");
+    let web = service("web, namespace: shop", "");
+    let (other, api) = (service("db, namespace: office", ""), service("kubernetes", ""));
+    for (services, doubt) in [
+        (web.clone(), Some("only Services of namespace shop: ")),
+        (web.clone() + &other, Some("without Service default/kubernetes: ")),
+        (service("web", "clusterIP: None"), Some("without Service default/kubernetes: ")),
+        (web + &other + &api, None),
+        (api, None),
+    ] {
+        fs::write(&file, &services).expect("a file");
+        let source = ClusterSource::Files(vec![file.clone().into()]);
+        let facts = read_now(&source, Some("n1"), "").expect("files need no runtime");
+        let mut world = healthy();
+        (world.cluster.services, world.cluster.rejected) = (facts.services, facts.rejected);
+        fs::write(&snapshot, serde_json::to_string(&world).expect("a snapshot is JSON")).expect("a file");
+        for verb in ["check", "owner 31000", "owner 31000 --refused", "suggest", "map"] {
+            let (code, stdout, stderr) = ended(binary().args(verb.split(' ')).arg("--snapshot").arg(&snapshot));
+            let text = format!("{stdout}{stderr}").split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(code, if doubt.is_some() { 2 } else { 0 }, "{verb}, {services}: {text}");
+            assert!(doubt.is_none_or(|doubt| text.contains(doubt)), "{verb}, {services}: {text}");
+            let is_sure = ["no Service, pod or process has it", "no Service has", "no port conflicts"];
+            assert!(doubt.is_none() || !is_sure.iter().any(|words| text.contains(words)), "{verb}, {services}: {text}");
+        }
+    }
 }

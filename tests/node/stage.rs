@@ -38,10 +38,10 @@ impl Stage {
         for address in ADDRESSES {
             ip(&format!("address add {address} dev eth0{}", if address.contains(':') { " nodad" } else { "" }));
         }
-        // This file needs a Service: without a Service in the file, Services would be unread. This Service is headless,
-        // so nodes serve no port for it.
-        let manifest =
-            "apiVersion: v1\nkind: Service\nmetadata: {name: headless}\nspec: {clusterIP: None}\n".to_owned();
+        // Without this Service, the file would lack Services of the cluster. Because of its label, no proxy serves it.
+        let manifest = "apiVersion: v1\nkind: Service\nmetadata: {name: kubernetes, labels: \
+                        {service.kubernetes.io/headless: x}}\nspec: {}\n"
+            .to_owned();
         let stage = Self { directory: TempDir::new().expect("a directory"), manifest };
         stage.node("n1", &["192.0.2.1", "2001:db8::1"]).node("n2", &[PEER])
     }

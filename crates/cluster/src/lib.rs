@@ -116,6 +116,10 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
     if let Some(doubt) = facts.services_in_doubt() {
         facts.origin = format!("{} ({doubt})", facts.origin);
     }
+    // Services that the files lack are unread, as a Service that was rejected.
+    if facts.lacks_services() {
+        facts.rejected.push(Gap::new(Source::Services, Why::Malformed, facts.origin.clone()));
+    }
     facts
 }
 

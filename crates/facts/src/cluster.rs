@@ -57,7 +57,8 @@ pub struct ClusterFacts {
     /// Whether Cilium replaces kube-proxy, if Cilium's settings are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cilium_replaces: Option<bool>,
-    /// Objects that could not be used, each with its name. All objects that could be used are facts.
+    /// Objects that could not be used, each with its name, and Services that files lack. All objects that could be used
+    /// are facts.
     pub rejected: Vec<Gap>,
     /// Services that were only partly read, by namespace and name. The missing part may exist in the cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -75,18 +76,17 @@ impl ClusterFacts {
     /// one namespace in the same form as the Services of all namespaces.
     pub fn services_in_doubt(&self) -> Option<String> {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
-        let first = services.first()?;
-        let is_one_namespace = services.iter().all(|it| it.namespace == first.namespace);
-        match (self.lacks_services(), is_one_namespace) {
-            (true, true) => Some(format!(
-                "only Services of namespace {}: ports of other namespaces were not judged",
-                first.namespace
-            )),
-            (true, false) => Some(
+        let first = services.first().map(|it| &*it.namespace);
+        let only = first.filter(|only| services.iter().all(|it| it.namespace == *only));
+        match (self.lacks_services(), only) {
+            (true, Some(only)) => {
+                Some(format!("only Services of namespace {only}: ports of other namespaces were not judged"))
+            }
+            (true, None) => Some(
                 "without Service default/kubernetes: ports of Services that the input lacks were not judged".to_owned(),
             ),
-            (false, true) => Some(format!("assumed: only namespace {} has Services", first.namespace)),
-            (false, false) => None,
+            (false, Some(only)) => Some(format!("assumed: only namespace {only} has Services")),
+            (false, None) => None,
         }
     }
 
@@ -118,7 +118,8 @@ impl ClusterFacts {
         reached.map(|service| service.name.clone()).collect()
     }
 
-    /// An object that could not be used, and that may be a Service. Its ports are unknown.
+    /// An object that could not be used, and that may be a Service, or the Services that files lack. Their ports are
+    /// unknown.
     pub fn unread_service(&self) -> Option<&Gap> {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }

@@ -208,7 +208,8 @@ fn facts(directory: &Path) -> (PathBuf, Value) {
     service["spec"]["ipFamilies"] = json!(["IPv4"]);
     // If the file had no Pod, the pods of the node would be unknown.
     let pod = objects::host_port_pod("edge", "TCP", 8080, None);
-    let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), service, pod]});
+    let api_server = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "kubernetes"}, "spec": {}});
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [node(), api_server, service, pod]});
     let file = directory.join("cluster.json");
     fs::write(&file, list.to_string()).expect("a file");
     (file, list)
