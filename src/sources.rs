@@ -185,6 +185,7 @@ impl Sources {
             host: Host::at(host_root),
             overrides: Overrides {
                 proxy_mode: proxy_mode.map(|value| Learned { value, place: "--proxy-mode".to_owned() }),
+                ..Overrides::default()
             },
             node_port_range: node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range")),
             owner_ports: port.into_iter().collect(),

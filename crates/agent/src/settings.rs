@@ -187,6 +187,7 @@ impl Settings {
             host_root: self.host_root.unwrap_or_else(|| "/".into()),
             overrides: Overrides {
                 proxy_mode: self.proxy_mode.map(|value| Learned { value, place: "proxy-mode".to_owned() }),
+                ..Overrides::default()
             },
             node_port_range: self.node_port_range.map(|range| NodePortRange::configured(range, "node-port-range")),
             listen: self.listen.unwrap_or(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT)),

@@ -209,7 +209,7 @@ impl<'a> Config<'a> {
     fn of(snapshot: &'a Snapshot, mode: Option<Mode>) -> Self {
         match snapshot.proxy_config_of(mode) {
             Ok(config) => Self::Read(config),
-            Err(_) if snapshot.overrides.proxy_mode.is_some() => Self::Default,
+            Err(_) if snapshot.overrides.mode().is_some() => Self::Default,
             Err(gap) => Self::Unread(gap),
         }
     }

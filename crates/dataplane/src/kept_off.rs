@@ -55,7 +55,7 @@ pub fn is_left(round: &Round<'_>, service: &Service, part: Part) -> Result<bool,
 /// no label, because otherwise it would serve no Service. If a user named the mode, the default applies: no label.
 pub(super) fn unread_proxy_name(snapshot: &Snapshot) -> Option<Gap> {
     let unread = if_requested(snapshot.cluster.proxy_config.get()).err();
-    let unread = unread.filter(|_| snapshot.overrides.proxy_mode.is_none())?;
+    let unread = unread.filter(|_| snapshot.overrides.mode().is_none())?;
     let services = snapshot.cluster.services.known_part(Unread::Reported("whoever has this one"));
     let is_named = |it: &Arc<Service>| it.proxy_name.as_deref().is_some_and(|name| name != Service::OF_NO_PROXY);
     let named = services.iter().find(|it| is_named(it))?;

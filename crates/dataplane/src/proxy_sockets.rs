@@ -1,6 +1,9 @@
 //! Decides which sockets belong to the proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+};
 
 use super::{
     kube_proxy::{holds_ports, oldest_beside_kubelet},
@@ -128,10 +131,9 @@ impl<'a> Proxy<'a> {
         matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
     }
 
-    /// Whether the socket's owner is known, and also has kube-proxy's port for its mode without answering on this port.
+    /// Whether one program has this socket, and each socket that was queried for the mode and did not answer.
     pub fn hangs(&self, socket: &Socket) -> bool {
-        let group = group(socket);
-        group != Group::Unknown && self.hang.contains(&group)
+        !self.hang.is_empty() && queried(self.snapshot).iter().all(|it| are_of_one_program(it, socket))
     }
 
     /// A socket of an owner that listens on NodePorts, as OVN-Kubernetes and old proxies do.
@@ -260,12 +262,37 @@ fn owners_of_node_ports(snapshot: &Snapshot) -> Result<BTreeMap<Group<'_>, usize
 }
 
 fn hang(snapshot: &Snapshot) -> BTreeSet<Group<'_>> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
     let hangs = snapshot.kernel.proxy.mode.gap().is_some_and(|gap| gap.why == Why::TimedOut);
-    listeners
-        .filter(|socket| hangs && socket.protocol == Protocol::Tcp && socket.local_port == PROXY_METRICS)
-        .map(group)
-        .collect()
+    on_proxy_port(snapshot).filter(|_| hangs).map(group).collect()
+}
+
+fn on_proxy_port(snapshot: &Snapshot) -> impl Iterator<Item = &Socket> {
+    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("the caller, which has a socket")).iter();
+    listeners.filter(|socket| (socket.protocol, socket.local_port) == (Protocol::Tcp, PROXY_METRICS))
+}
+
+/// The listeners that may have got the query for the mode. The reader queries another address only if no process
+/// listens on loopback (`portreeve_kernel`, `believed`).
+fn queried(snapshot: &Snapshot) -> Vec<&Socket> {
+    const LOOPBACK: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
+    let (loopback, elsewhere): (Vec<_>, Vec<_>) = on_proxy_port(snapshot).partition(|socket| {
+        let local = socket.local.to_canonical();
+        local.is_unspecified() || LOOPBACK.contains(&local)
+    });
+    if loopback.is_empty() { elsewhere } else { loopback }
+}
+
+/// Whether the sockets certainly belong to one program. A control group of a session may have many programs, so only
+/// the group of a container or a service counts, and only if a process is unknown.
+fn are_of_one_program(a: &Socket, b: &Socket) -> bool {
+    let (Owner::Held(one), Owner::Held(other)) = (&a.owner, &b.owner) else { return false };
+    match (&one.process, &other.process) {
+        (Reading::Seen(a), Reading::Seen(b)) => (a.pid, a.started) == (b.pid, b.started),
+        _ => {
+            let has_one_program = |it: &Cgroup| it.pod.is_some() || it.path.ends_with(".service");
+            cgroup(a).is_some_and(|it| has_one_program(it) && cgroup(b).is_some_and(|other| other.path == it.path))
+        }
+    }
 }
 
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {

@@ -7,8 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{
-    Family, Gap, Learned, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Uid, Unread, WaitingPod, Why,
-    Workload,
+    Family, Gap, Learned, Mode, Pod, PortRange, Protocol, ProxyConfig, Reading, Source, Sysctls, Uid, Unread,
+    WaitingPod, Why, Workload,
 };
 
 /// The Service of the API server, `namespace/name`. It has no NodePort, but a rule needs its endpoints.
@@ -464,7 +464,20 @@ pub enum Claimant {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overrides {
     /// `--proxy-mode`.
-    pub proxy_mode: Option<Learned<super::Mode>>,
+    pub proxy_mode: Option<Learned<Mode>>,
+    /// `--set proxy_mode`. Unlike [`Self::proxy_mode`], it does not state that a proxy of this mode runs now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub supposed_mode: Option<Learned<Mode>>,
+    /// The node's settings before `--set` changed one. The open sockets got their ports with these settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sysctls_before: Option<Sysctls>,
+}
+
+impl Overrides {
+    /// The mode that replaces the mode of the proxy: the supposed mode, otherwise the mode that a user stated.
+    pub fn mode(&self) -> Option<&Learned<Mode>> {
+        self.supposed_mode.as_ref().or(self.proxy_mode.as_ref())
+    }
 }
 
 /// Major, minor and patch of a version such as `v1.36.3+k3s1`. `None` if the text is not a version.

@@ -237,6 +237,13 @@ impl Snapshot {
         self
     }
 
+    /// The node with other ephemeral and reserved ports, as `--set` supposes them.
+    #[track_caller]
+    pub fn supposing(mut self, range: &str, reserved: &str) -> Self {
+        self.overrides.sysctls_before = Some(self.kernel.sysctls.clone());
+        self.ephemeral(range, reserved)
+    }
+
     /// The node if a user configured the mode. The proxy's own mode and settings were not read.
     pub fn with_user_mode(self, mode: Mode) -> Self {
         let mut world = self.without_proxy();

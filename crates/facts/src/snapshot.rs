@@ -81,7 +81,7 @@ impl Snapshot {
         if mode == Mode::Iptables && !keeps_off {
             self.kernel.sysctls.route_localnet = Reading::Seen(true);
         }
-        self.overrides.proxy_mode = Some(Learned { value: mode, place: place.to_owned() });
+        self.overrides.supposed_mode = Some(Learned { value: mode, place: place.to_owned() });
     }
 
     /// This node's own Node object.
@@ -104,7 +104,7 @@ impl Snapshot {
     /// cluster's configuration of the proxy. If no source has the mode, the error is the error of `/proxyMode`. If the
     /// mode is [contested](Self::contested), the error states why.
     pub fn proxy_mode(&self) -> Result<Learned<Mode>, Gap> {
-        if let Some(mode) = &self.overrides.proxy_mode {
+        if let Some(mode) = self.overrides.mode() {
             return Ok(mode.clone());
         }
         if let Some((_, gap)) = self.contested() {
@@ -148,7 +148,7 @@ impl Snapshot {
     /// known.
     pub fn contested(&self) -> Option<(Mode, Gap)> {
         match &self.kernel.proxy.mode {
-            _ if self.overrides.proxy_mode.is_some() => None,
+            _ if self.overrides.mode().is_some() => None,
             Reading::Seen(_) => self.beside_cilium(),
             Reading::Gap(_) => self.left_over(),
         }

@@ -91,6 +91,7 @@ impl Setting {
     /// Puts the changed fact into a snapshot. It replaces the fact that was read.
     pub fn apply(&self, snapshot: &mut Snapshot) {
         snapshot.kernel.record_extent();
+        snapshot.overrides.sysctls_before.get_or_insert_with(|| snapshot.kernel.sysctls.clone());
         let sysctls = &mut snapshot.kernel.sysctls;
         match self.clone() {
             Self::IpLocalPortRange(range) => sysctls.ip_local_port_range = Reading::Seen(range),
@@ -174,6 +175,7 @@ mod tests {
 
     #[test]
     fn every_key_changes_its_fact() {
+        let facts = |world: Snapshot| (world.kernel, world.cluster, world.overrides.supposed_mode);
         for key in KEYS {
             let value = match key {
                 "ip_local_port_range" | "node_port_range" => "20000-40000",
@@ -184,7 +186,7 @@ mod tests {
                 "node_port_addresses" => "192.0.2.0/24,primary",
                 _ => "false",
             };
-            assert_ne!(supposed(&[&format!("{key}={value}")]), Snapshot::healthy(), "{key}");
+            assert_ne!(facts(supposed(&[&format!("{key}={value}")])), facts(Snapshot::healthy()), "{key}");
         }
     }
 
@@ -245,6 +247,12 @@ mod tests {
             assert_eq!(extent, Some(Extent::Walked { ports, tcp_tw_reuse, every }), "{setting}");
         }
         assert_eq!(supposed(&["tcp_tw_reuse=0"]).kernel.ephemeral, Snapshot::healthy().kernel.ephemeral);
+    }
+
+    #[test]
+    fn the_settings_before_the_first_change_stay_known() {
+        let world = supposed(&["ip_local_port_range=20000-40000", "ip_local_reserved_ports=30000-32767"]);
+        assert_eq!(world.overrides.sysctls_before, Some(Snapshot::healthy().kernel.sysctls));
     }
 
     #[test]

@@ -99,7 +99,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             is_there if let Some(gap) = missing => Verdict::Unknown(is_there.err().unwrap_or_else(|| gap.clone())),
             Ok(true) if either => {
                 let unread = || sockets.iter().find_map(|it| leads_to_service(self.round.now, it).err());
-                let gap = ephemeral.gap().cloned().or_else(unread);
+                let gap = ephemeral.gave(self.place.1).err().or_else(unread);
                 Verdict::Unknown(gap.unwrap_or_else(|| self.both_readings(&sockets)))
             }
             Ok(true) => Verdict::Problem(self.evidence(&sockets)),
@@ -137,7 +137,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             leads_to_server,
             is_of_server: self.is_of_its_container(socket) == Some(true),
             is_of_another: self.need.pod().is_some_and(|pod| pod.failing && self.has_no_use(pod, socket)),
-            is_chosen: ephemeral.gap().is_none().then(|| ephemeral.contain(socket.local_port)),
+            is_chosen: ephemeral.gave(socket.local_port).ok(),
         };
         clues.opener(socket)
     }

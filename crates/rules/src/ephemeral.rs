@@ -4,12 +4,15 @@ use super::{
     node_ports::{ports_in_words, range_in_words},
     remedies::LAST_BY_DEFAULT,
 };
-use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State};
+use portreeve_facts::{Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Socket, State, Sysctls, Unread};
 
 pub(super) fn effective_ephemeral(snapshot: &Snapshot) -> Result<PortSet, Gap> {
-    let range = *snapshot.kernel.sysctls.ip_local_port_range.get()?;
-    let reserved = snapshot.kernel.sysctls.ip_local_reserved_ports.get()?;
-    Ok(PortSet::from(range).minus(reserved))
+    choosable(&snapshot.kernel.sysctls)
+}
+
+fn choosable(sysctls: &Sysctls) -> Result<PortSet, Gap> {
+    let range = *sysctls.ip_local_port_range.get()?;
+    Ok(PortSet::from(range).minus(sysctls.ip_local_reserved_ports.get()?))
 }
 
 /// A part of a total, and its share: `3 of 64512 (0.005 %)`. The share is the chance that the kernel chooses one of
@@ -30,11 +33,22 @@ pub(super) fn range_above(node_ports: PortRange) -> Option<PortRange> {
 
 /// The ports that the kernel may choose on a node, or the reason why they are not known. They are computed once for
 /// many sockets.
-pub(super) struct EphemeralPorts(Result<PortSet, Gap>);
+pub(super) struct EphemeralPorts {
+    now: Result<PortSet, Gap>,
+    /// The ports from which the kernel chose the ports of the open sockets. `--set` changes no open socket.
+    of_sockets: Result<PortSet, Gap>,
+    /// The ports that would also be in `of_sockets` if they were not reserved.
+    reserved: PortSet,
+}
 
 impl EphemeralPorts {
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        Self(effective_ephemeral(snapshot))
+        let sysctls = snapshot.overrides.sysctls_before.as_ref().unwrap_or(&snapshot.kernel.sysctls);
+        let range = sysctls.ip_local_port_range.known(Unread::Adds).copied();
+        let reserved = sysctls.ip_local_reserved_ports.known(Unread::Adds);
+        let reserved = range.zip(reserved).map(|(range, reserved)| PortSet::from(range).intersection(reserved));
+        let reserved = reserved.unwrap_or_default();
+        Self { now: effective_ephemeral(snapshot), of_sockets: choosable(sysctls), reserved }
     }
 
     /// Whether a listening socket may belong to a client. An unconnected UDP socket on an ephemeral port usually does.
@@ -45,21 +59,38 @@ impl EphemeralPorts {
         if !is_unconnected(socket) {
             return Ok(false);
         }
-        self.0.as_ref().map(|ports| ports.contains(socket.local_port)).map_err(Gap::clone)
+        self.gave(socket.local_port)
+    }
+
+    /// The assumption under which a socket belongs to a server, if its port is reserved now. The kernel does not show
+    /// when a port was reserved.
+    pub(super) fn assumed_of(&self, socket: &Socket) -> Option<String> {
+        let (port, protocol) = (socket.local_port, socket.protocol);
+        let is_reserved = is_unconnected(socket) && self.reserved.contains(port);
+        let words = "was reserved before the socket was opened; an older socket may belong to a client";
+        is_reserved.then(|| format!("{port}/{protocol} {words}"))
+    }
+
+    /// Whether the kernel may have chosen this port for an open socket.
+    ///
+    /// # Errors
+    /// If the range or the reserved ports were not read.
+    pub(super) fn gave(&self, port: u16) -> Result<bool, Gap> {
+        self.of_sockets.as_ref().map(|ports| ports.contains(port)).map_err(Gap::clone)
     }
 
     /// False if the ports are not known.
     pub(super) fn contain(&self, port: u16) -> bool {
-        self.0.as_ref().is_ok_and(|ports| ports.contains(port))
+        self.now.as_ref().is_ok_and(|ports| ports.contains(port))
     }
 
     /// If they are not known, the set is empty, and [`Self::gap`] has the reason.
     pub(super) fn ports(&self) -> PortSet {
-        self.0.clone().unwrap_or_default()
+        self.now.clone().unwrap_or_default()
     }
 
     pub(super) fn gap(&self) -> Option<&Gap> {
-        self.0.as_ref().err()
+        self.now.as_ref().err()
     }
 }
 

@@ -334,6 +334,7 @@ impl Here<'_, '_> {
         let severity = if beside { Severity::Info } else { worst };
         let evidence = Evidence::new(severity, sentence).variant("takes-listener").affects(affected);
         let evidence = with_socket(evidence, "listener", self.snapshot, socket);
+        let evidence = evidence.each("assumed", self.ephemeral.assumed_of(socket));
         self.with_facts(evidence, claim, owners).remedy(move_off(self.snapshot, socket))
     }
 

@@ -208,6 +208,7 @@ impl Node<'_, '_> {
         };
         evidence
             .about(of.field(socket.local_port, socket.protocol))
+            .each("assumed", self.ephemeral.assumed_of(socket))
             .value("established connections", "continue; only new connections are lost")
             .affects(affected.iter().copied())
             .remedy(moved)

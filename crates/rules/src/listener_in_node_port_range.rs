@@ -150,7 +150,8 @@ impl Node<'_, '_> {
             capital(&owner),
             place(socket)
         );
-        let mut evidence = with_socket(Evidence::new(Severity::Info, sentence), "listener", self.snapshot, socket);
+        let mut evidence = with_socket(Evidence::new(Severity::Info, sentence), "listener", self.snapshot, socket)
+            .each("assumed", self.ephemeral.assumed_of(socket));
         if by_kernel {
             evidence = evidence.value(
                 "chosen by",
@@ -282,6 +283,8 @@ mod tests {
         let udp = Snapshot::healthy().listens_udp("0.0.0.0:30500");
         found(&udp);
         expect_healthy(&RULE, &udp.clone().ephemeral("1024 65535", ""), &subject());
+        let reserved = found(&udp.clone().ephemeral("1024 65535", "30000-32767"));
+        assert!(reserved.contains("an older socket may belong to a client"), "{reserved}");
         let mut unread = udp;
         unread.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
         assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Sysctls);

@@ -273,6 +273,7 @@ impl<'a> Node<'_, 'a> {
             .each("endpoints", self.round.endpoints().each_in_words(service, port))
             .value("proxy mode", self.addressed.assumptions.mode_in_words())
             .value("nodePortAddresses", self.addressed.assumptions.node_port_addresses_in_words())
+            .each("assumed", self.ephemeral.assumed_of(socket))
             .each("after a restart", self.cannot_return(service, socket).then_some(refused))
             .each("NodePort range", self.snapshot.cluster.node_port_range.known(Unread::Adds).map(range_in_words))
     }

@@ -29,7 +29,7 @@ pub(super) struct Clues {
     pub(super) is_of_server: bool,
     /// Whether the socket belongs to another container than the failing container that needs the port.
     pub(super) is_of_another: bool,
-    /// Whether the kernel may choose the port for connections by itself. `None` if the port range was not read.
+    /// Whether the kernel may have chosen the port by itself. `None` if the port range was not read.
     pub(super) is_chosen: Option<bool>,
 }
 

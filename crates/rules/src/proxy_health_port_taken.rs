@@ -10,7 +10,7 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{Need, owner_name};
-use portreeve_facts::{Gap, Owner, Protocol, Reading, Snapshot, Socket, Source, Why, if_requested};
+use portreeve_facts::{Gap, Mode, Owner, Protocol, Reading, Snapshot, Socket, Source, Why, if_requested};
 
 pub(super) static RULE: Rule = Rule::of(&ids::HEALTH_CHECK_UNSERVED, &["proxy"], &[Source::Listeners], check)
     .sockets(&[SocketNeed::Owners(Ports::Proxy)]);
@@ -38,7 +38,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let proxy = round.proxy();
     // With `--proxy-mode`, the user states that kube-proxy runs. A program that has both ports of kube-proxy is then
     // kube-proxy, even without an answer.
-    let is_reported = snapshot.overrides.proxy_mode.is_some();
+    let stated = snapshot.overrides.proxy_mode.as_ref();
+    let is_reported = stated.is_some_and(|mode| Mode::KUBE_PROXY.contains(&mode.value));
     let verdict = match silence {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
         Some(_) if is_reported && sockets.iter().any(|socket| proxy.hangs(socket)) => Verdict::Healthy,
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, expect_unknown};
     use portreeve_facts::{
-        Learned, Mode,
+        Learned,
         healthy::{daemon, gap, proxy_holder, seen},
     };
 
@@ -107,22 +108,34 @@ mod tests {
         world.with_config(|config| config.healthz_bind_address = Some(address.to_owned()))
     }
 
-    #[test]
-    fn a_kube_proxy_that_hangs_is_not_known_by_its_sockets() {
+    fn hanging() -> Snapshot {
         let mut hangs = Snapshot::healthy();
         hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
         hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
         hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
-        assert_eq!(expect_unknown(&RULE, &hangs, &node()).why, Why::TimedOut, "one program may have 10249 and 10256");
+        hangs
+    }
+
+    #[test]
+    fn a_kube_proxy_that_hangs_is_not_known_by_its_sockets() {
+        let gap = expect_unknown(&RULE, &hanging(), &node());
+        assert_eq!(gap.why, Why::TimedOut, "one program may have 10249 and 10256");
+    }
+
+    #[test]
+    fn a_supposed_mode_states_nothing_about_the_owner_of_both_ports() {
+        let mut supposed = hanging();
+        supposed.suppose_mode(Mode::Iptables, "--set");
+        assert_eq!(expect_unknown(&RULE, &supposed, &node()).why, Why::TimedOut);
+        let mut stated = hanging();
+        stated.overrides.proxy_mode = Some(Learned { value: Mode::Ipvs, place: "--proxy-mode".to_owned() });
+        stated.suppose_mode(Mode::Iptables, "--set");
+        expect_healthy(&RULE, &stated, &node());
     }
 
     #[test]
     fn a_reported_kube_proxy_that_hangs_is_the_owner_of_both_ports() {
-        let mut hangs = Snapshot::healthy();
-        hangs.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
-        hangs.kernel.proxy.cgroup = gap(Source::Cgroups, Why::TimedOut);
-        hangs.kernel.proxy.process = gap(Source::Processes, Why::TimedOut);
-        hangs = hangs.listens_as("127.0.0.1:10249", proxy_holder());
+        let mut hangs = hanging();
         hangs.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--proxy-mode".to_owned() });
         expect_healthy(&RULE, &hangs, &node());
         seen(&mut hangs.kernel.listeners).retain(|socket| socket.local_port != 10256);

@@ -220,7 +220,7 @@ fn programs_nothing(snapshot: &Snapshot) -> Result<Option<Evidence>, Gap> {
         mode => mode.get(),
     };
     let may_be = says.as_ref().map_or(true, |mode| mode.value == Mode::Ipvs);
-    if !none || !may_be || snapshot.overrides.proxy_mode.is_some() {
+    if !none || !may_be || snapshot.overrides.mode().is_some() {
         return Ok(None);
     }
     let wanted = snapshot.cluster.services.get()?.iter().any(|service| snapshot.proxy_serves(service));

@@ -84,6 +84,10 @@ fn where_no_proxy_answers_whoever_holds_every_node_port_may_be_one() {
     let both = holds(one, &[30081], &daemon("ovnkube", 9));
     assert_eq!(owns(&both), Own::Unknown);
     assert_eq!(owns(&both.with_mode(Mode::Cilium)), Own::No, "Cilium holds no port with a socket");
+    let mut supposed = both.clone();
+    supposed.suppose_mode(Mode::Nftables, "--set");
+    assert_eq!(owns(&supposed), Own::Unknown, "nobody stated that another proxy runs");
+    assert_eq!(owns(&both.with_user_mode(Mode::Nftables)), Own::No);
 }
 
 #[test]
@@ -183,6 +187,56 @@ fn whoever_holds_the_proxys_port_and_does_not_answer_may_be_the_proxy() {
         let its = world.clone().listens_as("0.0.0.0:30080", proxy_holder());
         assert_eq!(owns(&its), if why == Why::TimedOut { Own::Unknown } else { Own::No }, "{why:?}");
         assert_eq!(owns(&its.listens("0.0.0.0:30081")), Own::No);
+    }
+}
+
+fn hangs(world: &Snapshot) -> bool {
+    let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one");
+    Proxy::of(world).hangs(socket)
+}
+
+fn silent() -> Snapshot {
+    let mut world = Snapshot::healthy().without_proxy();
+    world.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
+    seen(&mut world.kernel.listeners).clear();
+    world
+}
+
+#[test]
+fn one_program_that_hangs_has_each_socket_that_was_queried() {
+    let exporter = || daemon("exporter", 9);
+    let proxy = silent().listens_as("127.0.0.1:10249", proxy_holder());
+    let with_health = |world: &Snapshot, owner| world.clone().listens_as("[::]:10256", owner);
+    assert!(hangs(&with_health(&proxy, proxy_holder())));
+    assert!(!hangs(&with_health(&proxy, exporter())));
+    let beside = proxy.clone().listens_as("192.0.2.1:10249", exporter());
+    assert!(hangs(&with_health(&beside, proxy_holder())));
+    assert!(!hangs(&with_health(&beside, exporter())), "nobody queried 192.0.2.1");
+    let two = proxy.listens_as("[::1]:10249", exporter());
+    assert!(!hangs(&with_health(&two, proxy_holder())), "either may be the one that hangs");
+    let elsewhere = silent().listens_as("192.0.2.1:10249", proxy_holder());
+    assert!(hangs(&with_health(&elsewhere, proxy_holder())), "no process listens on loopback");
+    assert!(!hangs(&with_health(&silent(), proxy_holder())));
+}
+
+#[test]
+fn two_processes_are_one_program_only_if_one_of_them_is_unknown_and_the_group_has_one_program() {
+    let world = |path: &str, pod, pids: [u32; 2]| {
+        let [one, other] = pids.map(|pid| held(path, pod, "a", pid));
+        silent().listens_as("127.0.0.1:10249", one).listens_as("[::]:10256", other)
+    };
+    let unnamed =
+        |world: &Snapshot| with_holder(world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
+    for (path, pod, has_one_program) in [
+        ("/user.slice/user-0.slice/session-1.scope", None, false),
+        ("/", None, false),
+        ("/system.slice/k3s.service", None, true),
+        ("/kubepods/burstable/poduid-kube-proxy/p1", Some("uid-kube-proxy"), true),
+    ] {
+        assert!(hangs(&world(path, pod, [901, 901])), "{path}");
+        let two = world(path, pod, [901, 902]);
+        assert!(!hangs(&two), "{path}");
+        assert_eq!(hangs(&unnamed(&two)), has_one_program, "{path}");
     }
 }
 

@@ -129,7 +129,7 @@ pub(crate) fn proxy(snapshot: &Snapshot) -> Option<String> {
     let mode = snapshot.proxy_mode().ok()?;
     let config = snapshot.proxy_config().ok();
     let addresses = match config.map(|config| config.node_port_addresses.join(",")) {
-        None if snapshot.overrides.proxy_mode.is_some() => {
+        None if snapshot.overrides.mode().is_some() => {
             "nodePortAddresses not known: the mode's default is assumed".to_owned()
         }
         None => "nodePortAddresses not known".to_owned(),

@@ -118,6 +118,8 @@ fn who_opened_a_connection_is_unknown_where_the_kernel_may_have_chosen_its_port(
     let wide = world.clone().ephemeral("1024 65535", "");
     assert_eq!(expect_unknown(&RULE, &wide, &subject).why, Why::Ambiguous);
     expect_healthy(&RULE, &world.clone().ephemeral("1024 65535", "8443"), &subject);
+    let supposed = wide.clone().supposing("1024 65535", "8443");
+    assert_eq!(expect_unknown(&RULE, &supposed, &subject).why, Why::Ambiguous, "it is open already");
     let both = wide.connects(State::Established, "192.0.2.1:8443", REMOTE);
     expect_problem(&RULE, &both, &subject);
     let mut unread = world;

@@ -302,6 +302,10 @@ fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client_and_no_victim() 
     assert_ne!(worst(&own(40000, Protocol::Udp).listens_udp("0.0.0.0:40000")), Severity::Critical);
     assert_eq!(worst(&own(30000, Protocol::Udp).listens_udp("0.0.0.0:30000")), Severity::Critical);
     assert_eq!(worst(&own(40000, Protocol::Tcp).listens("0.0.0.0:40000")), Severity::Critical);
+    let reserved = own(40000, Protocol::Udp).listens_udp("0.0.0.0:40000").ephemeral("32768 60999", "40000");
+    let reserved = expect_problem(&RULE, &reserved, &subject());
+    assert_eq!(reserved.severity, Severity::Critical);
+    assert!(value(&reserved, "assumed").ends_with("an older socket may belong to a client"), "{reserved:?}");
 }
 
 #[test]

@@ -114,6 +114,8 @@ fn a_udp_client_is_silent_and_unknown_where_clients_are_not_told_apart() {
     });
     world = world.listens_udp("0.0.0.0:40000");
     expect_healthy(&RULE, &world, &subject());
+    let reserved = expect_problem(&RULE, &world.clone().ephemeral("32768 60999", "40000"), &subject());
+    assert!(reserved.values.iter().any(|(name, _)| *name == "assumed"), "{reserved:?}");
     world.kernel.sysctls.ip_local_port_range = gap(Source::Sysctls, Why::NotPermitted);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
 }

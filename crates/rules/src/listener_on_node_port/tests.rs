@@ -166,6 +166,31 @@ fn an_unconnected_udp_socket_in_the_ephemeral_range_is_a_client() {
 }
 
 #[test]
+fn a_supposed_range_changes_no_open_socket() {
+    let server = Snapshot::healthy()
+        .service("web", |it| it.node_port(30080).protocol(Protocol::Udp))
+        .listens_udp("0.0.0.0:30080");
+    expect_problem(&RULE, &server.clone().supposing("1024 65535", ""), &subject());
+    let client = server.ephemeral("1024 65535", "");
+    expect_healthy(&RULE, &client.clone().supposing("1024 65535", "30000-32767"), &subject());
+    expect_healthy(&RULE, &client.supposing("32768 60999", ""), &subject());
+}
+
+#[test]
+fn a_socket_on_a_reserved_port_is_assumed_to_be_a_servers() {
+    let assumed = |world: Snapshot, range: &str| {
+        let world = world.service("web", |it| it.node_port(30080).protocol(Protocol::Udp));
+        let evidence = expect_problem(&RULE, &world.ephemeral(range, "30000-32767"), &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        evidence.values.into_iter().find(|(name, _)| *name == "assumed").map(|(_, value)| value)
+    };
+    let udp = || Snapshot::healthy().listens_udp("0.0.0.0:30080");
+    let words = "30080/udp was reserved before the socket was opened; an older socket may belong to a client";
+    assert_eq!(assumed(udp(), "1024 65535").as_deref(), Some(words));
+    assert_eq!(assumed(udp(), "32768 60999"), None, "the kernel does not choose the port");
+}
+
+#[test]
 fn what_an_unknown_input_could_change_is_unknown_and_the_rest_is_told() {
     let elsewhere = |world: Snapshot| world.service("other", |it| it.node_port(30099)).without_proxy();
     assert_eq!(affects(&elsewhere(web(30080)).listens("0.0.0.0:30080")).0, Severity::Critical);
