@@ -39,11 +39,11 @@ test: root ## Install what is missing, lint, and run every short test that needs
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
 lab: root ## Run the tests that need the real parts, and long ones; check the words, and that the plugin compiles for macOS; needs root
+	@$(MAKE) --no-print-directory words
 	@tools/timed 'tools of lab' tools/install image lab helm macos
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
-	@$(MAKE) --no-print-directory words
 	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.

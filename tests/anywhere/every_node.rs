@@ -90,7 +90,7 @@ fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
     wrong
 }
 
-/// Only `tests/nightly` runs these tests, because they need minutes for each node.
+/// Only `tests/nightly` runs these tests, because together they need minutes.
 mod over_every_recording {
     use super::*;
 

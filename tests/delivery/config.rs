@@ -1,6 +1,6 @@
 //! The agent's configuration file, in the form in which the chart's schema describes it below `config`.
 
-use std::{any::TypeId, time::Duration};
+use std::{any::TypeId, collections::BTreeSet, time::Duration};
 
 use clap::{Arg, ArgAction, Args as _, Command, builder::ValueParser};
 use portreeve_agent::settings::{self, Settings};
@@ -9,7 +9,7 @@ use portreeve_facts::{Mode, PortRange};
 use portreeve_rules::Limits;
 use serde_json::{Map, Value, json};
 
-use crate::helm::try_render;
+use crate::{helm::try_render, readme, text};
 
 /// Keys that the chart sets itself: the value `port` decides where the agent listens, and the liveness probe connects
 /// to the socket.
@@ -230,4 +230,25 @@ fn the_agent_knows_every_key_of_the_schema() {
         let wrong = settings::parse(&format!("{key}: {{x: [y]}}")).expect_err("no key has such a value").1;
         assert!(!wrong.contains(&format!("unknown key \"{key}\"")), "{key}: {wrong}");
     }
+}
+
+/// `Config::adopt` compares these keys. An agent that runs continues with their old values.
+#[test]
+fn values_yaml_names_each_key_that_takes_effect_only_when_the_pod_starts_again() {
+    let code = text("crates/agent/src/config.rs");
+    let (_, fields) = code.split_once("let Self { ").expect("the fields that `adopt` compares");
+    let (fields, _) = fields.split_once(", .. }").expect("their end");
+    // The field `cluster` has the values of several keys.
+    let mut wanted =
+        BTreeSet::from(["apiserver", "context", "kubeconfig", "request-timeout", "services"].map(str::to_owned));
+    wanted.extend(fields.split(", ").filter(|field| *field != "cluster").map(|field| field.replace('_', "-")));
+    wanted.retain(|key| !OF_THE_CHART.contains(&key.as_str()));
+    assert!(fields.contains("cluster") && wanted.iter().all(|key| keys().contains_key(key)), "{wanted:?}");
+
+    let values = readme::values(&text("deploy/chart/values.yaml"));
+    let config = values.into_iter().find(|it| it.path == "config").expect("the value");
+    let (_, named) = config.meaning.split_once("A new value of ").expect("the sentence");
+    let (named, _) = named.split_once(" takes effect when the pod starts again.").expect("its end");
+    let named: BTreeSet<String> = named.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+    assert_eq!(named, wanted);
 }

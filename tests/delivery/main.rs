@@ -10,6 +10,7 @@ mod generated;
 mod guard;
 mod helm;
 mod image;
+mod install;
 mod lint;
 #[allow(unreachable_pub, reason = "the lab's, too")]
 mod maker;

@@ -74,15 +74,24 @@ fn a_release_needs_its_version_keys_and_real_names() {
     );
     let readme = clone.join("deploy/chart/README.md");
     let text = fs::read_to_string(&readme).expect("a document");
-    let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    let commit = || {
+        let identity = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+        let words = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
+        successful("git", &command("git", &words, &clone).output().expect("git"));
+    };
     for line in ["oci://other.example/charts", &format!("**{UNPUBLISHED}.** Compile it.")] {
         fs::write(&readme, format!("{text}\n{line}\n")).expect("a document");
-        let commit = [&identity[..], &["commit", "--quiet", "--all", "--message=x"]].concat();
-        successful("git", &command("git", &commit, &clone).output().expect("git"));
+        commit();
         // A release without a reason to refuse would start cargo, so `false` replaces cargo.
         let said = refused(VERSION, &[("CARGO", "false"), ("OWN_KEYS", "1")]);
         assert!(said.contains("the chart of a release must have the names of ") && said.contains(line), "{said}");
     }
+    let changes = clone.join("CHANGELOG.md");
+    let heading = format!("## [{VERSION}]");
+    let text = fs::read_to_string(&changes).expect("a document");
+    fs::write(&changes, text.replace(&heading, "## [Unreleased]")).expect("a document");
+    commit();
+    assert!(refused(VERSION, &[]).contains(&format!("CHANGELOG.md has no heading `{heading}`")));
     // An uncommitted file is a reason to refuse, with example names and with real names.
     fs::write(clone.join("new"), "").expect("a file");
     assert!(refused(VERSION, &[]).contains("commit the changed files first"));
@@ -159,6 +168,13 @@ fn one_command_writes_real_names_and_a_release_takes_them() {
     assert_eq!(left, "", "files with a name of before");
     assert_eq!(git(&clone, &["grep", "-IlF", &registry, "--", "deploy"]), "", "a registry without oci://");
     assert_eq!(git(&clone, &["grep", "-Ilx", &format!("{UNPUBLISHED}.")]), "");
+    // Addresses that would stay after this command.
+    let strange = ["grep", "-IlF", "-e", "example.org/portreeve", "-e", "REPOSITORY/", "--", "*.md"];
+    assert_eq!(git(&clone, &strange), "");
+    let linked = git(&clone, &["grep", "-IlF", "https://forge.test/portreeve/portreeve", "--", "*.md"]);
+    for file in ["SECURITY.md", "docs/lint.md"] {
+        assert!(linked.lines().any(|it| it == file), "{file}: {linked}");
+    }
     let written = git(&clone, &["grep", "-IlF", "registry.test/portreeve"]);
     for file in ["deploy/chart/Chart.yaml", "deploy/chart/README.md", "deploy/install.yaml", "docs/install.md"] {
         assert!(written.lines().any(|it| it == file), "{file}: {written}");
@@ -260,6 +276,31 @@ fn the_documents_say_why_a_release_has_nothing_for_macos() {
     assert!(
         makefile.contains("MACOS := aarch64-apple-darwin\n") && makefile.contains("clippy --locked --target $(MACOS)")
     );
+}
+
+/// A person changes the first four files. For each other file, the step has the command that changes the file.
+#[test]
+fn the_step_of_a_release_about_the_version_names_each_file_that_has_the_version() {
+    let guide = crate::text("CONTRIBUTING.md");
+    let (_, step) = guide.split_once("\n3. The version: ").expect("the step");
+    let (step, _) = step.split_once("\n4. ").expect("its end");
+    let step = step.split_whitespace().collect::<Vec<_>>().join(" ");
+    for (file, named) in [
+        ("Cargo.toml", "Cargo.toml"),
+        ("Dockerfile", "Dockerfile"),
+        ("deploy/chart/Chart.yaml", "deploy/chart/Chart.yaml"),
+        ("docs/install.md", "docs/install.md"),
+        ("Cargo.lock", "cargo update --workspace"),
+        ("fuzz/Cargo.lock", "cargo update --workspace --manifest-path fuzz/Cargo.toml"),
+        (
+            "crates/report/src/snapshots/portreeve_report__tests__rich_json.snap",
+            "INSTA_UPDATE=always cargo nextest run -p portreeve-report",
+        ),
+        ("deploy/install.yaml", "make chart"),
+    ] {
+        assert!(crate::text(file).contains(VERSION), "{file} does not have the version");
+        assert!(step.contains(&format!("`{named}`")), "CONTRIBUTING.md does not name {named}");
+    }
 }
 
 #[test]
@@ -419,7 +460,7 @@ fn what_was_made_is_published_and_the_site_is_that_of_the_newest_release() {
 }
 
 #[test]
-fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_version_or_notes() {
+fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_or_a_version() {
     let maker = Maker::new();
     let forge = Forge::new(&maker);
     for (name, cosign, minisign) in [("one", "another", KEY), ("two", KEY, "another")] {
@@ -433,16 +474,17 @@ fn nothing_is_published_that_the_keys_do_not_verify_or_that_lacks_a_list_a_versi
         assert_eq!(forge.has(&["tag"]), "", "nothing was pushed");
     }
     let clone = forge.clone_with_keys("three", KEY, KEY);
-    forge.made(&clone, "1.12.0", "debian 12");
-    let said = forge.refused(&clone);
-    assert!(said.contains("has no heading `## [1.12.0]`"), "{said}");
     forge.made(&clone, "v1.10.0", "debian 12");
     let said = forge.refused(&clone);
     assert!(said.contains("the provenance of dist names no release: version v1.10.0"), "{said}");
     forge.made(&clone, "1.10.0", "debian 12");
-    fs::write(clone.join("dist/more.sh"), "x").expect("a file");
-    let said = forge.refused(&clone);
-    assert!(said.contains("dist has more.sh, which SHA256SUMS does not list"), "{said}");
+    for name in ["more.sh", "SHA256SUMS.sh"] {
+        let strange = clone.join("dist").join(name);
+        fs::write(&strange, "x").expect("a file");
+        let said = forge.refused(&clone);
+        assert!(said.contains(&format!("dist has {name}, which SHA256SUMS does not list")), "{said}");
+        fs::remove_file(strange).expect("the file is there");
+    }
     let clone = forge.clone_with_keys("four", KEY, KEY);
     forge.made(&clone, "1.10.0", "debian 12");
     let said = text(&forge.publish(&clone, &[("COSIGN_KEY", "another key")]).stderr);
@@ -632,6 +674,7 @@ mod made {
             parsed(&format!("blobs/{}", reference["digest"].as_str().expect("a digest").replace(':', "/")))
         };
         let index = &parsed("index.json")["manifests"][0];
+        assert_eq!(copied(&archive), index["digest"]);
         let manifests = blob(index)["manifests"].as_array().expect("manifests").clone();
         let archs: Vec<_> = manifests.iter().map(|it| it["platform"]["architecture"].as_str().expect("one")).collect();
         assert_eq!(archs, ["amd64", "arm64"]);
@@ -653,6 +696,16 @@ mod made {
             assert!(files.lines().any(|file| file == "NOTICE"), "{files}");
         }
         index["digest"].as_str().expect("a digest").to_owned()
+    }
+
+    /// The digest of the copy that skopeo makes, as `tools/publish` copies the archive into a registry.
+    fn copied(archive: &str) -> String {
+        let folder = TempDir::new().expect("a folder");
+        let from = format!("oci-archive:{archive}:{VERSION}");
+        let copy = ["copy", "--all", "--preserve-digests", &from, "dir:copy"];
+        successful("skopeo", &command("skopeo", &copy, folder.path()).output().expect("skopeo"));
+        let sum = command("sha256sum", &["copy/manifest.json"], folder.path()).output().expect("sha256sum");
+        format!("sha256:{}", successful("sha256sum", &sum).split_whitespace().next().expect("a sum"))
     }
 
     fn site(maker: &Maker, dist: &Path) {

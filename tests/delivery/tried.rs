@@ -6,6 +6,8 @@ use portreeve_report::NPD_LINE;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::permissions;
+
 fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -45,6 +47,16 @@ fn node_problem_detector_gets_a_line_that_it_does_not_cut() {
     let (code, line) = run(&["portreeve"].into_iter().chain(arguments).collect::<Vec<_>>().join(" "));
     assert!((0..=2).contains(&code), "{code}: {line}");
     assert!(line.lines().count() == 1 && line.trim_end().len() <= NPD_LINE, "{line}");
+}
+
+#[test]
+fn the_page_names_the_rights_that_node_problem_detector_needs() {
+    let page = text("docs/try.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    let (_, rights) = page.split_once("`list` of ").expect("the rights");
+    let (rights, _) = rights.split_once(':').expect("their end");
+    let rights = rights.to_lowercase().replace(" and ", ", ");
+    let needed: Vec<_> = permissions::ACCESS.iter().filter(|it| !it.optional).map(|it| it.resource).collect();
+    assert_eq!(rights.split(", ").collect::<Vec<_>>(), needed);
 }
 
 /// The commands of the program in a text: words between two backticks, and lines of the k9s plugin.

@@ -102,12 +102,12 @@ impl Stage {
     }
 }
 
-fn committed(action: &str) -> String {
+pub fn committed(action: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/policies/policies.yaml");
     fs::read_to_string(path).expect("the policies").replace("[Warn]", &format!("[{action}]"))
 }
 
-fn service(name: &str, namespace: &str, ports: &[(u16, Option<u16>)]) -> Value {
+pub fn service(name: &str, namespace: &str, ports: &[(u16, Option<u16>)]) -> Value {
     let ports: Vec<Value> = ports.iter().map(|(number, node_port)| objects::port(*number, *node_port)).collect();
     let mut service = objects::service(name, &ports);
     service["metadata"]["namespace"] = json!(namespace);

@@ -24,8 +24,8 @@ const PLACE: &str = "192.0.2.1:29517";
 const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/install.yaml");
 
 /// A cluster with the objects of `deploy/install.yaml`, and an agent with the rights of their ServiceAccount.
-struct World {
-    cluster: ControlPlane,
+pub struct World {
+    pub cluster: ControlPlane,
     agent: Agent,
     directory: Directory,
 }
@@ -34,7 +34,11 @@ impl World {
     #[track_caller]
     fn new() -> Self {
         enter_alone();
-        let cluster = ControlPlane::start();
+        Self::of(ControlPlane::start())
+    }
+
+    #[track_caller]
+    pub fn of(cluster: ControlPlane) -> Self {
         cluster.api().create(&objects::node("n1", &PRIMARY));
         kubectl(&cluster, &["apply", "-f", MANIFEST]);
         let directory = Directory::new();

@@ -13,6 +13,7 @@ use crate::{
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
+const PAGE: &str = include_str!("../../docs/verify.md");
 /// The commands in docs/verify.md.
 const VERIFY: [&str; 4] = [
     "cosign verify-blob --key cosign.pub --insecure-ignore-tlog --bundle SHA256SUMS.sigstore.json SHA256SUMS",
@@ -97,7 +98,9 @@ fn the_files_of_a_release_are_enough_to_verify_install_use_upgrade_and_remove_it
     packages(folder.path());
     let node = WholeNode::start();
     let person = node.person().moves_to(folder.path());
+    let page = PAGE.split_whitespace().collect::<Vec<_>>().join(" ");
     for line in VERIFY {
+        assert!(page.contains(line), "docs/verify.md does not have: {line}");
         person.types(line);
     }
     let image = folder.path().join(format!("portreeve-{VERSION}-image.tar"));

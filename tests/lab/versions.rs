@@ -1,9 +1,9 @@
 //! The program of an earlier commit and the program of this commit. Agents of both programs replace each other. Each
-//! plugin reads each agent, and each program judges the snapshots of both programs.
+//! plugin reads each agent, and each program judges the snapshots of both programs. Then the oldest API server.
 //!
 //! `tests/lab/before` builds the earlier program. `make nightly SHARD=skew` runs these tests.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, fs, net::TcpListener, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
 
@@ -13,14 +13,18 @@ use crate::{
         INSTALL_BEFORE, PLACE, UNINSTALL, UPGRADE, an_incident_on_each_node, objects, prepare, roll_out, served, told,
     },
     parts::{
-        Agent, Directory, Machine, Plugin, Role, SecondNode, WholeNode, http_get, image_of, named::is_of, programs,
-        reasons, until,
+        Agent, ControlPlane, Directory, Machine, Plugin, Role, SecondNode, WholeNode, enter_alone, http_get, image_of,
+        named::is_of, programs, reasons, serve, until,
     },
     plugin::two_findings,
+    policies,
+    readers::World,
 };
 
 const SCRIPT: &str = include_str!("before");
 const IMAGE_BEFORE: &str = "registry.example/portreeve:before";
+/// `kubeVersion` is the oldest version on which the chart installs.
+const CHART: &str = include_str!("../../deploy/chart/Chart.yaml");
 const IMAGE_OF_OLD_CHART: &str = "docker.io/library/portreeve:0.1.0";
 
 struct Program {
@@ -257,6 +261,48 @@ fn an_incident_of_a_live_node_outlasts_an_old_chart_an_old_image_and_rollbacks_w
     assert_eq!(reasons(&node.cluster), ["ListenerOnNodePort", "ListenerOnNodePortResolved"]);
     person.types(UNINSTALL);
     until("end of its objects", || (objects(&person) == objects_before).then_some(()));
+}
+
+#[test]
+fn the_oldest_server_keeps_an_event_of_an_agent_proxies_the_plugin_and_enforces_the_policies() {
+    enter_alone();
+    let mut world = World::of(ControlPlane::of_the_oldest_server());
+    serve(&world.cluster, "web", Some(30080));
+    let _squatter = TcpListener::bind("0.0.0.0:30080").expect("the port is free");
+    let is_told = |cluster: &ControlPlane| reasons(cluster).contains(&"ListenerOnNodePort".to_owned());
+    until("Event", || is_told(&world.cluster).then_some(()));
+    world.cluster.restart();
+    assert!(is_told(&world.cluster), "the server keeps the Event");
+    let version = world.cluster.api().text("/version").expect("a version");
+    let version: Value = serde_json::from_str(&version).expect("JSON");
+    let number = |name: &str| version[name].as_str().expect("a number").to_owned();
+    let oldest = format!("\nkubeVersion: \">={}.{}.0-0\"\n", number("major"), number("minor"));
+    assert!(CHART.contains(&oldest), "{version:#}");
+
+    let admin = Plugin::of(&world.cluster.kubeconfig("admin"));
+    until("finding", || {
+        let (_, stdout, _) = admin.types("kubectl portreeve check -o json");
+        let document: Value = serde_json::from_str(&stdout).ok()?;
+        let is_found = |it: &Value| is_of(it, "listener-on-node-port/loses") && it["subject"]["name"] == "web";
+        document["nodes"][0]["findings"].as_array()?.iter().any(is_found).then_some(())
+    });
+
+    let file = admin.write("policies.yaml", &policies::committed("Deny"));
+    let (code, _, refusal) = admin.types(&format!("kubectl apply -f {file}"));
+    assert_eq!(code, 0, "{refusal}");
+    let create = |name: &str, node_port: Option<u16>| {
+        let service = policies::service(name, "default", &[(80, node_port)]);
+        let file = admin.write("service.json", &service.to_string());
+        let (code, _, words) = admin.types(&format!("kubectl create --dry-run=server -f {file}"));
+        (code == 0, words)
+    };
+    until("refusal", || {
+        let (is_taken, words) = create("fixed", Some(32700));
+        let is_refused = words.contains("'portreeve-dynamic-band'") && words.contains("nodePort 32700 is in the band");
+        (!is_taken && is_refused).then_some(())
+    });
+    let (is_taken, words) = create("automatic", None);
+    assert!(is_taken, "{words}");
 }
 
 #[test]

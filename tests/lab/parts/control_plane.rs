@@ -36,6 +36,8 @@ pub struct ControlPlane {
 
 struct Programs {
     server: Option<Process>,
+    /// The API server's name in `tools/versions`.
+    program: &'static str,
     flags: Vec<String>,
     etcd: Etcd,
 }
@@ -61,18 +63,29 @@ impl ControlPlane {
     /// An API server on another address of the namespace, so that other hosts can reach it.
     #[track_caller]
     pub fn on(address: &str, flags: &[&str]) -> Self {
+        Self::of_program("kube-apiserver", address, flags)
+    }
+
+    /// The oldest API server that Portreeve supports.
+    #[track_caller]
+    pub fn of_the_oldest_server() -> Self {
+        Self::of_program("kube-apiserver-1.33.13", "127.0.0.1", &[])
+    }
+
+    #[track_caller]
+    fn of_program(program: &'static str, address: &str, flags: &[&str]) -> Self {
         let directory = Directory::new();
         let mut etcd = Etcd::start(directory.path());
         new_key(&directory);
         let address_flag = format!("--bind-address={address}");
         let flags: Vec<String> = [address_flag.as_str()].iter().chain(flags).map(|it| (*it).to_owned()).collect();
-        let mut server = start_server(&directory, &flags);
+        let mut server = start_server(program, &directory, &flags);
         for user in USERS {
             write_kubeconfig(&directory, address, user);
         }
         etcd.wait_until_ready();
         let api = ready(&mut server, &directory);
-        let programs = Programs { server: Some(server), flags, etcd };
+        let programs = Programs { server: Some(server), program, flags, etcd };
         Self { programs: Some(programs), _loan: None, api, directory }
     }
 
@@ -124,8 +137,7 @@ impl ControlPlane {
 
     #[track_caller]
     pub fn restart(&mut self) {
-        self.kill();
-        let mut server = start_server(&self.directory, &self.programs().flags);
+        let mut server = self.start_again();
         self.api = ready(&mut server, &self.directory);
         *self.server() = Some(server);
     }
@@ -143,8 +155,7 @@ impl ControlPlane {
     /// Kills the API server, and starts an API server that accepts connections but never answers until [`Self::thaw`].
     #[track_caller]
     pub fn restart_hung(&mut self) {
-        self.kill();
-        let mut server = start_server(&self.directory, &self.programs().flags);
+        let mut server = self.start_again();
         server.wait_for("open port", || TcpStream::connect(Self::SERVER).ok());
         server.signal(Signal::SIGSTOP);
         *self.server() = Some(server);
@@ -198,6 +209,14 @@ impl ControlPlane {
         fs::copy(self.certificates().join("apiserver.crt"), directory.join("ca.crt")).expect("a certificate");
     }
 
+    /// Kills the API server, and starts the same program with the same flags.
+    #[track_caller]
+    fn start_again(&mut self) -> Process {
+        self.kill();
+        let Programs { program, flags, .. } = self.programs();
+        start_server(program, &self.directory, flags)
+    }
+
     #[track_caller]
     fn signal(&self, signal: Signal) {
         self.programs().server.as_ref().expect("an API server").signal(signal);
@@ -239,7 +258,7 @@ fn ready(server: &mut Process, directory: &Directory) -> Api {
     })
 }
 
-fn start_server(directory: &Directory, flags: &[String]) -> Process {
+fn start_server(program: &str, directory: &Directory, flags: &[String]) -> Process {
     let tokens: String = USERS
         .iter()
         .enumerate()
@@ -261,7 +280,7 @@ fn start_server(directory: &Directory, flags: &[String]) -> Process {
         &format!("--service-account-signing-key-file={key}"),
     ];
     let flags: Vec<String> = ours.map(str::to_owned).into_iter().chain(flags.iter().cloned()).collect();
-    Process::start("kube-apiserver", &flags, directory.path())
+    Process::start(program, &flags, directory.path())
 }
 
 fn kubeconfig(directory: &Directory, user: &str) -> PathBuf {
