@@ -7,8 +7,8 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{Answered, ClaimKind, Ownership, Port, owner};
-use portreeve_facts::{PortSet, Protocol, Service, Snapshot, Vantage};
+use portreeve_dataplane::{Answered, ClaimKind, Outcome, Ownership, Port, owner};
+use portreeve_facts::{Mode, PortSet, Protocol, Service, Snapshot, Vantage, healthy::World};
 use portreeve_guard::Wanted;
 use portreeve_rules::{
     FleetReservation, GuardRun, Limits, NodeGuard, NodeReservation,
@@ -249,6 +249,30 @@ fn owner_and_findings_are_one_judgement() {
     assert!(compared.get(&None) >= Some(&100), "{compared:?} losers compared");
     for excuse in Excuse::ALL {
         assert!(compared.contains_key(&Some(excuse)), "nobody has {excuse:?} for an excuse: {compared:?}");
+    }
+}
+
+#[test]
+fn of_two_services_with_one_node_port_owner_and_findings_name_the_same_one_or_none() {
+    let changes: [fn(World) -> World; 3] = [|it| it, World::without_endpoints, |it| it.local().elsewhere()];
+    for (mode, one, other) in Mode::ALL.into_iter().flat_map(|mode| {
+        changes.into_iter().flat_map(move |one| changes.into_iter().map(move |other| (mode, one, other)))
+    }) {
+        let world = Snapshot::healthy().service("api", |it| one(it.node_port(30080)));
+        let world = world.service("web", |it| other(it.node_port(30080))).listens("0.0.0.0:30080").with_mode(mode);
+        let board = board(&world);
+        assert_eq!(disagreements(&world, &board).0, [""; 0], "{mode}");
+        let owned = owned(&world, (30080, Protocol::Tcp)).expect("it is known");
+        for Finding { key, evidence, .. } in board.findings.iter().filter(|it| name(&it.key) == OF_LISTENERS[0]) {
+            let by_pods = owned.answers.iter().filter(|it| it.outcome == Ok(Outcome::Pod));
+            let names: Vec<&str> = by_pods.filter_map(|it| Some(&*owned.claimants[it.by?].name)).collect();
+            let is_true = match &*evidence.summary {
+                it if it.ends_with("go to the Service's pods instead.") => names.contains(&&*key.subject.to_string()),
+                it if it.ends_with("since the Service has no endpoints.") => names.is_empty(),
+                _ => true,
+            };
+            assert!(is_true, "{mode}: {}, and pods of {names:?} answer", evidence.summary);
+        }
     }
 }
 

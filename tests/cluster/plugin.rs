@@ -329,6 +329,35 @@ fn the_owner_of_a_port_on_each_node_comes_from_its_agent() {
     jsonschema::validate(&schema, &document).unwrap_or_else(|error| panic!("{error}"));
 }
 
+#[test]
+fn a_slice_that_cannot_be_used_leaves_the_endpoints_that_an_agent_lacks_unknown() {
+    let asked = |address: &'static str| {
+        let fake = Fake::new(move |path, _| match path.split('?').next() {
+            Some("/api/v1/namespaces/portreeve/pods") => list("Pod", &[pod("n1", true).as_str()]),
+            Some("/apis/discovery.k8s.io/v1/endpointslices") => {
+                let labels = json!({"kubernetes.io/service-name": "web"});
+                let slice = json!({
+                    "metadata": {"name": "web-x", "namespace": "default", "labels": labels}, "addressType": "IPv4",
+                    "ports": [{"name": "", "port": 8080, "protocol": "TCP"}],
+                    "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "nodeName": "n1"}],
+                });
+                list("EndpointSlice", &[slice.to_string().as_str()])
+            }
+            Some(path) if path.ends_with("/proxy/snapshot") => {
+                let mut world: Value = serde_json::from_str(&snapshot("n1", 30000)).expect("JSON");
+                world["cluster"]["endpoints_of"] = json!([]);
+                Reply::Json(world.to_string())
+            }
+            _ => Reply::Status(404, "not found"),
+        });
+        let (_, text, _) = Plugin::new().run(&fake, &["owner", "30080/tcp", "--node", "n1"]);
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let [usable, broken] = ["10.244.0.5", "10.244.0.300"].map(asked);
+    assert!(usable.contains("a pod of Service default/web answers"), "{usable}");
+    assert!(broken.contains("not known") && !broken.contains("because of Service default/web"), "{broken}");
+}
+
 /// On n1: the pod `shop/cart` with a failing container that declares port 8000. In the agent's scan, a connection in
 /// the pod's network has this port.
 fn with_pod(node: &str) -> String {

@@ -14,7 +14,7 @@ use super::{
     tasks::Tasks,
 };
 use portreeve_cluster::{self as cluster, ClusterSource, Input, Resource, Watch};
-use portreeve_facts::{ClusterFacts, Why};
+use portreeve_facts::{ClusterFacts, Gap, Source, Why};
 
 /// The time between two checks whether a file has changed.
 const FILES: Duration = Duration::from_secs(1);
@@ -46,6 +46,12 @@ impl EndpointsRequest {
         let Ok(known) = timeout(ENDPOINTS_TIMEOUT, updated).await else { return false };
         facts.endpoint_slices = known.endpoint_slices.clone();
         facts.endpoints_of = known.endpoints_of.clone();
+        let is_of_slice = |gap: &&Gap| gap.source == Source::EndpointSlices;
+        let rejected: Vec<Gap> = known.rejected.iter().filter(is_of_slice).cloned().collect();
+        if !facts.rejected.iter().filter(is_of_slice).eq(&rejected) {
+            facts.rejected.retain(|gap| gap.source != Source::EndpointSlices);
+            facts.rejected.extend(rejected);
+        }
         *facts == *known
     }
 }
@@ -136,6 +142,7 @@ mod tests {
 
     use super::*;
     use portreeve_cluster::{Resource, ResourceStatus};
+    use portreeve_facts::Snapshot;
 
     const WEB: &str = r#"{"kind":"List","items":[{"kind":"Service","metadata":{"name":"web"},"spec":{}}]}"#;
 
@@ -209,6 +216,16 @@ mod tests {
         let (_, before) = file.of_services();
         sleep(2 * FILES).await;
         assert_eq!(file.of_services().1, before, "an unchanged file is not read again");
+    }
+
+    #[tokio::test]
+    async fn a_slice_that_was_not_understood_is_named_with_the_endpoints_that_were_read() {
+        let mut facts = Snapshot::healthy().cluster;
+        let known = Snapshot::healthy().rejects(Source::EndpointSlices).cluster;
+        let (wanted, last) = (channel(Arc::default()).0, channel(LastReading::of(known.clone())).1);
+        let request = EndpointsRequest { wanted, state: ClusterState::Read(last) };
+        assert!(request.fill_in(BTreeSet::new(), &mut facts).await);
+        assert_eq!(facts, known);
     }
 
     #[tokio::test]

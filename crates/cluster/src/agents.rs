@@ -179,7 +179,8 @@ impl Agents {
     /// The EndpointSlices of all Services with these names. The user may lack the right to list them.
     ///
     /// # Errors
-    /// If the API server does not list them, or a name is wrong, or there are too many names.
+    /// If the API server does not list them, or one of them cannot be used, or a name is wrong, or there are too many
+    /// names.
     pub async fn endpoint_slices(&self, names: &BTreeSet<String>) -> Result<Vec<Arc<EndpointSlice>>, Gap> {
         let is_name = |name: &String| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if names.len() > NAMES || !names.iter().all(is_name) {
@@ -193,7 +194,8 @@ impl Agents {
             .server
             .list::<objects::EndpointSlice>(&slices, &format!("&labelSelector={}", encoded(&selector)))
             .await;
-        listed.map(|facts| facts.endpoint_slices).map_err(|error| error.gap(Source::EndpointSlices))
+        let facts = listed.map_err(|error| error.gap(Source::EndpointSlices))?;
+        facts.rejected().first().cloned().map_or(Ok(facts.endpoint_slices), Err)
     }
 
     /// The claims to ports of nodes in the whole cluster, as far as the user may list them. No agent is queried.

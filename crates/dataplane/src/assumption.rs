@@ -121,6 +121,13 @@ impl Assumption {
         (self.plane.external_ip_or_node_port)(external_ip, node_port)
     }
 
+    /// Whether the first of two claims of one kind gets the connection in either order. The order of two such claims is
+    /// not defined: kube-proxy goes through its Services in random order (kubernetes pkg/proxy, `svcPortMap`).
+    pub(super) fn outranks(&self, one: Outcome, other: Outcome) -> bool {
+        let first = self.plane.external_ip_or_node_port;
+        (first(one, other), first(other, one)) == (Some(ClaimKind::ExternalIp), Some(ClaimKind::NodePort))
+    }
+
     /// The claim that gets the connection if a NodePort and a hostPort have the same port. `None` if the order of the
     /// claims is not defined.
     pub fn node_port_or_host_port(&self, node_port: Outcome) -> Option<ClaimKind> {

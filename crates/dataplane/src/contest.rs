@@ -1,5 +1,5 @@
 //! A contest between the claims on one port decides who gets a new connection in one case. `owner` compares all claims
-//! of a port, a rule compares two.
+//! of a port, a rule compares a few.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -14,6 +14,7 @@ use super::{
     cases::{Case, Doubt, Loss},
     cilium::cilium_range,
     claim::{Claim, ClaimKind},
+    external_address::ExternalAddress,
     kept_off::serves,
     local_address::{LocalAddress, is_link_local, other_loopback},
     outcome::Outcome,
@@ -58,6 +59,9 @@ const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort h
 
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
+/// The largest number of Services with one claim that a contest compares. A file may have any number.
+pub const MOST_SERVICES: usize = 8;
+
 /// The reason why packets to a load balancer's address may be dropped: no device of Cilium has the address (cilium
 /// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
 const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
@@ -101,9 +105,19 @@ fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, wh
     Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
 }
 
-/// The addresses and vantage points at which a listener loses its connections, with every possible outcome.
+/// The answer if either of two claims may come first. A pod of one Service is not a pod of the other Service.
+fn in_any_order(one: Result<Answer, Undecided>, other: &Result<Answer, Undecided>) -> Result<Answer, Undecided> {
+    let is_same = match (&one, other) {
+        (Ok(one), Ok(other)) if one.outcome != Outcome::Pod => one.outcome == other.outcome,
+        (one, other) => one == other,
+    };
+    if is_same { one } else { Err(either(&one, other, TWO_SERVICES)) }
+}
+
+/// The addresses and vantage points at which a listener loses its connections, with every possible outcome. `None` if
+/// several claims may take the connection, and their order is not defined.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Outcome>>);
+pub struct Lost(pub BTreeMap<(Vantage, LocalAddress), BTreeSet<Option<Outcome>>>);
 
 impl Lost {
     /// The vantage points at which the listener loses connections.
@@ -176,8 +190,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         self.who_beside(listener, assumption, case, (from, to))
     }
 
-    /// The addresses at which this contest's listener loses connections in this case; `None` without a loss. `counts`
-    /// selects the losses. `excuse` is true if no loss is a conflict.
+    /// The addresses at which this contest's listener loses connections to the first claim in this case; `None` without
+    /// a loss. `counts` selects the losses. `excuse` is true if no loss is a conflict.
     ///
     /// # Errors
     ///
@@ -187,7 +201,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         &self,
         (assumption, case): (&Assumption, &mut Case),
         excuse: &Result<bool, Gap>,
-        counts: impl Fn(LocalAddress, Outcome) -> bool,
+        counts: impl Fn(LocalAddress, Option<Outcome>) -> bool,
     ) -> Result<Option<Lost>, Gap> {
         if *excuse == Ok(true) {
             return Ok(None);
@@ -199,8 +213,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 continue;
             }
             match self.who_beside(listener, assumption, case, (from, to)) {
-                Ok(it) if it.loser().is_none() || !counts(to, it.outcome) => {}
-                Ok(it) => drop(lost.insert((from, to), BTreeSet::from([it.outcome]))),
+                Ok(it) if it.loser().is_none() || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
+                Ok(it) => drop(lost.insert((from, to), BTreeSet::from([Some(it.outcome)]))),
+                Err(Undecided { loser: Some(_), .. }) if counts(to, None) => {
+                    drop(lost.insert((from, to), BTreeSet::from([None])));
+                }
                 Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
             }
         }
@@ -220,68 +237,99 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (from, to): (Vantage, LocalAddress),
     ) -> Result<Answer, Undecided> {
         let external = self.external(assumption, case, from, to)?;
-        let node_port = self.node_port(assumption, case, (from, to), listener);
+        let node_ports = self.node_ports(assumption, case, (from, to), listener)?;
         let host_port = self.redirected(assumption, from, to)?;
-        let service = match (external, node_port) {
-            (Some(external), Some(node_port)) => match assumption.external_ip_or_node_port(external.1, node_port.1) {
-                Some(ClaimKind::ExternalIp) => Some(external),
-                Some(_) => Some(node_port),
-                None => {
-                    let [one, other] = [external, node_port]
-                        .map(|it| self.decided(assumption, (from, to), Some(it), host_port, listener));
-                    return Err(either(&one, &other, TWO_SERVICES));
-                }
-            },
-            (external, node_port) => external.or(node_port),
+        let decided = |service| self.decided(assumption, (from, to), service, host_port, listener);
+        let may_win = |external: Outcome, node_port: Outcome, kind: ClaimKind| {
+            assumption.external_ip_or_node_port(external, node_port).is_none_or(|first| first == kind)
         };
-        self.decided(assumption, (from, to), service, host_port, listener)
+        let winners = external.iter().filter(|(_, one)| {
+            node_ports.is_empty() || node_ports.iter().any(|(_, other)| may_win(*one, *other, ClaimKind::ExternalIp))
+        });
+        let answers = winners.map(|claim| decided(Some(*claim)));
+        let by_external = answers.reduce(|one, other| in_any_order(one, &other));
+        let winners = node_ports.iter().filter(|(_, one)| {
+            external.is_empty() || external.iter().any(|(_, other)| may_win(*other, *one, ClaimKind::NodePort))
+        });
+        let answers = winners.map(|claim| decided(Some(*claim)));
+        let by_node_port = answers.reduce(|one, other| in_any_order(one, &other));
+        match (by_external, by_node_port) {
+            (Some(one), Some(other)) => Err(either(&one, &other, TWO_SERVICES)),
+            (one, other) => one.or(other).unwrap_or_else(|| decided(None)),
+        }
     }
 
+    /// The external addresses that may get the connection, each with its outcome.
     fn external(
         &self,
         assumption: &Assumption,
         case: &mut Case,
         from: Vantage,
         to: LocalAddress,
-    ) -> Result<Option<(usize, Outcome)>, Gap> {
+    ) -> Result<Vec<(usize, Outcome)>, Gap> {
+        let mut claims: Vec<(usize, Outcome)> = Vec::new();
         if to.ip.is_loopback() {
-            return Ok(None);
+            return Ok(claims);
         }
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::External(address, port) = &contender.claim else { continue };
-            if address.ip != to.ip || !address.is_served(Some(assumption.mode())) {
+            if address.ip != to.ip || !address.is_served(Some(assumption.mode())) || self.is_copy(index, &claims) {
                 continue;
             }
-            if !self.serves(assumption, case, index, (address.service, address.part())) {
+            if !self.serves(assumption, case, index, (address.service, address.part()))
+                || !assumption.captures_external(address, from)?
+            {
                 continue;
-            }
-            if !assumption.captures_external(address, from)? {
-                return Ok(None);
             }
             let backing = self.backing(case, index, (address.service, port), Family::of(to.ip));
-            return Ok(Some((index, assumption.outcome_of_external_ip((to, self.protocol), from, backing))));
+            claims.push((index, assumption.outcome_of_external_ip((to, self.protocol), from, backing)));
+            if claims.len() > MOST_SERVICES {
+                return Err(unclear(TWO_SERVICES));
+            }
         }
-        Ok(None)
+        Ok(of_any_order(assumption, &claims))
     }
 
-    fn node_port(
+    /// The NodePorts that may get the connection, each with its outcome.
+    fn node_ports(
         &self,
         assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
         listener: Option<usize>,
-    ) -> Option<(usize, Outcome)> {
+    ) -> Result<Vec<(usize, Outcome)>, Gap> {
         let family = Family::of(to.ip);
-        let (index, service, port) = self.contenders.iter().enumerate().find_map(|(index, contender)| {
-            let Claim::NodePort(service, port) = contender.claim else { return None };
-            let has = service.families.contains(&family);
-            (has && self.serves(assumption, case, index, (service, Part::NodePorts))).then_some((index, service, port))
-        })?;
-        if self.strays(assumption, (from, to), service, listener) {
-            return Some((index, Outcome::Nowhere));
+        let mut claims: Vec<(usize, Outcome)> = Vec::new();
+        for (index, contender) in self.contenders.iter().enumerate() {
+            let Claim::NodePort(service, port) = contender.claim else { continue };
+            let has = service.families.contains(&family) && !self.is_copy(index, &claims);
+            if !has || !self.serves(assumption, case, index, (service, Part::NodePorts)) {
+                continue;
+            }
+            let outcome = match self.strays(assumption, (from, to), service, listener) {
+                true => Outcome::Nowhere,
+                false => {
+                    let backing = self.backing(case, index, (service, port), family);
+                    assumption.outcome((to, self.protocol), from, backing)
+                }
+            };
+            claims.push((index, outcome));
+            if claims.len() > MOST_SERVICES {
+                return Err(unclear(TWO_SERVICES));
+            }
         }
-        let backing = self.backing(case, index, (service, port), family);
-        Some((index, assumption.outcome((to, self.protocol), from, backing)))
+        Ok(of_any_order(assumption, &claims))
+    }
+
+    /// Whether an earlier claim is the same port of the same Service. A file may contain a Service twice.
+    fn is_copy(&self, index: usize, earlier: &[(usize, Outcome)]) -> bool {
+        let of = |index: usize| match &self.contenders[index].claim {
+            Claim::External(ExternalAddress { service, .. }, port) | Claim::NodePort(service, port) => {
+                Some((&service.namespace, &service.name, &port.name))
+            }
+            _ => None,
+        };
+        earlier.iter().any(|(it, _)| of(*it) == of(index))
     }
 
     fn host_port(&self, assumption: &Assumption, from: Vantage, to: LocalAddress) -> Result<Option<Redirected>, Gap> {
@@ -544,6 +592,12 @@ fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
         IpAddr::V6(to) if to.is_loopback() => Outcome::TimedOut,
         _ => there,
     }
+}
+
+/// Without the claims that get no connection in any order.
+fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(usize, Outcome)> {
+    let loses = |outcome: Outcome| claims.iter().any(|(_, other)| assumption.outranks(*other, outcome));
+    claims.iter().copied().filter(|(_, outcome)| !loses(*outcome)).collect()
 }
 
 fn unclear(detail: &str) -> Gap {

@@ -39,10 +39,14 @@ impl<'a> Endpoints<'a> {
     ///
     /// # Errors
     ///
-    /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints.
+    /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints. A slice that could
+    /// not be used may change the backing, unless a ready endpoint decides.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
+        if let Some(gap) = self.cluster.unread_slice().filter(|_| of(false) != Ok(Backing::Ready)) {
+            return Err(gap.clone());
+        }
         match self.draining {
             Some(draining) => of(draining),
             None if of(true) == of(false) => of(true),
@@ -114,7 +118,11 @@ impl<'a> Endpoints<'a> {
             Ok(all) => {
                 let usable = usable(all.iter().map(|(endpoint, _)| *endpoint), self.draining != Some(false));
                 let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
-                format!("{} usable of {}, {here} on this node", usable.len(), all.len())
+                let words = format!("{} usable of {}, {here} on this node", usable.len(), all.len());
+                match self.cluster.unread_slice() {
+                    Some(gap) => format!("{words}, perhaps more: {}", gap.detail),
+                    None => words,
+                }
             }
         }
     }
@@ -130,12 +138,16 @@ impl<'a> Endpoints<'a> {
         addresses: &[IpAddr],
         number: u16,
     ) -> Result<bool, Gap> {
-        if port.target.is_none_or(|target| target == number) {
+        let may_be = port.target.is_none_or(|target| target == number);
+        if may_be {
             self.cluster.endpoint_slices_with(&service.name)?;
         }
         let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten();
         let mut here = all.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
-        Ok(here.any(|address| addresses.contains(address)))
+        match (here.any(|address| addresses.contains(address)), self.cluster.unread_slice()) {
+            (false, Some(gap)) if may_be => Err(gap.clone()),
+            (is_included, _) => Ok(is_included),
+        }
     }
 
     fn endpoints(
@@ -250,6 +262,24 @@ mod tests {
             seen(&mut world.kernel.proxy.metrics).version = None;
             assert_eq!(first(&world), Ok(Backing::Ready), "{newer}");
         }
+    }
+
+    #[test]
+    fn a_slice_that_was_not_understood_may_have_endpoints_of_each_service_without_a_ready_one_here() {
+        let web = |change: fn(World) -> World| {
+            Snapshot::healthy().service("web", |it| change(it.node_port(30080))).rejects(Source::EndpointSlices)
+        };
+        assert_eq!(first(&web(World::local)), Ok(Backing::Ready), "more endpoints change nothing");
+        for change in [World::without_endpoints as fn(World) -> World, |it| it.local().elsewhere()] {
+            assert_eq!(first(&web(change)).map_err(|gap| gap.why), Err(Why::Malformed));
+        }
+        let world = web(World::without_endpoints);
+        let (endpoints, service) = (Endpoints::of(&world), &world.cluster.services.seen().expect("services")[0]);
+        let words = endpoints.in_words(service, &service.ports[0], Family::V4);
+        assert_eq!(words, "0 usable of 0, 0 on this node, perhaps more: test");
+        let is_endpoint = |number| endpoints.includes(service, &service.ports[0], &[[192, 0, 2, 1].into()], number);
+        assert_eq!(is_endpoint(8080).map_err(|gap| gap.why), Err(Why::Malformed));
+        assert_eq!(is_endpoint(30080), Ok(false), "targetPort differs");
     }
 
     #[test]

@@ -72,9 +72,10 @@ fn is_stuck(settings: &Settings, address: IpAddr) -> bool {
 /// A claim that redirects the connection comes before a claim that refuses it.
 fn external_ip_or_node_port(external_ip: Outcome, node_port: Outcome) -> Option<ClaimKind> {
     match (external_ip, node_port) {
-        (Outcome::Pod, _) => Some(ClaimKind::ExternalIp),
+        (Outcome::Pod | Outcome::Nowhere, _) => Some(ClaimKind::ExternalIp),
         (_, Outcome::Pod | Outcome::Nowhere) => Some(ClaimKind::NodePort),
         (_, Outcome::Listener) => Some(ClaimKind::ExternalIp),
+        (Outcome::Listener, _) => Some(ClaimKind::NodePort),
         // kube-proxy writes rules that refuse and rules that drop in no fixed order.
         _ if external_ip != node_port => None,
         _ => Some(ClaimKind::NodePort),

@@ -129,6 +129,12 @@ impl ClusterFacts {
         self.rejected.iter().find(|gap| gap.source == Source::Pods)
     }
 
+    /// An EndpointSlice that could not be used. It may belong to any Service.
+    pub fn unread_slice(&self) -> Option<&Gap> {
+        let slices = self.rejected.iter().filter(|gap| gap.source == Source::EndpointSlices);
+        slices.min_by(|one, other| one.detail.cmp(&other.detail))
+    }
+
     /// The sources that were not read. EndpointSlices are left out, because rules need these sources to choose
     /// EndpointSlices.
     pub fn lacks(&self) -> BTreeSet<Source> {

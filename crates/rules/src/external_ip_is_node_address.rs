@@ -2,7 +2,9 @@
 
 use std::{
     collections::{BTreeSet, HashMap},
+    iter,
     net::IpAddr,
+    ptr,
 };
 
 use super::{
@@ -17,9 +19,10 @@ use super::{
     socket_needs::{Ports, SocketNeed},
     wording::{MOST_LISTED, listed, service_in_words, with_socket},
 };
-use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
+use crate::findings::{Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, mode_in_words, owner_name,
+    Assumption, ByPort, Case, Claim, Contest, ExternalAddress, Field, Judged, Lost, MOST_SERVICES, mode_in_words,
+    owner_name,
 };
 use portreeve_facts::{
     Family, Gap, Learned, Mode, Node, NodeAddressKind, Protocol, Service, ServicePort, Snapshot, Socket, Source, Why,
@@ -301,7 +304,17 @@ impl Here<'_, '_> {
         socket: &Socket,
     ) -> Result<Option<Evidence>, Gap> {
         let addressed = self.round.addressed()?;
-        let claims = [Claim::External(*claim, port), Claim::Listener(socket, 1)];
+        let all = self.round.external_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
+        let others = all.filter(|(service, other)| {
+            let fields = [&service.external_ips, &service.load_balancer_ips];
+            !ptr::eq(*other, port) && fields.into_iter().any(|ips| ips.contains(&claim.ip))
+        });
+        let others = others.filter_map(|(service, port)| {
+            let address = ExternalAddress::of(self.snapshot, service).find(|it| it.ip == claim.ip)?;
+            Some(Claim::External(address, port))
+        });
+        let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);
         let lost = |assumption: &Assumption, case: &mut Case| contest.lost((assumption, case), &Ok(false), |_, _| true);
         let (judged, stratum) = addressed.over(false, lost);
@@ -309,7 +322,7 @@ impl Here<'_, '_> {
             Judged::Never => Ok(None),
             Judged::Depends { on, .. } => Err(on),
             Judged::Certain(lost, more) => {
-                let takes = at_least(self.takes(claim, owners, port, (socket, lost.affected())), more.as_ref());
+                let takes = at_least(self.takes(claim, owners, port, (socket, &lost)), more.as_ref());
                 Ok(assuming(stratum, false, Verdict::Problem(takes)).into_problem())
             }
         }
@@ -320,11 +333,13 @@ impl Here<'_, '_> {
         claim: &ExternalAddress<'_>,
         owners: &Owners<'_>,
         port: &ServicePort,
-        (socket, affected): (&Socket, Affected),
+        (socket, lost): (&Socket, &Lost),
     ) -> Evidence {
-        let owner = owner_name(self.snapshot, &socket.owner);
+        let (owner, affected) = (owner_name(self.snapshot, &socket.owner), lost.affected());
+        let is_undecided = lost.0.values().flatten().any(Option::is_none);
+        let taker = if is_undecided { "this or another Service" } else { "the Service" };
         let sentence = format!(
-            "{}: new connections to its port {}/{} go to the Service, and not to {owner}, which listens there.",
+            "{}: new connections to its port {}/{} go to {taker}, and not to {owner}, which listens there.",
             self.opening(claim, owners),
             port.port,
             port.protocol,

@@ -82,6 +82,7 @@ struct Known<'a> {
     gateways_gap: Option<&'a Gap>,
     nameservers: &'a Reading<Vec<IpAddr>>,
     api_servers: Result<HashSet<IpAddr>, Gap>,
+    unread_slice: Option<&'a Gap>,
     nodes: Result<NodesByAddress<'a>, Gap>,
     own_name: &'a str,
     /// This node's addresses on other links than the ipvs device. They are the node's own, even if its name is not
@@ -131,6 +132,7 @@ impl<'a> Known<'a> {
                     .flat_map(|endpoint| endpoint.addresses.iter().copied())
                     .collect()
             }),
+            unread_slice: snapshot.cluster.unread_slice(),
             nodes: snapshot.cluster.nodes.get().map(|nodes| nodes_by_address(nodes)),
             own_name: snapshot.node_name(),
             own: interfaces.addresses.iter().filter(|address| !address.is_ipvs()).map(|address| address.ip).collect(),
@@ -183,8 +185,8 @@ impl<'a> Known<'a> {
 
     fn missing(&self) -> Option<Gap> {
         let nodes = self.nodes.as_ref().err();
-        let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.gateways_gap);
-        missing.cloned()
+        let missing = nodes.or(self.nameservers.gap()).or(self.api_servers.as_ref().err()).or(self.unread_slice);
+        missing.or(self.gateways_gap).cloned()
     }
 }
 

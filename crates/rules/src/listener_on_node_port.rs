@@ -2,7 +2,7 @@
 
 mod words;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, iter, ptr};
 
 use super::{
     Limits, Round, Rule,
@@ -17,8 +17,8 @@ use super::{
 };
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Subject, Vantage, Verdict};
 use portreeve_dataplane::{
-    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, Outcome, Part, Stratum, covers, is_everywhere,
-    owner_name, place, refuses_bind_of, service_port, workers,
+    Addressed, Assumption, Claim, Contest, Judged, LocalAddress, Lost, MOST_SERVICES, Outcome, Part, Stratum, covers,
+    is_everywhere, owner_name, place, refuses_bind_of, service_port, workers,
 };
 use portreeve_facts::{ClaimOf, Family, Gap, Mode, Service, ServicePort, Snapshot, Socket, Source, Unread, Why};
 
@@ -115,18 +115,23 @@ impl<'a> Node<'_, 'a> {
     }
 
     /// The vantage points whose connections to the NodePort do not reach the listener. If the listener is itself an
-    /// endpoint of the Service, it loses only the connections that are refused on loopback.
+    /// endpoint of the Service, it loses only the connections that are refused on loopback. Another Service may have
+    /// the NodePort too, and may get all connections.
     fn lost(
         &self,
         (service, port): (&'a Service, &'a ServicePort),
         (socket, is_endpoint): (&'a Socket, bool),
         excuse: &Result<bool, Gap>,
     ) -> (Judged<Lost>, Stratum) {
-        let claims = [Claim::NodePort(service, port), Claim::Listener(socket, 1)];
-        let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
+        let number = (port.protocol, socket.local_port);
+        let all = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
+        let others = all.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES);
+        let others = others.map(|(service, port)| Claim::NodePort(service, port));
+        let claims = iter::once(Claim::NodePort(service, port)).chain(others).chain([Claim::Listener(socket, 1)]);
+        let contest = Contest::of(self.round, self.addressed, number, claims);
         self.addressed.over(is_everywhere(socket), |assumption, case| {
             contest.lost((assumption, case), excuse, |to, outcome| {
-                !is_endpoint || to.ip.is_loopback() && outcome == Outcome::Refused
+                !is_endpoint || to.ip.is_loopback() && outcome == Some(Outcome::Refused)
             })
         })
     }
@@ -202,12 +207,13 @@ impl<'a> Node<'_, 'a> {
         let kinds: BTreeSet<_> = lost.values().collect();
         for vantage in &affects {
             for &outcomes in &kinds {
-                let in_words = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Outcome>)| {
+                let in_words = |((seen, local), it): (&(Vantage, LocalAddress), &BTreeSet<Option<Outcome>>)| {
                     (seen == vantage && it == outcomes).then(|| local.ip.to_string())
                 };
                 let addresses: Vec<String> = lost.iter().filter_map(in_words).collect();
                 if !addresses.is_empty() {
-                    let words = outcomes.iter().map(|outcome| outcome.words()).collect::<Vec<_>>().join(" or ");
+                    let words = outcomes.iter().map(|it| it.map_or("do not reach the listener", Outcome::words));
+                    let words = words.collect::<Vec<_>>().join(" or ");
                     evidence = evidence.value(words::from(*vantage), format!("to {} {words}", addresses.join(", ")));
                 }
             }
@@ -227,7 +233,10 @@ impl<'a> Node<'_, 'a> {
             && !socket.local.is_unspecified()
             && !socket.local.is_loopback()
             && socket.device == 0
-            && self.addressed.locals.iter().any(|local| local.ip == socket.local && !local.vrf)
+            && self.addressed.locals.iter().any(|local| {
+                let is_captured = || self.addressed.assumptions.agree(|it| it.captures(*local));
+                local.ip == socket.local && !local.vrf && is_captured() == Some(false)
+            })
     }
 
     fn trap(&self, service: &Service, port: &ServicePort, socket: &Socket) -> Option<Evidence> {

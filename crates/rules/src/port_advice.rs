@@ -111,8 +111,10 @@ fn without_local_pods(snapshot: &Snapshot, owned: &Ownership) -> Option<Advice> 
     let is_lost = |it: &&Answered| (it.from, &it.outcome) == (Vantage::Remote, &Ok(Outcome::TimedOut));
     let by = answers.iter().filter(is_lost).find_map(|it| claimants.get(it.by?))?;
     let services = snapshot.cluster.services.known_part(Unread::Adds);
-    let (service, entry, _) = served_node_ports(snapshot, services)
-        .find(|(_, it, number)| (by.claim, it.protocol, number) == (ClaimKind::NodePort, *protocol, port))?;
+    let (service, entry, _) = served_node_ports(snapshot, services).find(|(service, it, number)| {
+        let is_named = || by.name == format!("Service {}", service_port(service, &it.name));
+        (by.claim, it.protocol, number) == (ClaimKind::NodePort, *protocol, port) && is_named()
+    })?;
     let name = service_port(service, &entry.name);
     let endpoints = Endpoints::of(snapshot);
     let is_elsewhere = |family: &Family| {

@@ -287,6 +287,73 @@ fn an_external_ip_without_an_endpoint_lets_the_node_port_answer() {
     assert_eq!(nftables, (Ok(Outcome::TimedOut), Some(ClaimKind::ExternalIp), None));
 }
 
+fn two(one: fn(World) -> World, other: fn(World) -> World) -> Snapshot {
+    let world = Snapshot::healthy().service("api", |it| one(it.node_port(30080)));
+    world.service("web", |it| other(it.node_port(30080)))
+}
+
+/// The outcome of a remote client, and the claimant's name.
+fn remote(world: &Snapshot, to: &str) -> Option<(Outcome, String)> {
+    let ownership = found(world);
+    let answered = ownership.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(to)));
+    let Answered { outcome, by, .. } = answered.expect("an answer");
+    match outcome {
+        Ok(outcome) => Some((*outcome, ownership.claimants[by.expect("a claimant")].name.clone())),
+        Err(gap) => {
+            assert!(gap.detail.contains("order is not defined"), "{gap:?}");
+            None
+        }
+    }
+}
+
+#[test]
+fn of_two_services_with_one_node_port_the_one_that_alone_redirects_answers_and_otherwise_nobody_knows() {
+    let (ready, empty): (fn(World) -> World, fn(World) -> World) = (|it| it, World::without_endpoints);
+    let elsewhere: fn(World) -> World = |it| it.local().elsewhere();
+    let is = |outcome, name: &str| Some((outcome, format!("Service default/{name}")));
+    for mode in Mode::ALL {
+        let first = |one, other| remote(&two(one, other).with_mode(mode), PRIMARY[0]);
+        let of_empty = |name| is(Outcome::Pod, name).filter(|_| [Mode::Iptables, Mode::Nftables].contains(&mode));
+        let of_local = |name| is(Outcome::Pod, name).filter(|_| mode == Mode::Iptables);
+        assert_eq!(first(ready, ready), None, "{mode}");
+        assert_eq!([first(empty, ready), first(ready, empty)], [of_empty("web"), of_empty("api")], "{mode}");
+        assert_eq!([first(elsewhere, ready), first(ready, elsewhere)], [of_local("web"), of_local("api")], "{mode}");
+        assert_eq!(first(empty, empty), is(Outcome::Refused, "api"), "{mode}");
+    }
+    assert_eq!(remote(&two(elsewhere, empty), PRIMARY[0]), None, "rules that drop and rules that refuse");
+    let beyond = two(ready, empty).with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    assert_eq!(remote(&beyond, SECOND[0]), is(Outcome::Refused, "web"));
+    for mode in Mode::KUBE_PROXY {
+        let listens = two(ready, ready).listens("0.0.0.0:30080").with_mode(mode);
+        let (_, by, loser) = ask(&listens, Vantage::Remote, PRIMARY[0]);
+        assert_eq!((by, loser), (None, Some(ClaimKind::Listener)), "{mode}: in any order");
+    }
+    let copy = Snapshot::healthy().service("web", |it| it.node_port(30080)).service("web", |it| it.node_port(30080));
+    assert_eq!(remote(&copy, PRIMARY[0]), is(Outcome::Pod, "web"), "a file has it twice");
+    let many = (0..9).fold(web(), |world, n| {
+        world.service(&format!("empty{n}"), |it| it.node_port(30080).without_endpoints())
+    });
+    assert_eq!(remote(&many, PRIMARY[0]), None, "they are too many to compare");
+}
+
+#[test]
+fn of_two_services_with_one_external_ip_and_port_the_one_that_alone_redirects_answers() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let empty = Snapshot::healthy().service("aaa", |it| taker(it).without_endpoints()).service("mmm", taker);
+    assert_eq!(remote(&empty, PRIMARY[0]), Some((Outcome::Pod, "Service default/mmm".to_owned())));
+    assert_eq!(remote(&Snapshot::healthy().service("aaa", taker).service("mmm", taker), PRIMARY[0]), None);
+    let beside = empty.service("web", |it| it.node_port(30080));
+    assert_eq!(remote(&beside, PRIMARY[0]), Some((Outcome::Pod, "Service default/mmm".to_owned())));
+}
+
+#[test]
+fn a_slice_that_was_not_understood_is_no_lack_of_endpoints() {
+    let empty = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let unread = ask(&empty.rejects(Source::EndpointSlices), Vantage::Remote, PRIMARY[0]).0;
+    assert_eq!(unread.expect_err("a pod, or nobody").source, Source::EndpointSlices);
+    assert_eq!(ask(&web().rejects(Source::EndpointSlices), Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Pod));
+}
+
 #[test]
 fn endpoints_that_were_not_read_are_the_reason_on_the_address_of_their_service_only() {
     let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);

@@ -90,6 +90,18 @@ fn outside_ipvs_it_is_information_as_long_as_nothing_listens_there() {
 }
 
 #[test]
+fn of_two_services_with_the_address_and_port_one_without_endpoints_takes_nothing_from_a_listener() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 22);
+    let two = |change: fn(World) -> World| {
+        let world = Snapshot::healthy().service("trap", |it| change(taker(it))).service("other", taker);
+        world.listens_as("0.0.0.0:22", daemon("sshd", 600))
+    };
+    assert_eq!(severity(&two(World::without_endpoints)), Severity::Info);
+    let summary = expect_problem(&RULE, &two(|it| it), &subject()).summary;
+    assert!(summary.contains("port 22/tcp go to this or another Service, and not to process sshd"), "{summary}");
+}
+
+#[test]
 fn a_daemon_on_the_claimed_port_of_this_node_loses_it() {
     let ssh = |address| {
         Snapshot::healthy()

@@ -124,6 +124,8 @@ fn unread_is_unknown() {
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::EndpointSlices);
     world.kernel.interfaces = gap(Source::Addresses, Why::Torn);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Addresses);
+    let world = holding("198.51.100.7").rejects(Source::EndpointSlices);
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::EndpointSlices, "it may be an API server's");
 }
 
 #[test]

@@ -145,6 +145,32 @@ fn where_endpoints_are_not_known_everything_that_may_come_of_it_is_told() {
 }
 
 #[test]
+fn a_slice_that_was_not_understood_may_have_the_endpoints_of_a_service_without_one() {
+    let world = Snapshot::healthy().service("web", |it| it.node_port(30080).without_endpoints());
+    let world = world.listens("192.0.2.1:30080").rejects(Source::EndpointSlices);
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("new connections are refused or go elsewhere."), "{}", evidence.summary);
+}
+
+#[test]
+fn of_two_services_with_the_number_one_without_endpoints_takes_nothing_and_one_of_two_with_endpoints_is_not_named() {
+    let two = |change: fn(World) -> World, local: &str| {
+        let world = Snapshot::healthy().service("web", |it| change(it.node_port(30080)));
+        world.service("api", |it| it.node_port(30080)).listens(local)
+    };
+    for local in ["0.0.0.0:30080", "192.0.2.1:30080"] {
+        expect_healthy(&RULE, &two(World::without_endpoints, local), &subject());
+        let evidence = expect_problem(&RULE, &two(|it| it, local), &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.summary.ends_with("new connections are refused or go elsewhere."), "{}", evidence.summary);
+    }
+    let beyond = two(World::without_endpoints, &format!("{}:30080", SECOND[0]));
+    let beyond = beyond.with_config(|it| it.node_port_addresses = vec!["primary".to_owned()]);
+    let evidence = expect_problem(&RULE, &beyond, &subject());
+    assert!(evidence.summary.ends_with("are refused, since the Service has no endpoints."), "{}", evidence.summary);
+}
+
+#[test]
 fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
     let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
     expect_healthy(&RULE, &world, &subject());
