@@ -35,7 +35,7 @@ pub(super) struct Args {
     /// Remove the ports that the guard reserved, and end
     #[arg(long)]
     release: bool,
-    /// The fewest ports of ip_local_port_range that stay for outgoing connections. Half of the range stays in any case
+    /// The minimum number of ports of ip_local_port_range for outgoing connections. At least half of the range always stays
     #[arg(long, value_name = "PORTS", default_value_t = Bound::LEAVE)]
     leave: u32,
     /// The guard's record of its own ports. A lock beside it allows one guard for each file

@@ -1,5 +1,5 @@
-//! The memory of an agent. In a large cluster, every request leaves the memory below the limit of the agent's pod. If a
-//! cluster is too large for the agent, the cluster is unread.
+//! The memory of an agent. In a large cluster, no request needs more memory than the limit of the agent's pod. An agent
+//! does not read a cluster that is too large.
 
 use std::{
     fs,

@@ -150,11 +150,11 @@ impl ClusterFacts {
         gaps.into_iter().filter(|(_, gap)| gap.is_some()).map(|(source, _)| source).collect()
     }
 
-    /// The EndpointSlices, if they include the EndpointSlices of Services with this name.
+    /// All EndpointSlices that were read.
     ///
     /// # Errors
     ///
-    /// When no EndpointSlices were read, or when the EndpointSlices of these Services were not read.
+    /// If none were read, or if the EndpointSlices of Services with this name were not requested.
     pub fn endpoint_slices_with(&self, name: &str) -> Result<&[Arc<EndpointSlice>], Gap> {
         let slices = self.endpoint_slices.get()?;
         if self.endpoints_of.as_ref().is_some_and(|known| !known.contains(name)) {

@@ -125,8 +125,8 @@ pub(crate) struct NotKnown {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) input: Option<(Source, Why)>,
-    /// Whether this unknown answer makes the whole result unknown. A missing right does not, except for Services,
-    /// sockets and addresses.
+    /// Whether this unknown answer makes the whole result unknown. If a permission is missing, the answer counts only
+    /// for Services, sockets and addresses.
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) decides: bool,

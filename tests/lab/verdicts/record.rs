@@ -58,8 +58,8 @@ pub fn keep(name: &str, recording: &Recording, seen: &Snapshot) {
     compare(name, recording);
 }
 
-/// A new answer fails the test even if the verdict agrees, so that a person sees the answer. At least 95 % of the
-/// recorded questions need an answer.
+/// If an answer differs from the recorded answer, the test fails, even if Portreeve's verdict equals the new answer: a
+/// person must see the answer. At least 95 % of the recorded questions must get an answer.
 #[track_caller]
 pub fn compare(name: &str, recording: &Recording) {
     let committed = whole(name).listeners;

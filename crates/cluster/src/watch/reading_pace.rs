@@ -1,7 +1,7 @@
-//! How often a watch may wake the process. If a single change arrives, waking the process is most of its cost.
+//! How often a watch may wake the process. For a single change, most of the cost is to wake the process.
 //!
 //! Rare changes are read at once. If changes arrive constantly, reading pauses. The kernel keeps the changes during a
-//! pause, and they are read together. The caller passes the time.
+//! pause, and they are read together.
 
 use std::time::Duration;
 

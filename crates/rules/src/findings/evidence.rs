@@ -35,7 +35,7 @@ pub struct Evidence {
 }
 
 /// The identity of a problem, without its sentence, values, remedies and vantage points, because these change. For
-/// example, a proxy that does not answer for a moment makes fewer vantage points certain.
+/// example, while a proxy does not answer, fewer vantage points are certain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Impact {
     /// The severity.
