@@ -207,7 +207,14 @@ pub fn services_of(node_ports: impl Iterator<Item = Option<u16>>) -> String {
             },
         })
     };
-    let items: Vec<Value> = node_ports.enumerate().map(service).collect();
+    let mut items: Vec<Value> = node_ports.enumerate().map(service).collect();
+    // Without this Service, the file would not have all Services of a cluster.
+    items.push(json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "kubernetes", "namespace": "default", "uid": "0b1c2d3e"},
+        "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.1", "ports": [{"port": 443, "protocol": "TCP"}]},
+    }));
     json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string()
 }
 

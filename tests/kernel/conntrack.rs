@@ -109,6 +109,8 @@ fn a_pool_of_source_ports_is_read_after_the_kernel_dropped_connections_without_a
     let namespace = Namespace::enter();
     // Masquerade needs an address that is not in 127.0.0.0/8.
     namespace.add_address("192.0.2.1/24");
+    // A connection from a port of the pool would keep its port.
+    namespace.set("ipv4/ip_local_port_range", "50000 60999");
     let made = Command::new("iptables-nft")
         .args(["-w", "-t", "nat", "-A", "POSTROUTING", "-o", "lo", "-p", "tcp", "--dport", "9000", "-j", "MASQUERADE"])
         .args(["--to-ports", "40000-40099"])

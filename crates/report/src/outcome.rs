@@ -175,8 +175,9 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
 
 /// Whether a missing input is no failure for a rule. A missing right excuses the input, or a missing feature of the
 /// kernel or the proxy. Input is also excused if it was not requested, if it can have several values, or if kube-proxy
-/// does not answer about its mode, its settings or health checks. A missing feature does not excuse Services, EndpointSlices, Pods and Nodes, because every API
-/// server has them. Any reason excuses kube-proxy's metrics and its process.
+/// does not answer about its mode, its settings or health checks. A missing feature does not excuse Services,
+/// EndpointSlices, Pods and Nodes, because every API server has them. Any reason excuses kube-proxy's metrics and its
+/// process.
 pub(super) fn is_excused(source: Source, why: Why) -> bool {
     match why {
         Why::NotPermitted | Why::NotRequested | Why::Ambiguous => true,

@@ -43,8 +43,7 @@ pub fn port_advice(
     advice.extend(without_pods(snapshot, owned));
     advice.extend(owned.iter().filter_map(|it| without_local_pods(snapshot, it)));
     advice.extend(owned.iter().filter_map(|it| how_to_reach(snapshot, it)));
-    let by_service =
-        if refused { how_to_have(snapshot, port, limits, free) } else { a_free_one(snapshot, port, free) };
+    let by_service = if refused { how_to_have(snapshot, port, limits, free) } else { a_free_one(snapshot, port, free) };
     advice.extend(by_service.or_else(|| allocated_without_service(snapshot, owned, port, refused, free)));
     advice
 }
@@ -195,9 +194,11 @@ fn served_there(snapshot: &Snapshot, served: &[IpAddr], unserved: &BTreeSet<IpAd
 fn how_to_have(snapshot: &Snapshot, number: u16, limits: &Limits, free: Option<&FreePort>) -> Option<Advice> {
     let mut services = snapshot.cluster.services.known_part(Unread::Adds).iter().map(Arc::as_ref);
     let service = services.find(|it| has_number(it, number))?;
-    let alternatives = Alternatives::of(&limits.round(snapshot, None));
+    // The free number of one node may be in use on another node.
+    let alternatives = free.map(|_| Alternatives::of(&limits.round(snapshot, None)));
+    let free_number = |port| alternatives.as_ref()?.for_port(service, Some(port));
     let (field, moved) = match service.ports.iter().find(|port| port.node_port == Some(number)) {
-        Some(port) => ("nodePort", move_service(alternatives.for_port(service, Some(port)), service, port)),
+        Some(port) => ("nodePort", move_service(free_number(port), service, port)),
         None => ("healthCheckNodePort", choose_another_health_check_port(service)),
     };
     let such_as = such_as(free);
@@ -347,7 +348,7 @@ mod tests {
         let all = port_advice(&world, &[owned], &Limits::default(), (true, free.as_ref()));
         let moves: BTreeSet<&str> = all.iter().flat_map(texts).filter(|it| it.contains("patch service web")).collect();
         assert_eq!(moves.len(), 1, "the finding and the refusal give one number: {moves:?}");
-        assert!(moves.iter().all(|it| it.contains(r#""value":30001"#)), "{moves:?}");
+        assert!(moves.iter().all(|it| it.contains(r#""value":30000"#)), "{moves:?}");
         let another = all.iter().flat_map(texts).find(|it| it.contains("such as")).expect("a number");
         assert!(another.ends_with("such as 30002"), "{another}");
     }

@@ -28,7 +28,7 @@ fn connect_helm_charts_22() -> Served {
     world
         .owner("31080 --refused")
         .names("node-port", "Service dev/onepassword-connect")
-        .advises("another number, such as 30000");
+        .advises("another number, such as 30001");
     world
         .reports("node-port-range-mismatch/band", "info", "Service dev/onepassword-connect", "dev/onepassword-connect")
         .types(r#""value":30000"#)
@@ -45,7 +45,7 @@ fn istio_6050() -> Served {
         .says("what to do if 31380/tcp seems closed: no process has to listen on a NodePort")
         .says("if the API server refuses 31380 to a Service: Service shop/backend has it as nodePort give the refused Service another")
         .names("node-port", "Service shop/backend")
-        .advises("give the refused Service another number, such as 30000")
+        .advises("give the refused Service another number, such as 30001")
         .types("kubectl -n shop patch service backend")
 }
 
@@ -57,7 +57,7 @@ fn kubecube_285() -> Served {
     World::of(&[served("ingress-nginx/controller", "NodePort", "80:30080/TCP", "")])
         .owner("30080 --refused")
         .names("node-port", "Service ingress-nginx/controller")
-        .advises("give the refused Service another number, such as 30000")
+        .advises("give the refused Service another number, such as 30001")
 }
 
 /// Thread: rancher/rancher#18989
@@ -68,7 +68,7 @@ fn rancher_18989() -> Served {
     World::of(&[served("other-project/app", "NodePort", "80:30500/TCP", "")])
         .owner("30500 --refused")
         .names("node-port", "Service other-project/app")
-        .advises("give the refused Service another number, such as 30000")
+        .advises("give the refused Service another number, such as 30001")
 }
 
 /// Thread: karmada-io/karmada#1942
@@ -120,7 +120,7 @@ fn velero_1950() -> Served {
     World::of(&[served("istio-system/istio-ingressgateway", "NodePort", "80:30001/TCP", "")])
         .owner("30001 --refused")
         .names("node-port", "Service istio-system/istio-ingressgateway")
-        .advises("give the refused Service another number, such as 30000")
+        .advises("give the refused Service another number, such as 30002")
 }
 
 /// Thread: velero-io/velero#2308
@@ -140,8 +140,8 @@ fn velero_2308() -> Served {
 #[test]
 fn awx_operator_814() -> Served {
     let world = World::of(&[served("shop/web", "NodePort", "80:30080/TCP,81:30081/TCP", "")]);
-    world.owner("30081 --refused").names("node-port", "Service shop/web port p1").advises("such as 30000");
-    world.owner("30080 --refused").names("node-port", "Service shop/web port p0").advises("such as 30000")
+    world.owner("30081 --refused").names("node-port", "Service shop/web port p1").advises("such as 30002");
+    world.owner("30080 --refused").names("node-port", "Service shop/web port p0").advises("such as 30002")
 }
 
 /// Thread: 5stackgg/5stack-panel#154
@@ -152,7 +152,7 @@ fn panel_154() -> Served {
     World::of(&[served("media/stream", "NodePort", "1935:30344/TCP", "")])
         .owner("30344 --refused")
         .names("node-port", "Service media/stream")
-        .advises("give the refused Service another number, such as 30000")
+        .advises("give the refused Service another number, such as 30001")
 }
 
 /// Thread: kubernetes/kubernetes#132068

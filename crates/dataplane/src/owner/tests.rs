@@ -308,8 +308,8 @@ fn remote(world: &Snapshot, to: &str) -> Option<(Outcome, String)> {
 
 #[test]
 fn of_two_services_with_one_node_port_the_one_that_alone_redirects_answers_and_otherwise_nobody_knows() {
-    let (ready, empty): (fn(World) -> World, fn(World) -> World) = (|it| it, World::without_endpoints);
-    let elsewhere: fn(World) -> World = |it| it.local().elsewhere();
+    type Change = fn(World) -> World;
+    let [ready, empty, elsewhere]: [Change; 3] = [|it| it, World::without_endpoints, |it| it.local().elsewhere()];
     let is = |outcome, name: &str| Some((outcome, format!("Service default/{name}")));
     for mode in Mode::ALL {
         let first = |one, other| remote(&two(one, other).with_mode(mode), PRIMARY[0]);
@@ -330,9 +330,8 @@ fn of_two_services_with_one_node_port_the_one_that_alone_redirects_answers_and_o
     }
     let copy = Snapshot::healthy().service("web", |it| it.node_port(30080)).service("web", |it| it.node_port(30080));
     assert_eq!(remote(&copy, PRIMARY[0]), is(Outcome::Pod, "web"), "a file has it twice");
-    let many = (0..9).fold(web(), |world, n| {
-        world.service(&format!("empty{n}"), |it| it.node_port(30080).without_endpoints())
-    });
+    let many = (0..9)
+        .fold(web(), |world, n| world.service(&format!("empty{n}"), |it| it.node_port(30080).without_endpoints()));
     assert_eq!(remote(&many, PRIMARY[0]), None, "they are too many to compare");
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 use portreeve_facts::{
     self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, RangeSource,
-    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why, if_requested,
+    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -44,11 +44,10 @@ pub struct Linted {
 /// no Service has them. A snapshot has only the scan of one node.
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
-    let is_read = free.unread.is_empty() && if_requested(around.cluster.waiting_pods.get()).is_ok();
     let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
     let (words, place) = match around.cluster.lacks_services() {
         true => (of_no_listed, String::new()),
-        false if is_read => (on_node, format!(" on node {}", around.node_name())),
+        false if free.unread.is_empty() => (on_node, format!(" on node {}", around.node_name())),
         false => (of_no_service, String::new()),
     };
     let numbers: Vec<String> = free.of_no_service().take(SUGGESTED).map(|number| number.to_string()).collect();
