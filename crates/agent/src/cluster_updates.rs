@@ -90,13 +90,18 @@ pub(super) async fn start(
 /// Reads the files again when they change, until no receiver is left.
 async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String, sender: Sender<LastReading>) {
     let source = ClusterSource::Files(inputs.clone());
-    let (mut known, mut is_broken) = (None, false);
+    let (mut known, mut is_broken, mut was_whole) = (None, false, false);
     while !sender.is_closed() {
         let stamps = Some(stamps(&inputs));
         if stamps != known {
             let mut facts = cluster::read(&source, node.as_deref(), &hostname).await;
             // If a complete file lacks a kind of object, that is no error.
-            if let Some(gap) = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned() {
+            let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
+            // A list of one namespace after a list of all namespaces deletes no Service.
+            let lacks = was_whole && facts.lacks_services();
+            was_whole |= facts.services.gap().is_none() && !facts.lacks_services();
+            let lacks = lacks.then(|| Gap::new(Source::Services, Why::Malformed, facts.origin.clone()));
+            if let Some(gap) = torn.or(lacks) {
                 warn!(
                     detail = gap.detail,
                     "the files of the cluster cannot be read completely; findings do not change"
@@ -216,6 +221,24 @@ mod tests {
         let (_, before) = file.of_services();
         sleep(2 * FILES).await;
         assert_eq!(file.of_services().1, before, "an unchanged file is not read again");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_one_namespace_after_a_file_of_all_namespaces_leaves_the_others_unknown() {
+        let service = |namespace: &str, name: &str| {
+            format!(r#"{{"kind":"Service","metadata":{{"namespace":"{namespace}","name":"{name}"}},"spec":{{}}}}"#)
+        };
+        let (api, office) = (service("default", "kubernetes"), service("office", "mail"));
+        let mut file = Followed::file(&format!("[{office}]")).await;
+        assert_eq!(file.services(), Ok(vec!["mail".to_owned()]), "a part is better than nothing");
+        for _ in 0..2 {
+            file.becomes(&format!("[{api},{office},{}]", service("shop", "web"))).await;
+            assert_eq!(file.services().map(|all| all.len()), Ok(3));
+            file.becomes(&format!("[{office}]")).await;
+            assert_eq!(file.services(), Err(Why::Malformed));
+        }
+        file.becomes(&format!("[{api}]")).await;
+        assert_eq!(file.services(), Ok(vec!["kubernetes".to_owned()]), "all other Services were deleted");
     }
 
     #[tokio::test]

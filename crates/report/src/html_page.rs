@@ -51,8 +51,9 @@ pub fn write_html_page(
     age: Option<ScanAge>,
     out: &mut dyn Write,
 ) -> io::Result<()> {
+    let is_old = age.is_some_and(ScanAge::is_old);
     let title = report.map_or_else(|| "Node".to_owned(), |it| format!("Node {}", tidy(it.snapshot.node_name())));
-    let state = report.map_or_else(|| "not scanned yet".to_owned(), state);
+    let state = report.map_or_else(|| "not scanned yet".to_owned(), |it| state(it, is_old));
     let content = html! {
         header {
             p.faint { "Portreeve " (VERSION) }
@@ -62,7 +63,7 @@ pub fn write_html_page(
         }
         @if let Some(report) = report {
             main {
-                (findings(report, detail))
+                (findings(report, detail, is_old))
                 @if detail == PageDetail::Everything { (not_read(report)) (ports(report)) }
             }
         }
@@ -176,14 +177,14 @@ fn cells(run: &[Part]) -> Markup {
     }
 }
 
-fn state(report: &Report<'_>) -> String {
+fn state(report: &Report<'_>, is_old: bool) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     match (reported.is_empty(), report.result()) {
         (false, _) if report.failures().is_empty() => reported.join(", "),
         (false, _) => format!("{}; some ports or rules not judged", reported.join(", ")),
-        (true, CheckResult::NotChecked) => "not checked".to_owned(),
+        (true, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
         (true, _) => format!("no port conflicts found{NOT_ALL_READ}"),
     }
@@ -214,13 +215,15 @@ fn scan(snapshot: &Snapshot, detail: PageDetail, age: Option<ScanAge>) -> Markup
     }
 }
 
-fn findings(report: &Report<'_>, detail: PageDetail) -> Markup {
+fn findings(report: &Report<'_>, detail: PageDetail, is_old: bool) -> Markup {
     let all = report.findings().count();
     html! {
         section aria-labelledby="findings" {
             h2 #findings { "Findings" }
             @for it in report.findings().take(EXPLAINED) { (finding(it, detail, report.snapshot.at)) }
-            @if all == 0 && report.result() == CheckResult::NotChecked {
+            @if all == 0 && is_old {
+                p { b.critical { "Not checked" } ": the last scan is too old." }
+            } @else if all == 0 && report.result() == CheckResult::NotChecked {
                 p { b.critical { "Not checked" } ": " (tidy(&report.not_judged().unwrap_or_default())) "." }
             } @else if all == 0 {
                 p.well {
@@ -421,6 +424,15 @@ mod tests {
         let page = |age| scan(&snapshot, PageDetail::Everything, Some(age)).into_string();
         assert!(page(age(239)).contains("<dd>239 s ago, at <time"));
         assert!(page(age(240)).contains("<b class=\"critical\">240 s ago, which is too old</b>"));
+        let board = Board::default();
+        let report = Report::of(&snapshot, &board);
+        let whole = |age| {
+            let mut out = Vec::new();
+            write_html_page(Some(&report), PageDetail::Everything, Some(age), &mut out).expect("memory");
+            String::from_utf8(out).expect("UTF-8")
+        };
+        assert!(whole(age(240)).contains("Node n1: not checked - Portreeve"));
+        assert!(!whole(age(239)).contains("not checked - Portreeve"));
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl ScanAge {
         let expected = reported.map(|reported| SignedDuration::try_from(reported.age).unwrap_or(SignedDuration::MAX));
         match expected {
             // The reported age is right, so the clock of one of the two machines is wrong.
-            Some(expected) if (age.saturating_sub(expected)).abs() > APART => {
+            Some(expected) if !(-APART..=APART).contains(&age.saturating_sub(expected)) => {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }
             None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
@@ -81,6 +81,15 @@ mod tests {
             for told in [fresh, None] {
                 assert_eq!(ScanAge::gap(at(wrong), told, now).map(|gap| gap.why), Some(Why::Stale), "{wrong}");
             }
+        }
+    }
+
+    #[test]
+    fn the_largest_numbers_are_no_fresh_scan() {
+        let now = at("2026-11-21T12:00:00Z");
+        let hostile = Some(ScanAge { age: Duration::from_secs(i64::MAX as u64), old_after: Duration::MAX });
+        for time in ["9999-12-30T00:00:00Z", "2026-11-21T12:00:01Z"] {
+            assert_eq!(ScanAge::gap(at(time), hostile, now).map(|gap| gap.why), Some(Why::Stale), "{time}");
         }
     }
 

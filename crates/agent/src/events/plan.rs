@@ -169,7 +169,8 @@ impl Plan {
         let Ok(event) = PlannedEvent::of(finding, place) else {
             warn!(rule = %key.name(), subject = %key.subject, "no Event is written: its object has no uid");
             self.counters.failed += 1;
-            return self.close(at, key);
+            // If the object was not read just now, the finding is not over, and its Event stays.
+            return;
         };
         if let Some(events) = self.findings.get_mut(key) {
             events.open(evidence.severity, event, at);

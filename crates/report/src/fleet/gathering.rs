@@ -221,7 +221,9 @@ impl Wanted {
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));
-        let here = |subject: &Subject| self.namespace.is_none() || subject.namespace == self.namespace;
+        // A result about a whole node may hide findings of each namespace.
+        let of_all = |subject: &Subject| !subject.kind.is_object() && unknown.claims == 0;
+        let here = |it: &Subject| self.namespace.is_none() || it.namespace == self.namespace || of_all(it);
         let may_be_wanted = unknown.rule.as_ref().is_none_or(of_rule) && unknown.subject.as_ref().is_none_or(here);
         may_be_wanted && unknown.open().decides(self.counts())
     }

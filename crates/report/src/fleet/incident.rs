@@ -143,9 +143,10 @@ impl Gathered {
         let Self { reference, reference_of, differs, same_words, .. } = self;
         *same_words &= reference.summary == problem.summary;
         let alike = |one: &str, other: &str| one == other || likeness(one, reference_of) == likeness(other, node);
-        let all_alike = |one: &[String], other: &[String]| {
+        let all_alike = |one: &[&str], other: &[&str]| {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
         };
+        let texts = |all: &'_ [String]| all.iter().map(String::as_str).collect::<Vec<_>>();
         let mut note = |name: &str| {
             if differs.len() < DIFFERENCES && !differs.contains(name) {
                 differs.insert(name.to_owned());
@@ -157,17 +158,21 @@ impl Gathered {
         if reference.affects != problem.affects {
             note("affects");
         }
-        if !all_alike(&reference.remedy, &problem.remedy) {
+        if !all_alike(&texts(&reference.remedy), &texts(&problem.remedy)) {
             note("remedy");
         }
         if reference.evidence == problem.evidence {
             return;
         }
-        let values = |of: &Problem, name: &str| -> Vec<String> {
-            of.evidence.iter().filter(|it| it.name == name).map(|it| it.value.clone()).collect()
-        };
-        for Value { name, .. } in reference.evidence.iter().chain(&problem.evidence) {
-            if !all_alike(&values(reference, name), &values(problem, name)) {
+        // A hostile agent may send a hundred thousand names.
+        let mut by_name: BTreeMap<&str, [Vec<&str>; 2]> = BTreeMap::new();
+        for (side, of) in [&**reference, problem].into_iter().enumerate() {
+            for Value { name, value } in &of.evidence {
+                by_name.entry(name).or_default()[side].push(value);
+            }
+        }
+        for (name, [one, other]) in &by_name {
+            if !all_alike(one, other) {
                 note(name);
             }
         }

@@ -492,6 +492,25 @@ fn a_finding_about_an_object_without_a_uid_is_counted_and_not_written() {
 }
 
 #[test]
+fn a_node_that_is_missing_once_ends_no_finding() {
+    let (mut server, mut plan) = (Server::default(), Plan::default());
+    let known = finding(1, Severity::Critical);
+    raise(&mut plan, second(0), &known);
+    server.serve(&mut plan, minute(60));
+    assert_eq!(server.events.len(), 1);
+    let mut missing = known.clone();
+    missing.key.subject.uid = None;
+    for (at, change) in [(61, missing), (62, known.clone())] {
+        plan.offer(minute(at), &Change::Changed(change), &place("n1"));
+        server.serve(&mut plan, minute(at));
+    }
+    assert_eq!(server.events.len(), 1, "no Event reports an end");
+    plan.offer(minute(63), &Change::Cleared(known, Clearance::Gone), &place("n1"));
+    server.serve(&mut plan, minute(63));
+    assert_eq!(server.events.len(), 2);
+}
+
+#[test]
 fn nodes_that_are_not_read_yet_delay_an_event_by_half_a_minute_at_most_and_only_until_they_are() {
     let unread = Place { nodes: None, ..place("n1") };
     for known in [false, true] {

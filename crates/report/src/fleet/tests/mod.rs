@@ -353,6 +353,19 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
         Fleet::of("portreeve", answers, &wanted, now()).result()
     };
     assert_eq!(result(Wanted::default()), CheckResult::NotChecked);
+    let mut of_node = document.clone();
+    of_node["unknown"][0]["subject"] = json!({"kind": "Node", "name": "n1"});
+    of_node["unknown"][0]["claims"] = json!(0);
+    for variants in [json!(["loses"]), json!([])] {
+        of_node["unknown"][0]["variants"] = variants;
+        let office = Wanted {
+            namespace: Some("office".to_owned()),
+            rules: vec![named("listener-on-node-port")],
+            ..Wanted::default()
+        };
+        let whole = Fleet::of("portreeve", vec![answering("n1", &of_node)], &office, now());
+        assert_eq!(whole.result(), CheckResult::NotChecked, "findings of each namespace may be hidden");
+    }
     for (rules, namespace, wanted) in [
         (vec![named("listener-on-node-port/loses")], Some("shop"), CheckResult::NotChecked),
         (vec![named("listener-on-node-port/latent")], None, CheckResult::Clear),
