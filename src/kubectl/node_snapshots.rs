@@ -54,11 +54,14 @@ pub(super) fn judge_one_snapshot<T>(
     judge: impl FnMut(&Snapshot) -> Result<T, Gap>,
 ) -> anyhow::Result<(NodeScan, Result<T, Gap>)> {
     let nodes: Vec<String> = node.into_iter().cloned().collect();
-    let only_one = |listed: &[Agent]| match listed {
-        [one, .., last] if one.node != last.node => {
-            bail!("several nodes have agents, for example {} and {}; choose one with --node", one.node, last.node)
+    let only_one = |listed: &[Agent]| {
+        let mut nodes = listed.iter().map(|agent| &agent.node).filter(|node| !node.is_empty());
+        match (nodes.next(), nodes.next_back()) {
+            (Some(one), Some(last)) if one != last => {
+                bail!("several nodes have agents, for example {one} and {last}; choose one with --node")
+            }
+            _ => Ok(()),
         }
-        _ => Ok(()),
     };
     let NodeResults { mut results, mut nodes, .. } = judge_those(agent_flags, &nodes, Behind::NoPort, only_one, judge)?;
     let none = || anyhow!("no agent is listed in namespace {}, so no port was judged", agent_flags.agent_namespace());

@@ -8,6 +8,7 @@ use std::{
     os::unix::fs::symlink,
     path::Path,
     process::{Command, Output, Stdio},
+    slice,
     sync::LazyLock,
 };
 
@@ -233,6 +234,103 @@ fn an_ending_agent_is_not_reported_if_another_replaces_it() {
     });
     let (code, stdout, _) = Plugin::new().run(&fake, &["check"]);
     assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent queried, oldest scan "), "{stdout}");
+}
+
+fn with_status(name: &str, node: &str, status: &Value) -> Value {
+    let mut pod: Value = serde_json::from_str(&pod(node, false)).expect("JSON");
+    pod["metadata"]["name"] = json!(name);
+    pod["status"] = status.clone();
+    pod
+}
+
+/// A pod of a DaemonSet without a node, with the scheduler's message.
+fn waiting(name: &str, node: &str, message: &str) -> Value {
+    let conditions = json!([{"type": "PodScheduled", "status": "False", "message": message}]);
+    let mut pod = with_status(name, "", &json!({"phase": "Pending", "conditions": conditions}));
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let required = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+    pod["spec"]["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
+    pod
+}
+
+/// The agent of n1 answers. The list also has `others`.
+fn beside(others: &[Value]) -> Fake {
+    let others: Vec<String> = others.iter().map(Value::to_string).collect();
+    Fake::new(move |path, _| match path.split('?').next().expect("a path") {
+        "/api/v1/namespaces/portreeve/pods" => {
+            let running = pod("n1", true);
+            list("Pod", &others.iter().chain([&running]).map(String::as_str).collect::<Vec<_>>())
+        }
+        _ => told("n1", &json!([])),
+    })
+}
+
+const NO_MEMORY: &str = "0/9 nodes are available: 1 Insufficient memory, 8 node(s) didn't match.";
+const NO_PORTS: &str = "0/9 nodes are available: 1 node(s) didn't have free ports for the requested pod ports.";
+
+#[test]
+fn an_agent_that_waits_or_was_refused_or_is_not_understood_could_not_be_queried() {
+    let mut odd: Value = serde_json::from_str(&pod("n2", true)).expect("JSON");
+    odd["spec"]["containers"][0]["ports"][0]["protocol"] = json!("QUIC");
+    let fake = beside(&[
+        odd,
+        waiting("portreeve-c", "n7", NO_MEMORY),
+        waiting("portreeve-d", "n8", NO_PORTS),
+        with_status("portreeve-f", "n9", &json!({"phase": "Failed", "reason": "NodePorts"})),
+    ]);
+    let plugin = Plugin::new();
+    let (code, stdout, stderr) = plugin.run(&fake, &["check", "-o", "json"]);
+    let document: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}{stderr}"));
+    let expected = [("", "malformed"), ("n1", "known"), ("n7", "not-yet"), ("n8", "not-yet"), ("n9", "unreachable")];
+    let expected = expected.map(|(node, why)| (node.to_owned(), why.to_owned()));
+    assert_eq!((code, statuses(&document)), (2, BTreeMap::from(expected)), "{document:#}");
+    let unknown = document["unknown"].as_array().expect("a list");
+    let detail = |node: &str| unknown.iter().find(|it| it["node"] == node).and_then(|it| it["detail"].as_str());
+    assert!(detail("").is_some_and(|it| it.contains("portreeve-n2") && it.contains("QUIC")), "{document:#}");
+    assert_eq!(detail("n7"), Some("its pod portreeve-c has no node yet"));
+    assert_eq!(detail("n8"), Some("its pod portreeve-d has no node with free ports yet"));
+    let refused = "its pod portreeve-f was refused by the kubelet, because its ports are in use";
+    assert_eq!(detail("n9"), Some(refused));
+    let (_, table, _) = plugin.run(&fake, &["check"]);
+    assert!(table.contains("; 1 agent queried, 4 could not be queried, oldest scan "), "{table}");
+    assert!(table.contains("\n  an unknown node "), "{table}");
+    assert_eq!(plugin.run(&fake, &["check", "--node", "n9"]).0, 2);
+    assert_eq!(plugin.run(&fake, &["check", "--node", "n1"]).0, 0);
+    let (code, versions, _) = plugin.run(&fake, &["version"]);
+    assert!(code == 2 && versions.contains("not known: 4 agents\n"), "{versions}");
+    let (code, _, stderr) = plugin.run(&fake, &["snapshot", "n9"]);
+    assert!(code == 2 && stderr.contains(refused), "{stderr}");
+    let (code, owners, _) = plugin.run(&fake, &["owner", "30080"]);
+    assert!(code == 2 && owners.starts_with("an unknown node\n  not known: "), "{owners}");
+}
+
+#[test]
+fn a_pod_that_never_started_or_has_ended_is_not_reported_beside_a_queried_agent_of_its_node() {
+    let mut ending = with_status("portreeve-a", "n1", &json!({"phase": "Running"}));
+    ending["metadata"]["deletionTimestamp"] = json!("2026-11-21T12:00:00Z");
+    let ended = |status: Value| with_status("portreeve-a", "n1", &status);
+    let twins = [
+        ending,
+        waiting("portreeve-a", "n1", NO_MEMORY),
+        waiting("portreeve-a", "n1", NO_PORTS),
+        ended(json!({"phase": "Failed", "reason": "NodePorts"})),
+        ended(json!({"phase": "Failed", "reason": "Evicted"})),
+        ended(json!({"phase": "Succeeded"})),
+    ];
+    let plugin = Plugin::new();
+    for twin in twins.iter().map(slice::from_ref).chain([&twins[..]]) {
+        let (code, stdout, _) = plugin.run(&beside(twin), &["check"]);
+        assert!(code == 0 && stdout.starts_with("no port conflicts; 1 agent queried, oldest scan "), "{stdout}");
+    }
+}
+
+#[test]
+fn several_pods_of_a_node_that_cannot_be_queried_are_one_agent() {
+    let failed = with_status("portreeve-a", "n2", &json!({"phase": "Failed", "reason": "NodePorts"}));
+    let fake = beside(&[failed, waiting("portreeve-b", "n2", NO_PORTS)]);
+    let (code, stdout, _) = Plugin::new().run(&fake, &["check"]);
+    assert!(code == 2 && stdout.contains("; 1 agent queried, 1 could not be queried, oldest scan "), "{stdout}");
+    assert!(stdout.contains("portreeve-b has no node"), "the pod that may still start: {stdout}");
 }
 
 #[test]

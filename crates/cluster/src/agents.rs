@@ -7,22 +7,27 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use nix::sys::resource::{Resource, getrlimit};
+use serde_json::value::RawValue;
 use tokio::task::JoinSet;
 
 use super::{
+    answer::ObjectSink,
     collection::Collection,
     connect::{Access, Impersonation, connect_as},
     declared::{self, Declared},
     error::Error,
-    objects,
+    facts_builder::FactsBuilder,
+    objects::{self, Identity, Object, decode},
+    pages::Recency,
     reader_token::ReaderToken,
-    requests::{Server, encoded},
+    requests::{JSON, Server, encoded},
 };
 use portreeve_facts::{EndpointSlice, Gap, Pod, Source, Why, text};
 
 /// The label that the chart gives to agents.
 const LABEL: &str = "app.kubernetes.io/name=portreeve";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
+const NO_NODE: &str = "has no node yet";
 /// The largest number of Services whose endpoints are read. Their names are in the request.
 const NAMES: usize = 50;
 /// The longest time for a login. A credential plug-in may wait for the user.
@@ -78,8 +83,8 @@ struct Silent {
 pub struct Agent {
     /// The name of the pod.
     pub pod: String,
-    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. Empty if the pod
-    /// has no node.
+    /// The node of the agent's pod, as the scheduler wrote it. The agent's own report decides nothing. A pod that waits
+    /// has the node of its node affinity. Empty if the node is not known.
     pub node: String,
     port: Result<u16, Gap>,
 }
@@ -121,14 +126,17 @@ impl Agents {
     /// If the API server does not list the pods.
     pub async fn list(&self, selector: Option<&str>) -> Result<Vec<Agent>, Gap> {
         let selector = selector.map_or_else(|| LABEL.to_owned(), |more| format!("{LABEL},{more}"));
-        let listed =
-            self.server.list::<objects::Pod>(&self.pods(), &format!("&labelSelector={}", encoded(&selector))).await;
-        let pods = listed.map_err(|error| error.gap(Source::Pods))?.pods;
-        let mut agents: Vec<Agent> = pods.iter().map(|pod| agent(pod)).collect();
-        let order = |agent: &Agent| (agent.node.clone(), agent.port.is_err(), agent.pod.clone());
-        agents.sort_by_cached_key(order);
-        // If a pod is ending and another pod on the node replaces it, the ending pod is not reported.
-        agents.dedup_by(|next, kept| next.node == kept.node && next.port.is_err() && kept.port.is_ok());
+        let selector = format!("&labelSelector={}", encoded(&selector));
+        let listed = self
+            .server
+            .pages::<objects::Pod, _>(JSON, &self.pods(), &selector, Recency::Now, ListedAgents::default)
+            .await;
+        let (ListedAgents(mut agents), _) = listed.map_err(|error| error.gap(Source::Pods))?;
+        // `None` is the lowest, so an agent that can be queried is the first of its node.
+        let why = |agent: &Agent| agent.port.as_ref().err().map(|gap| gap.why);
+        agents.sort_by_cached_key(|agent| (agent.node.clone(), why(agent), agent.pod.clone()));
+        // One pod may replace another pod of its node. Only agents that can be queried are several agents of a node.
+        agents.dedup_by(|next, kept| next.node == kept.node && !next.node.is_empty() && next.port.is_err());
         Ok(agents)
     }
 
@@ -226,10 +234,39 @@ impl Agents {
     }
 }
 
+/// Every listed pod is an agent, even if the pod waits for a node, was refused, or cannot be used.
+#[derive(Debug, Default)]
+struct ListedAgents(Vec<Agent>);
+
+impl ObjectSink for ListedAgents {
+    fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
+        let mut facts = FactsBuilder::default();
+        let Identity { title, .. } = facts.add::<K>(place, object);
+        let never_started = || {
+            let pod = title.split_once('/').map_or(&*title, |(_, name)| name);
+            let gap = match (facts.waiting_pods.first(), facts.rejected().first()) {
+                (Some(waiting), _) if waiting.rejected => {
+                    silent(pod, Why::Unreachable, "was refused by the kubelet, because its ports are in use")
+                }
+                (Some(_), _) => silent(pod, Why::NotYet, "has no node with free ports yet"),
+                (None, Some(rejected)) => Gap { source: Source::Agent, ..rejected.clone() },
+                (None, None) => silent(pod, Why::NotYet, NO_NODE),
+            };
+            let node = decode::<objects::Pod>(object).ok().and_then(|pod| pod.only_node());
+            Agent { pod: pod.to_owned(), node: node.unwrap_or_default(), port: Err(gap) }
+        };
+        self.0.push(facts.pods.first().map_or_else(never_started, |pod| agent(pod)));
+    }
+}
+
+fn silent(pod: &str, why: Why, what: &str) -> Gap {
+    Gap::new(Source::Agent, why, format!("its pod {pod} {what}"))
+}
+
 fn agent(pod: &Pod) -> Agent {
-    let silent = |why, what: &str| Err(Gap::new(Source::Agent, why, format!("its pod {} {what}", pod.name)));
+    let silent = |why, what| Err(silent(&pod.name, why, what));
     let port = match pod.ports.first() {
-        _ if pod.node.is_none() => silent(Why::NotYet, "has no node yet"),
+        _ if pod.node.is_none() => silent(Why::NotYet, NO_NODE),
         _ if pod.finished => silent(Why::Unreachable, "has ended"),
         _ if !pod.ready => silent(Why::Unreachable, "is not Ready"),
         None => silent(Why::Malformed, "names no port"),

@@ -29,7 +29,7 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
         }
     }
     let words = |nodes: &[&str]| match nodes {
-        [node] => (*node).to_owned(),
+        [_] => first_names(nodes, NAMED),
         nodes => format!("{} nodes, {}", nodes.len(), first_names(nodes, NAMED)),
     };
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()

@@ -34,6 +34,7 @@ pub fn write_owners(owners: &[NodeOwner], style: &Style, out: &mut dyn Write) ->
             writeln!(out)?;
         }
         let heading = match nodes.as_slice() {
+            [""] => first_names(&nodes, NAMED),
             [node] => format!("node {}", tidy(node)),
             nodes => {
                 let names = tidy(&first_names(nodes, NAMED));

@@ -242,6 +242,14 @@ enum PodFacts {
 }
 
 impl Pod {
+    /// The only possible Node: the Pod names it, or its node affinity selects it.
+    pub(crate) fn only_node(&self) -> Option<String> {
+        let spec = self.spec.as_ref()?;
+        let node = spec.node_name.as_ref().map(|Name(node)| node.clone());
+        let only = || spec.affinity.as_ref().and_then(only_node);
+        node.or_else(only).filter(|node| names::is_subdomain(node))
+    }
+
     /// `None` if the Pod waits for a Node for other reasons.
     fn facts(self, notes: &mut Notes) -> Result<Option<PodFacts>, FieldError> {
         let metadata = self.metadata.unwrap_or_default();

@@ -1,9 +1,6 @@
 //! Many nodes as text: the findings and their nodes, the agents that could not be queried, and the scope.
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-};
+use std::io::{self, Write};
 
 use super::{
     super::{
@@ -107,12 +104,11 @@ impl Page<'_> {
         let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
         for reason in &reasons[..shown] {
             let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
-            let nodes: Vec<&str> = reason.nodes.iter().map(named).collect();
-            let names = first_names(&nodes, self.named());
-            if nodes.len() == 1 {
+            let names = first_names(&reason.nodes, self.named());
+            if reason.nodes.len() == 1 {
                 self.labelled(2, &names, LABEL, &lines)?;
             } else {
-                self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", nodes.len()))?;
+                self.line(2, Ink::Faint, &format!("{} of {agents} agents: {names}", reason.nodes.len()))?;
                 self.labelled(2, "", LABEL, &lines)?;
             }
         }
@@ -121,10 +117,6 @@ impl Page<'_> {
         }
         Ok(())
     }
-}
-
-fn named(node: &Arc<str>) -> &str {
-    if node.is_empty() { "no node" } else { node }
 }
 
 fn reported(fleet: &Fleet) -> Vec<ListedFinding<'_>> {
