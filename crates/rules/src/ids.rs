@@ -425,7 +425,8 @@ impl Named {
 
     /// Whether this name includes one of these variants of an id. Without variants, each variant may be meant.
     pub fn names_any<T: AsRef<str>>(&self, rule: &str, variants: &[T]) -> bool {
-        variants.is_empty() && self.id.name.0 == rule || variants.iter().any(|variant| self.names(rule, variant.as_ref()))
+        variants.is_empty() && self.id.name.0 == rule
+            || variants.iter().any(|variant| self.names(rule, variant.as_ref()))
     }
 }
 

@@ -231,6 +231,21 @@ fn a_range_that_could_not_be_read_is_no_clear_result() {
 }
 
 #[test]
+fn a_port_that_was_not_judged_is_no_clear_result() {
+    let code = |world: Snapshot| {
+        let against = write(&serde_json::to_string(&world.service("kubernetes", |it| it)).expect("JSON"));
+        let selects = service("api", "nodePort: 30099").replace("ports:", "selector: {app: x}\n  ports:");
+        lint(&[("a.yaml", &selects)], &["a.yaml", "--against", &against])
+    };
+    let two = |world: Snapshot| world.service("web", |it| it.node_port(30080)).service("dns", |it| it.node_port(30053));
+    let unknown = || two(Snapshot::healthy().without_proxy());
+    let (clear, stdout, _) = code(unknown());
+    assert_eq!(clear, 0, "{stdout}");
+    let (open, stdout, _) = code(unknown().listens("192.0.2.2:30099"));
+    assert_eq!(open, 2, "in nftables mode, the proxy does not serve this address: {stdout}");
+}
+
+#[test]
 fn of_copies_of_a_service_the_first_is_compared() {
     let copy = |port: &str| service("kube-system/web", port).replace("ports:", "selector: {app: web}\n  ports:");
     let (own, other) = (copy("targetPort: 2020, nodePort: 2020"), copy("targetPort: 8080, nodePort: 2021"));

@@ -13,10 +13,10 @@ fn daemon(host_network: bool, pods: &str) -> Vec<String> {
 fn a_node_port_needs_a_type_that_has_one() {
     let of = |kind: &str| service("web", "nodePort: 30080").replace("  type: NodePort", kind);
     let line = ["6:32 warning port-field-refused/node-port Service default/web 30080/tcp"];
-    for kind in ["  type: ClusterIP", "  type: ExternalName", "  sessionAffinity: None"] {
+    for kind in ["  type: ClusterIP", "  sessionAffinity: None"] {
         assert_eq!(found(&of(kind), &[]), line, "{kind}");
     }
-    for kind in ["  type: NodePort", "  type: LoadBalancer"] {
+    for kind in ["  type: NodePort", "  type: LoadBalancer", "  type: ExternalName\n  externalName: example.com"] {
         assert_eq!(found(&of(kind), &[]), NOTHING, "{kind}");
     }
     assert_eq!(
@@ -93,6 +93,10 @@ fn a_pod_has_a_port_of_the_node_once() {
     let beside = two("containerPort: 80")
         + ", initContainers: [{restartPolicy: Always, ports: [{containerPort: 80, hostPort: 8080}]}]";
     assert_eq!(daemon(false, &beside), NOTHING, "the API server does not compare these");
+    let spelled = |ip: &str| format!("{{ports: [{{containerPort: 80, hostPort: 8080, hostIP: '{ip}'}}]}}");
+    let spelled = |one, other| format!("containers: [{}, {}]", spelled(one), spelled(other));
+    assert_eq!(daemon(false, &spelled("::1", "::1")).len(), 1);
+    assert_eq!(daemon(false, &spelled("::1", "0:0::1")), NOTHING, "the API server compares the texts");
 }
 
 #[test]

@@ -73,9 +73,10 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     let Some(spec) = &service.spec else { return fields };
     let refusal = match spec.kind.as_deref() {
         None | Some("ClusterIP") => Some(Refusal::NodePortOf("ClusterIP")),
-        Some("ExternalName") => Some(Refusal::NodePortOf("ExternalName")),
         Some(_) => None,
     };
+    // The API server accepts the nodePort of an ExternalName, and does not use it (pkg/apis/core/validation).
+    let uses_node_ports = spec.kind.as_deref() != Some("ExternalName");
     let (mut ports, mut names) = (HashSet::new(), HashSet::new());
     for (index, port) in spec.ports.iter().flatten().enumerate() {
         let path = |field| format!("spec.ports[{index}].{field}");
@@ -89,7 +90,9 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
                 fields.add(written.claim(path("name"), what), Some(Refusal::NameTwice));
             }
         }
-        if let Some(OptionalPort(Some(node_port))) = port.node_port {
+        if let Some(OptionalPort(Some(node_port))) = port.node_port
+            && uses_node_ports
+        {
             let claim = written.claim(path("nodePort"), Claimed::NodePort(node_port, protocol));
             let of_port = port.port.map(|Port(number)| (name.to_owned(), number));
             fields.add(Claim { of_port, ..claim }, refusal);
@@ -125,7 +128,8 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
             for (port_index, port) in container.ports.iter().flatten().enumerate() {
                 let Some((field, what)) = of_port(port, host_network) else { continue };
                 let path = format!("{}.{list}[{index}].ports[{port_index}].{field}", kind.pod_spec());
-                let host_ip = port.host_ip();
+                // The API server compares the texts (pkg/apis/core/validation, `AccumulateUniqueHostPorts`).
+                let host_ip = port.host_ip.as_deref().unwrap_or_default();
                 let refusal = not_the_port(port, host_network && list == "containers")
                     .or_else(|| (!together.insert((what.port(), host_ip))).then_some(Refusal::Twice));
                 fields.add(written.claim(path, what), refusal);

@@ -146,7 +146,6 @@ impl Gathered {
         let all_alike = |one: &[&str], other: &[&str]| {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| alike(one, other))
         };
-        let texts = |all: &'_ [String]| all.iter().map(String::as_str).collect::<Vec<_>>();
         let mut note = |name: &str| {
             if differs.len() < DIFFERENCES && !differs.contains(name) {
                 differs.insert(name.to_owned());
@@ -158,7 +157,8 @@ impl Gathered {
         if reference.affects != problem.affects {
             note("affects");
         }
-        if !all_alike(&texts(&reference.remedy), &texts(&problem.remedy)) {
+        let [one, other] = [&**reference, problem].map(|it| it.remedy.iter().map(String::as_str).collect::<Vec<_>>());
+        if !all_alike(&one, &other) {
             note("remedy");
         }
         if reference.evidence == problem.evidence {

@@ -6,7 +6,10 @@ use std::io::{self, Write};
 use super::remedy;
 use crate::terminal::tidy;
 use portreeve_facts::Place;
-use portreeve_rules::{findings::Severity, lint::LintReport};
+use portreeve_rules::{
+    findings::Severity,
+    lint::{LintReport, Unjudged},
+};
 
 /// Writes a line for each finding, each failure, and each rule that could not judge.
 ///
@@ -33,8 +36,8 @@ pub fn write_annotations(report: &LintReport, out: &mut dyn Write) -> io::Result
         let message = [vec![text], remedy(finding)].concat().join("\n");
         writeln!(out, "::{word} {}title={}::{}", properties(place), finding.name(), data(&message))?;
     }
-    for (rule, gap) in &report.unknown {
-        writeln!(out, "::notice title={rule}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
+    for Unjudged { rows, gap, .. } in &report.unknown {
+        writeln!(out, "::notice title={rows}::{}", data(&format!("not known: {}", tidy(&gap.detail))))?;
     }
     Ok(())
 }

@@ -156,7 +156,8 @@ pub fn lint_schema() -> Schema {
 
 impl LintDocument {
     fn of(report: &LintReport) -> Self {
-        let unknown = report.unknown.iter().map(|(rows, gap)| Unknown::of_rows(Some(*rows), gap));
+        let unknown =
+            report.unknown.iter().map(|it| Unknown { claims: it.claims, ..Unknown::of_rows(Some(it.rows), &it.gap) });
         Self {
             schema: "portreeve.lint/v1",
             version: VERSION,

@@ -71,7 +71,7 @@ fn title(rows: &Rows) -> &'static str {
 /// The reason why a rule did not run, or could not judge; `None` if it judged.
 fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
-    let unknown = report.unknown.iter().filter(|(rows, _)| rows == of).map(|(_, gap)| gap.detail.as_str());
+    let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());
     let reasons: Vec<&str> = lacks.chain(unknown).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }

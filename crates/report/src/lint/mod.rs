@@ -26,7 +26,7 @@ pub fn lint_result(report: &LintReport) -> CheckResult {
 
 /// Whether an unread input could hide a finding that sets the result. If so, the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
-    let open = report.unknown.iter().map(|(rows, gap)| Open::of_rule(*rows, 0, gap));
+    let open = report.unknown.iter().map(|it| Open::of_rule(it.rows, it.claims, &it.gap));
     !report.failures.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
 }
 

@@ -14,7 +14,7 @@ use portreeve_facts::Place;
 use portreeve_rules::{
     findings::PlacedFinding,
     ids::{IDS, Id, Rows},
-    lint::LintReport,
+    lint::{LintReport, Unjudged},
 };
 
 /// Writes one run: the list of rules, a result for each finding, and a notification for each failure.
@@ -38,10 +38,9 @@ pub fn write_lint_sarif(report: &LintReport, out: &mut dyn Write) -> io::Result<
         associate(&mut note, *rows);
         note
     };
-    let unknown = report
-        .unknown
-        .iter()
-        .map(|(rows, gap)| note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why })));
+    let unknown = report.unknown.iter().map(|Unjudged { rows, gap, .. }| {
+        note(rows, tidy(&gap.detail), json!({ "source": gap.source, "why": gap.why }))
+    });
     let not_run = report.not_run.iter().map(|(rows, why)| note(rows, format!("not run: {}", tidy(why)), json!({})));
     let invocation = json!({
         "executionSuccessful": report.failures.is_empty(),

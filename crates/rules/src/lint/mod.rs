@@ -18,4 +18,4 @@ pub use accepted::{judge_acceptance, without_accepted};
 pub use around::{range, unread};
 pub use catalogue::{lint_rules, named_of_manifests};
 pub use linted::{Linted, SUGGESTIONS, Source};
-pub use report::{Found, LintReport, lint};
+pub use report::{Found, LintReport, Unjudged, lint};

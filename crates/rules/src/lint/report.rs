@@ -18,7 +18,7 @@ pub struct LintReport {
     /// Errors of reading the manifests or the cluster, with the place if there is one.
     pub failures: Vec<(Gap, Option<Place>)>,
     /// Rules that could not judge some object, with the reason.
-    pub unknown: Vec<(Rows, Gap)>,
+    pub unknown: Vec<Unjudged>,
     /// The rules that were chosen.
     pub rules: Vec<Rows>,
     /// The chosen rules that did not run, and the missing input for each rule.
@@ -64,27 +64,40 @@ impl LintReport {
     }
 }
 
+/// A rule that could not judge some object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unjudged {
+    /// The rule.
+    pub rows: Rows,
+    /// The reason.
+    pub gap: Gap,
+    /// How many ports and objects the rule could not judge. 0 if it could not judge at all.
+    pub claims: usize,
+}
+
 /// The results of the rules for manifests.
 #[derive(Debug, Default)]
 pub struct Found {
     /// The findings, by place.
     pub findings: Vec<PlacedFinding>,
     /// Rules that could not judge some object, with the reason.
-    pub unknown: Vec<(Rows, Gap)>,
+    pub unknown: Vec<Unjudged>,
     /// Rules that did not run, and the missing input for each rule.
     pub not_run: Vec<(Rows, String)>,
 }
 
 impl Found {
     /// If the user did not give the missing input, the rule counts as not run.
-    pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap) {
+    pub(super) fn leave_open(&mut self, rows: Rows, gap: Gap, claims: usize) {
         if gap.why == Why::NotRequested {
             // One reason for each rule is enough. For example, many new Services have no endpoints yet.
             if !self.not_run.iter().any(|(known, _)| *known == rows) {
                 self.not_run.push((rows, gap.detail));
             }
-        } else if !self.unknown.contains(&(rows, gap.clone())) {
-            self.unknown.push((rows, gap));
+        } else if let Some(known) = self.unknown.iter_mut().find(|it| (it.rows, &it.gap) == (rows, &gap)) {
+            known.claims += claims;
+        } else {
+            self.unknown.push(Unjudged { rows, gap, claims });
         }
     }
 }

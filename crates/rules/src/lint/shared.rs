@@ -26,7 +26,10 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
             Some(Ok(judgements)) => {
                 for Judgement { subject, port, verdict, .. } in judgements {
                     match verdict {
-                        Verdict::Unknown(gap) if fields.are_about(&subject, port) => all.leave_open(rule.rows(), gap),
+                        Verdict::Unknown(gap) if fields.are_about(&subject, port) => {
+                            let claims = usize::from(port.is_some() || subject.kind.is_object());
+                            all.leave_open(rule.rows(), gap, claims);
+                        }
                         Verdict::Unknown(_) | Verdict::Healthy => {}
                         Verdict::Problem(evidence) => {
                             fields.place(rule, evidence).into_iter().for_each(|it| take(&mut findings, it));
@@ -34,10 +37,10 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
                     }
                 }
             }
-            Some(Err(gap)) => all.leave_open(rule.rows(), gap),
+            Some(Err(gap)) => all.leave_open(rule.rows(), gap, 0),
             None => {
                 let detail = format!("rule {} failed: this is a defect of portreeve", rule.rows());
-                all.leave_open(rule.rows(), Gap::new(Source::Services, Why::Malformed, detail));
+                all.leave_open(rule.rows(), Gap::new(Source::Services, Why::Malformed, detail), 0);
             }
         }
         all.findings.extend(findings.into_values());

@@ -356,6 +356,8 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
     let mut of_node = document.clone();
     of_node["unknown"][0]["subject"] = json!({"kind": "Node", "name": "n1"});
     of_node["unknown"][0]["claims"] = json!(0);
+    of_node["unknown"][0]["source"] = json!("listeners");
+    of_node["unknown"][0]["why"] = json!("timed-out");
     for variants in [json!(["loses"]), json!([])] {
         of_node["unknown"][0]["variants"] = variants;
         let office = Wanted {
