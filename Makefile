@@ -22,7 +22,7 @@ PRIVATE := --config 'target."cfg(unix)".runner = "tests/in-private-namespaces"'
 # With UPDATE or a similar variable, a test writes its expected output and compares nothing.
 NEXTEST := env -u UPDATE -u INSTA_UPDATE -u INSTA_FORCE_PASS -u NEXTEST_PROFILE $(CARGO) nextest run --locked $(PRIVATE)
 
-.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments
+.PHONY: help check build test lab nightly lint advisories fmt docs chart mutants fuzz bench pictures image release publish root shipped site static words comments macos
 
 help: ## List the verbs
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -38,13 +38,16 @@ test: root ## Install what is missing, lint, and run every short test that needs
 	@tools/timed 'build tests' $(NEXTEST) --workspace --no-run
 	@tools/timed 'tests' $(NEXTEST) --workspace
 
-lab: root ## Run the tests that need the real parts, and long ones; check the words, and that the plugin compiles for macOS; needs root
+lab: root ## Run the tests that need the real parts, and long ones; check the words; needs root
 	@$(MAKE) --no-print-directory words
-	@tools/timed 'tools of lab' tools/install image lab helm macos
+	@tools/timed 'tools of lab' tools/install image lab helm
 	@tools/timed 'static binary' $(MAKE) --no-print-directory static
 	@tools/timed 'build lab' $(NEXTEST) --profile lab --workspace --no-run
 	@tools/timed 'lab' $(NEXTEST) --profile lab --workspace
-	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ tools/timed macos $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
+
+macos: ## Check the types of the plugin for macOS
+	@tools/install macos
+	@CC_aarch64_apple_darwin=true AR_aarch64_apple_darwin=true SDKROOT=/ $(CARGO) clippy --locked --target $(MACOS) -- -D warnings
 
 # The rules are in docs/style. Vale skips the help texts in docs/cli.md, because they are code blocks.
 words: ## Check that documents, help and recorded output keep to plain words

@@ -263,7 +263,7 @@ fn the_documents_say_why_a_release_has_nothing_for_macos() {
                 "only against stand-ins for Apple's frameworks",
                 why,
                 "On a Mac, `cargo build --release --locked` makes the plugin",
-                "`make lab` type-checks the plugin for macOS, but no test ran the plugin there",
+                "`make nightly` type-checks the plugin for macOS, but no test ran the plugin there",
             ],
         ),
     ] {

@@ -1,4 +1,4 @@
-// kube-proxy 1.23.6, the last that holds a socket on every NodePort; `make lab` builds it.
+// kube-proxy 1.23.6, the last that holds a socket on every NodePort; `make nightly` builds it.
 //
 // Its replace list is made as that of ../go.mod is; golang.org/x/{sys,net,tools} are newer than it asks for, since
 // those of its day do not build with the Go of this repository.

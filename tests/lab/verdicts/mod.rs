@@ -53,10 +53,6 @@ use crate::{
 #[test]
 fn in_iptables_mode_verdicts_are_what_packets_show() {
     let lab = Lab::start(&BOTH);
-    drop_what_is_marked();
-    let mut old = Proxy::start_holding(&lab.cluster, 4096);
-    old.settle(&lab.cluster);
-    lab.agrees_behind(old, "iptables-1.23", "iptables");
     lab.agrees("iptables-default", "iptables", &json!({}));
     lab.agrees("iptables-no-localhost", "iptables", &json!({"iptables": {"localhostNodePorts": false}}));
     lab.agrees("iptables-primary", "iptables", &json!({"nodePortAddresses": ["primary"]}));
@@ -77,7 +73,16 @@ fn in_nftables_mode_verdicts_are_what_packets_show() {
 }
 
 #[test]
-fn behind_the_gate_for_node_ports_of_loopback_verdicts_are_what_packets_show() {
+fn behind_an_old_or_a_newer_proxy_that_holds_node_ports_verdicts_are_what_packets_show() {
+    let lab = Lab::start(&BOTH);
+    drop_what_is_marked();
+    let mut old = Proxy::start_holding(&lab.cluster, 4096);
+    old.settle(&lab.cluster);
+    lab.agrees_behind(old, "iptables-1.23", "iptables");
+}
+
+#[test]
+fn behind_an_old_or_a_newer_proxy_with_the_gate_for_node_ports_of_loopback_verdicts_are_what_packets_show() {
     let lab = Lab::start(&BOTH);
     let agrees = |name, mut settings: Value| {
         settings["featureGates"] = json!({"KubeProxyNFTablesLocalhostNodePorts": true});
