@@ -20,6 +20,7 @@ use crate::{
 };
 use portreeve_cluster::{Accepted, ApiServer, ClusterSource, Environment, Input, SourceOptions};
 use portreeve_facts::{Learned, Mode, NodePortRange, Overrides, PortRange, text};
+use portreeve_report::LONGEST_INTERVAL;
 use portreeve_rules::Limits;
 
 /// The agent's port. It is outside of the NodePort range, of the ephemeral port range and of the ports of well-known
@@ -240,7 +241,7 @@ pub fn parse(yaml: &str) -> Result<Settings, (u64, String)> {
 }
 
 /// The shortest and the longest duration that a flag accepts. Within an hour, no clock overflows.
-const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3600);
+const DURATIONS: RangeInclusive<Duration> = Duration::from_millis(1)..=LONGEST_INTERVAL;
 
 /// Parses `10s`, `1m30s` or `500ms`. It accepts no other form of jiff, because the chart's schema must know each form.
 pub fn duration(text: &str) -> Result<Duration, String> {

@@ -8,9 +8,8 @@ use portreeve_facts::{Gap, Source, Why};
 
 /// The largest difference between the clocks of two machines that is allowed.
 const APART: SignedDuration = SignedDuration::from_mins(10);
-/// The largest age of a scan, if its agent does not report its interval. Agents scan at least every ten minutes, unless
-/// a user configures another interval.
-const MOST_WITHOUT_INTERVAL: SignedDuration = SignedDuration::from_mins(20);
+/// The longest interval that an agent accepts. A snapshot does not have the interval of its agent.
+pub const LONGEST_INTERVAL: Duration = Duration::from_secs(3600);
 
 /// The age of a scan, by the monotonic clock of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +47,9 @@ impl ScanAge {
                 stale("does not fit the clock of this machine: one of the two clocks is wrong")
             }
             None if age < -APART => stale("is in the future: one of the two clocks is wrong"),
-            None if age > MOST_WITHOUT_INTERVAL => stale("is too old"),
+            None if Duration::try_from(age).is_ok_and(|age| Self::new(age, LONGEST_INTERVAL).is_old()) => {
+                stale("is too old")
+            }
             _ => None,
         }
     }
@@ -77,7 +78,7 @@ mod tests {
             assert_eq!(ScanAge::gap(at(sound), fresh, now), None, "{sound}");
             assert_eq!(ScanAge::gap(at(sound), None, now), None, "{sound}");
         }
-        for wrong in ["1970-01-01T00:00:00Z", "2026-11-21T11:00:00Z", "2026-11-21T13:00:00Z", "9999-12-30T00:00:00Z"] {
+        for wrong in ["1970-01-01T00:00:00Z", "2026-11-21T10:00:00Z", "2026-11-21T13:00:00Z", "9999-12-30T00:00:00Z"] {
             for told in [fresh, None] {
                 assert_eq!(ScanAge::gap(at(wrong), told, now).map(|gap| gap.why), Some(Why::Stale), "{wrong}");
             }
@@ -99,7 +100,8 @@ mod tests {
         let told = |age, interval| Some(ScanAge::new(Duration::from_secs(age), Duration::from_secs(interval)));
         let gap = ScanAge::gap(at("2026-11-21T11:58:00Z"), told(120, 15), now).expect("it is old");
         assert!(gap.why == Why::Stale && gap.detail.contains("2026-11-21T11:58:00Z"), "{gap:?}");
-        assert_eq!(ScanAge::gap(at("2026-11-21T11:00:00Z"), told(3600, 3600), now), None);
-        assert_eq!(ScanAge::gap(at("2026-11-21T11:45:00Z"), None, now), None, "it may look every ten minutes");
+        for told in [told(3660, 3600), None] {
+            assert_eq!(ScanAge::gap(at("2026-11-21T10:59:00Z"), told, now), None, "it may look every hour");
+        }
     }
 }
