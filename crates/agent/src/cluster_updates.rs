@@ -99,22 +99,26 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
             let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
             // A list of one namespace after a list of all namespaces deletes no Service.
             let lacks = was_whole && facts.lacks_services();
-            was_whole |= facts.services.gap().is_none() && !facts.lacks_services();
+            was_whole |= torn.is_none() && facts.services.gap().is_none() && !facts.lacks_services();
             let lacks = lacks.then(|| Gap::new(Source::Services, Why::Malformed, facts.origin.clone()));
+            let is_torn = torn.is_some();
             if let Some(gap) = torn.or(lacks) {
                 warn!(
                     detail = gap.detail,
-                    "the files of the cluster cannot be read completely; findings do not change"
+                    "the files of the cluster are not complete, so findings do not change. Write complete files, or \
+                     restart the agent to use these files"
                 );
                 is_broken = true;
                 // Facts from a part of the files are used only if no facts are known yet.
                 if known.is_some() {
                     let name = facts.node_name.or_else(|| sender.borrow().facts.node_name.clone());
                     let rest = cluster::unread(&facts.origin, name, gap.why, &gap.detail);
-                    facts = ClusterFacts { rejected: facts.rejected, ..rest };
+                    // The Nodes of a list of one namespace are complete, because Nodes have no namespace.
+                    let nodes = if is_torn { rest.nodes } else { facts.nodes };
+                    facts = ClusterFacts { rejected: facts.rejected, nodes, ..rest };
                 }
             } else if mem::take(&mut is_broken) {
-                info!("the files of the cluster can be read again");
+                info!("the files of the cluster are complete again");
             }
             sender.send_if_modified(|last| last.take(facts));
             known = stamps;
@@ -150,6 +154,10 @@ mod tests {
     use portreeve_facts::Snapshot;
 
     const WEB: &str = r#"{"kind":"List","items":[{"kind":"Service","metadata":{"name":"web"},"spec":{}}]}"#;
+
+    fn service(namespace: &str, name: &str) -> String {
+        format!(r#"{{"kind":"Service","metadata":{{"namespace":"{namespace}","name":"{name}"}},"spec":{{}}}}"#)
+    }
 
     struct Followed {
         _directory: tempfile::TempDir,
@@ -225,20 +233,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_file_of_one_namespace_after_a_file_of_all_namespaces_leaves_the_others_unknown() {
-        let service = |namespace: &str, name: &str| {
-            format!(r#"{{"kind":"Service","metadata":{{"namespace":"{namespace}","name":"{name}"}},"spec":{{}}}}"#)
-        };
         let (api, office) = (service("default", "kubernetes"), service("office", "mail"));
         let mut file = Followed::file(&format!("[{office}]")).await;
         assert_eq!(file.services(), Ok(vec!["mail".to_owned()]), "a part is better than nothing");
         for _ in 0..2 {
             file.becomes(&format!("[{api},{office},{}]", service("shop", "web"))).await;
             assert_eq!(file.services().map(|all| all.len()), Ok(3));
-            file.becomes(&format!("[{office}]")).await;
+            file.becomes(&format!("[{office},{{\"kind\":\"Node\",\"metadata\":{{\"name\":\"n1\"}}}}]")).await;
             assert_eq!(file.services(), Err(Why::Malformed));
+            assert!(file.last.borrow().facts.nodes.gap().is_none(), "Nodes have no namespace");
         }
         file.becomes(&format!("[{api}]")).await;
         assert_eq!(file.services(), Ok(vec!["kubernetes".to_owned()]), "all other Services were deleted");
+    }
+
+    #[tokio::test]
+    async fn a_file_of_one_namespace_after_a_part_of_a_file_is_used() {
+        let (api, office) = (service("default", "kubernetes"), service("office", "mail"));
+        let mut file = Followed::file(&format!("[{api},{{")).await;
+        assert_eq!(file.services(), Ok(vec!["kubernetes".to_owned()]));
+        file.becomes(&format!("[{office}]")).await;
+        assert_eq!(file.services(), Ok(vec!["mail".to_owned()]), "no file was complete before");
     }
 
     #[tokio::test]

@@ -72,6 +72,10 @@ impl FindingEvents {
         }
     }
 
+    pub(super) fn last(&self) -> &PlannedEvent {
+        &self.event
+    }
+
     /// An Event on the server keeps its text. A new Event gets the new text.
     pub(super) fn open(&mut self, severity: Severity, event: PlannedEvent, at: Timestamp) {
         if !self.event.is_same_as(&event) {

@@ -41,9 +41,16 @@ pub(super) struct NoUid;
 
 impl PlannedEvent {
     pub(super) fn of(finding: &Finding, place: &Place) -> Result<Self, NoUid> {
+        Self::after(None, finding, place)
+    }
+
+    /// If the object was not read just now, it has the uid of the `last` Event about the finding.
+    pub(super) fn after(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
-        let regarding = regarding(&key.subject, place);
-        let object = regarding.uid.clone().ok_or(NoUid)?;
+        let mut regarding = regarding(&key.subject, place);
+        let known = || last?.event.regarding.as_ref()?.uid.clone();
+        let object = regarding.uid.take().or_else(known).ok_or(NoUid)?;
+        regarding.uid = Some(object.clone());
         let namespace = regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let names = Names::of(finding, &object, place);
         let reporter = clean(&format!("{CONTROLLER}-{}", place.node), WORD);

@@ -166,10 +166,10 @@ impl Plan {
 
     fn open(&mut self, at: Timestamp, finding: &Finding, place: &Place) {
         let Finding { key, evidence, .. } = finding;
-        let Ok(event) = PlannedEvent::of(finding, place) else {
+        let last = self.findings.get(key).map(FindingEvents::last);
+        let Ok(event) = PlannedEvent::after(last, finding, place) else {
             warn!(rule = %key.name(), subject = %key.subject, "no Event is written: its object has no uid");
             self.counters.failed += 1;
-            // If the object was not read just now, the finding is not over, and its Event stays.
             return;
         };
         if let Some(events) = self.findings.get_mut(key) {

@@ -314,23 +314,28 @@ fn a_finding_that_gets_worse_has_a_new_event_and_evidence_that_is_not_in_the_not
 }
 
 #[test]
-fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour() {
-    let (mut server, mut plan) = (Server::default(), Plan::default());
+fn other_words_write_nothing_and_are_in_the_event_of_the_next_hour_even_if_the_object_was_not_read() {
     let first = finding(1, Severity::Warning);
-    raise(&mut plan, second(0), &first);
-    server.serve(&mut plan, second(0));
-    let reworded = about(
-        1,
-        Evidence::new(Severity::Warning, "it is wrong in other words.")
-            .remedy(portreeve_rules::findings::Step::advice("take 30002")),
-    );
-    plan.offer(second(1), &Change::Changed(reworded), &place("n1"));
-    assert_eq!(plan.next(second(1)), None);
-    let writes = server.serve(&mut plan, second(turn(&first, "n1")));
-    let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
-    let note = "On node n1: it is wrong in other words. All affected nodes: `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
-                (at most five nodes write an Event in an hour). Remedy: take 30002";
-    assert_eq!(event.note.as_deref(), Some(note));
+    for uid in [first.key.subject.uid.clone(), None] {
+        let (mut server, mut plan) = (Server::default(), Plan::default());
+        raise(&mut plan, second(0), &first);
+        server.serve(&mut plan, second(0));
+        let mut reworded = about(
+            1,
+            Evidence::new(Severity::Warning, "it is wrong in other words.")
+                .remedy(portreeve_rules::findings::Step::advice("take 30002")),
+        );
+        reworded.key.subject.uid = uid;
+        plan.offer(second(1), &Change::Changed(reworded), &place("n1"));
+        assert_eq!(plan.next(second(1)), None);
+        let writes = server.serve(&mut plan, second(turn(&first, "n1")));
+        let [Write { request: Request::Create(event), .. }] = &writes[..] else { panic!("{writes:?}") };
+        let note = "On node n1: it is wrong in other words. All affected nodes: `kubectl portreeve check -n d --rule listener-on-node-port/loses -o wide` \
+                    (at most five nodes write an Event in an hour). Remedy: take 30002";
+        assert_eq!(event.note.as_deref(), Some(note));
+        let regarding = event.regarding.as_ref().expect("an object");
+        assert_eq!(regarding.uid, first.key.subject.uid);
+    }
 }
 
 #[test]
