@@ -12,7 +12,7 @@ use super::{
 use portreeve_agent::judge_both;
 use portreeve_dataplane::{Own, Port, Proxy, Round, owner};
 use portreeve_facts::{Gap, Mode, Protocol, Reading, Service, Snapshot, Socket, Source, Unread, Why};
-use portreeve_report::{Setting, TwoWorlds, WhatIf, first_names};
+use portreeve_report::{Setting, TwoWorlds, WhatIf, first_nodes};
 use portreeve_rules::{
     Limits, RULES, Rule,
     findings::{RuleId, Subject},
@@ -80,7 +80,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     }
     for NodeResult { node, result } in results {
         if let Err(gap) = result {
-            console.print_note(&format!("{} could not be judged: {}", first_names(&[&node], 1), gap.detail));
+            console.print_note(&format!("{} could not be judged: {}", first_nodes(&[&node], 1), gap.detail));
             what_if.leave_out(&node, &gap);
         }
     }

@@ -241,7 +241,9 @@ struct ListedAgents(Vec<Agent>);
 impl ObjectSink for ListedAgents {
     fn add<K: Object>(&mut self, place: &str, object: &RawValue) {
         let mut facts = FactsBuilder::default();
-        let Identity { title, .. } = facts.add::<K>(place, object);
+        let decoded = decode::<objects::Pod>(object);
+        let node = decoded.as_ref().ok().and_then(objects::Pod::only_node).unwrap_or_default();
+        let Identity { title, .. } = facts.add_decoded(place, decoded, object);
         let never_started = || {
             let pod = title.split_once('/').map_or(&*title, |(_, name)| name);
             let gap = match (facts.waiting_pods.first(), facts.rejected().first()) {
@@ -252,8 +254,7 @@ impl ObjectSink for ListedAgents {
                 (None, Some(rejected)) => Gap { source: Source::Agent, ..rejected.clone() },
                 (None, None) => silent(pod, Why::NotYet, NO_NODE),
             };
-            let node = decode::<objects::Pod>(object).ok().and_then(|pod| pod.only_node());
-            Agent { pod: pod.to_owned(), node: node.unwrap_or_default(), port: Err(gap) }
+            Agent { pod: pod.to_owned(), node, port: Err(gap) }
         };
         self.0.push(facts.pods.first().map_or_else(never_started, |pod| agent(pod)));
     }

@@ -54,8 +54,18 @@ impl FactsBuilder {
 
     /// If the API server would refuse the object, it is rejected.
     pub(crate) fn add<'de, K: Object>(&mut self, place: &str, document: impl Deserializer<'de> + Copy) -> Identity {
+        self.add_decoded(place, decode::<K>(document), document)
+    }
+
+    /// If the object was not decoded, its identity is in the `document`.
+    pub(crate) fn add_decoded<'de, K: Object>(
+        &mut self,
+        place: &str,
+        decoded: Result<K, FieldError>,
+        document: impl Deserializer<'de>,
+    ) -> Identity {
         let mut notes = Notes::default();
-        let (identity, refused) = match decode::<K>(document) {
+        let (identity, refused) = match decoded {
             Ok(object) => {
                 let identity = object.metadata().map(Identity::of_metadata).unwrap_or_default();
                 (identity, object.add_to(self, &mut notes).err())

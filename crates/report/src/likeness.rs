@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use super::names::{NAMED, first_names};
+use super::names::{NAMED, first_nodes};
 use portreeve_facts::{Gap, Source, Why};
 
 /// The letters in names that Kubernetes generates (`k8s.io/apimachinery/pkg/util/rand`).
@@ -29,8 +29,8 @@ pub fn gaps_alike(gaps: &[(String, Gap)]) -> Vec<(String, &Gap)> {
         }
     }
     let words = |nodes: &[&str]| match nodes {
-        [_] => first_names(nodes, NAMED),
-        nodes => format!("{} nodes, {}", nodes.len(), first_names(nodes, NAMED)),
+        [_] => first_nodes(nodes, NAMED),
+        nodes => format!("{} nodes, {}", nodes.len(), first_nodes(nodes, NAMED)),
     };
     alike.into_iter().map(|(nodes, gap)| (words(&nodes), gap)).collect()
 }

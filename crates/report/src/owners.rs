@@ -8,7 +8,7 @@ use std::{
 use super::{
     Style,
     likeness::likeness,
-    names::{NAMED, first_names},
+    names::{NAMED, first_nodes},
     owner::{NodeOwner, write_owner},
     terminal::{Ink, tidy},
 };
@@ -34,10 +34,10 @@ pub fn write_owners(owners: &[NodeOwner], style: &Style, out: &mut dyn Write) ->
             writeln!(out)?;
         }
         let heading = match nodes.as_slice() {
-            [""] => first_names(&nodes, NAMED),
+            [""] => first_nodes(&nodes, NAMED),
             [node] => format!("node {}", tidy(node)),
             nodes => {
-                let names = tidy(&first_names(nodes, NAMED));
+                let names = tidy(&first_nodes(nodes, NAMED));
                 let whose = if same { String::new() } else { format!("; as on {}", tidy(nodes[0])) };
                 format!("{} of {} nodes: {names}{whose}", nodes.len(), owners.len())
             }

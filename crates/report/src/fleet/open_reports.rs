@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Reason, incident::Incident, view::Fleet};
-use crate::names::first_names;
+use crate::names::{first_names, first_nodes};
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
@@ -120,7 +120,7 @@ fn not_read(reason: &Reason) -> ReportResult<'_> {
         timestamp: None,
         resources: Vec::new(),
         message: &reason.detail,
-        properties: [("nodes", first_names(&reason.nodes, NAMES))].into(),
+        properties: [("nodes", first_nodes(&reason.nodes, NAMES))].into(),
     }
 }
 

@@ -6,7 +6,7 @@ use super::{
     super::{
         Fleet, Style,
         fleet::{Reason, listed},
-        names::first_names,
+        names::first_nodes,
         outcome::NOT_ALL_READ,
         terminal::Ink,
         topic::reason_words,
@@ -104,7 +104,7 @@ impl Page<'_> {
         let shown = if self.wide { reasons.len() } else { REASONS.min(reasons.len()) };
         for reason in &reasons[..shown] {
             let lines = self.wrapped(Ink::Plain, &words(reason), LABEL + 4);
-            let names = first_names(&reason.nodes, self.named());
+            let names = first_nodes(&reason.nodes, self.named());
             if reason.nodes.len() == 1 {
                 self.labelled(2, &names, LABEL, &lines)?;
             } else {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     Style,
-    names::{NAMED, first_names},
+    names::{NAMED, first_names, first_nodes},
     terminal::{Ink, tidy},
     topic::{reason_words, topic},
     what_if::{
@@ -102,7 +102,7 @@ impl Page<'_> {
     fn group(&mut self, group: &[&ClaimChange], judged: usize, explained: bool) -> io::Result<()> {
         let first = group[0];
         let ClaimChange { how, findings, nodes, .. } = first;
-        let on = if judged <= 1 { first_names(nodes, NAMED) } else { on_nodes(nodes, judged) };
+        let on = if judged <= 1 { first_nodes(nodes, NAMED) } else { on_nodes(nodes, judged) };
         self.blank()?;
         match group {
             [_] => self.line(0, Ink::Heading, &format!("{}, {}, on {on}", claim(first, ", port "), how.name()))?,
@@ -206,7 +206,7 @@ impl Page<'_> {
 }
 
 fn on_nodes(nodes: &[Arc<str>], among: usize) -> String {
-    format!("{} of {among} nodes: {}", nodes.len(), first_names(nodes, NAMED))
+    format!("{} of {among} nodes: {}", nodes.len(), first_nodes(nodes, NAMED))
 }
 
 /// Two ports of Services share a block if no finding about them changes, and if their answers change equally on the
