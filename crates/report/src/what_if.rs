@@ -198,7 +198,7 @@ pub struct TwoWorlds<'a> {
     pub ports: &'a [(Subject, [Ownership; 2])],
 }
 
-/// The values that are equal for all claims in one row: the claim, its change, and the differences in words.
+/// The values that are equal for all claims in one row: the claim, its change, and the differences.
 type RowKey = (Claim, How, Vec<String>);
 
 #[derive(Debug, Default)]
@@ -264,7 +264,7 @@ impl WhatIf {
             let may_stay = findings[0].iter().any(|it| held[1].contains(&it.key));
             let how = How::of(!findings[0].is_empty(), !findings[1].is_empty() || may_stay);
             let common = Subject { name: common_name(&claim.subject).to_owned(), uid: None, ..claim.subject.clone() };
-            let differences = changed.iter().map(|it| it.difference.clone()).collect();
+            let differences = changed.iter().map(|it| it.shared(&node)).collect();
             let key = (Claim { subject: common, ..claim.clone() }, how, differences);
             if self.rows.len() >= MOST && !self.rows.contains_key(&key) {
                 left_out += 1;

@@ -67,7 +67,7 @@ impl Page<'_> {
         let sections: [(&str, Vec<&ClaimChange>); 4] = [
             ("Clients would lose answers: inform these clients first", lost),
             ("Findings would begin: fix these before the change", of(How::Begins)),
-            ("Answers, outcomes or severities would change", of(How::Stays)),
+            ("Answers or findings would change", of(How::Stays)),
             ("Findings would end", of(How::Ends)),
         ];
         let mut explained = 0;

@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::findings_document::Problem;
+use crate::{findings_document::Problem, likeness::likeness};
 use portreeve_facts::{Affected, Vantage};
 use portreeve_rules::findings::{Finding, Key, Severity};
+
+/// The difference of two findings with equal impact on the same clients.
+const SENTENCE: &str = "another sentence";
 
 /// The change of a claim, or of a finding about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
@@ -69,6 +72,12 @@ impl FindingChange {
         self.judged || self.shown().is_none_or(|it| it.severity < Severity::Warning)
     }
 
+    /// Nodes with the same difference share a row. If only the sentence changes, the nodes also share the new sentence.
+    pub(super) fn shared(&self, node: &str) -> String {
+        let sentence = self.then.as_ref().filter(|_| self.difference.ends_with(SENTENCE));
+        sentence.map_or_else(|| self.difference.clone(), |then| likeness(&then.summary, node))
+    }
+
     pub(crate) fn shown(&self) -> Option<&Problem> {
         self.then.as_ref().or(self.now.as_ref())
     }
@@ -109,7 +118,9 @@ fn change(
     let (how, judged, difference) = match pair {
         [Some(now), Some(then)] => {
             let (before, after) = (affects(now), affects(then));
-            if (now.key.variant, now.evidence.impact(), &before) == (then.key.variant, then.evidence.impact(), &after) {
+            if (now.key.variant, now.evidence.impact(), &before, &now.evidence.summary)
+                == (then.key.variant, then.evidence.impact(), &after, &then.evidence.summary)
+            {
                 return None;
             }
             (How::Stays, true, difference(now, then, &before, &after))
@@ -164,7 +175,10 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
         affected(before - after, "not affected any more"),
         affected(after - before, if before.is_empty() { "affected" } else { "affected, too" }),
     ];
-    let words: Vec<String> = words.into_iter().flatten().collect();
+    let mut words: Vec<String> = words.into_iter().flatten().collect();
+    if words.is_empty() && now.evidence.summary != then.evidence.summary {
+        words.push(SENTENCE.to_owned());
+    }
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
 }
 

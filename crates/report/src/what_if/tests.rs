@@ -109,10 +109,25 @@ fn a_claim_is_one_row_with_its_findings_and_its_answers() {
 #[test]
 fn what_is_the_same_in_both_worlds_is_no_row() {
     let world = || (vec![of_web("listener-on-node-port/loses", Severity::Critical)], Vec::new());
-    let mut then = world();
-    then.0[0].evidence.summary = "other words".to_owned();
-    let (document, json) = difference(world(), then, &ports(Outcome::Pod, Outcome::Pod));
+    let (document, json) = difference(world(), world(), &ports(Outcome::Pod, Outcome::Pod));
     assert_eq!((&json["claims"], document.result()), (&json!([]), CheckResult::Clear));
+}
+
+#[test]
+fn another_sentence_is_a_difference_and_nodes_with_the_same_sentence_are_one_row() {
+    let (mut what_if, named) = (WhatIf::default(), "external-ip-conflict/node-address");
+    for (node, words) in [("n1", "n1 is cut off"), ("n2", "n2 is cut off"), ("n3", "only the ports are redirected")] {
+        let mut then = (vec![of_web(named, Severity::Info)], vec![]);
+        then.0[0].evidence.summary = words.to_owned();
+        take(&mut what_if, node, [(vec![of_web(named, Severity::Info)], vec![]), then], &[]);
+    }
+    let (document, json) = document(what_if);
+    let rows: Vec<_> = document.claims.iter().map(|it| it.nodes.join(" ")).collect();
+    assert_eq!(rows, ["n1 n2", "n3"], "{json:#}");
+    let change = &json["claims"][0]["findings"][0];
+    assert_eq!(change["difference"], "info external-ip-conflict/node-address: another sentence");
+    assert_eq!((&change["how"], &change["then"]["summary"]), (&json!("stays"), &json!("n1 is cut off")));
+    assert_eq!(document.result(), CheckResult::Clear, "no finding is worse");
 }
 
 #[test]
