@@ -35,6 +35,7 @@ pub(crate) struct ServiceSpec {
     pub(crate) ip_families: Option<Vec<IpFamily>>,
     #[serde(rename = "externalIPs")]
     pub(crate) external_ips: Option<Vec<Ip>>,
+    pub(crate) load_balancer_source_ranges: Option<Vec<Text>>,
     pub(crate) external_traffic_policy: Option<Text>,
     pub(crate) internal_traffic_policy: Option<Text>,
     pub(crate) health_check_node_port: Option<OptionalPort>,
@@ -128,6 +129,7 @@ impl Service {
             cluster_ips,
             external_ips: spec.external_ips.into_iter().flatten().map(|Ip(ip)| ip).collect(),
             load_balancer_ips: distinct(virtual_ips.filter_map(|entry| entry.ip).map(|Ip(ip)| ip).collect()),
+            has_source_ranges: spec.load_balancer_source_ranges.is_some_and(|ranges| !ranges.is_empty()),
             external_local: is_local(&spec.external_traffic_policy),
             internal_local: is_local(&spec.internal_traffic_policy),
             health_check_node_port: spec.health_check_node_port.and_then(|OptionalPort(port)| port),

@@ -8,6 +8,7 @@ use super::{
         cilium,
         claim::{Claim, ClaimKind},
         owners::owner_name,
+        part::Field,
         proxy_sockets::Own,
         round::Round,
         served::service_port,
@@ -52,7 +53,10 @@ impl Claim<'_> {
         };
         match self {
             Self::External(address, port) => {
-                of_service(ClaimKind::ExternalIp, address.service, port, format!("{} {}", address.field, address.ip))
+                let is_limited = address.field == Field::LoadBalancer && address.service.has_source_ranges;
+                let limit = if is_limited { ", only for clients in loadBalancerSourceRanges" } else { "" };
+                let what = format!("{} {}{limit}", address.field, address.ip);
+                of_service(ClaimKind::ExternalIp, address.service, port, what)
             }
             Self::NodePort(service, port) => {
                 let addresses = if serves_by_device(snapshot) { cilium::ONE_ADDRESS } else { "" };

@@ -205,6 +205,21 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
 }
 
 #[test]
+fn a_load_balancers_address_with_source_ranges_is_claimed_for_some_clients_only() {
+    let detail = |has_source_ranges| {
+        let world = Snapshot::healthy().service("web", |it| {
+            it.with(|web| (web.load_balancer_ips, web.ports[0].port) = (vec![ip(PRIMARY[0])], 30080))
+                .with(|web| web.has_source_ranges = has_source_ranges)
+        });
+        let ownership = owner(&Round::of(&world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+        ownership.claimants[0].detail.clone()
+    };
+    let words = "load balancer address 192.0.2.1, only for clients in loadBalancerSourceRanges; ";
+    assert!(detail(true).starts_with(words), "{}", detail(true));
+    assert!(detail(false).starts_with("load balancer address 192.0.2.1; "), "{}", detail(false));
+}
+
+#[test]
 fn the_proxys_socket_on_the_port_of_a_health_check_names_the_service() {
     let checked = |owner| {
         let world = Snapshot::healthy().service("web", |it| it.with(|web| web.health_check_node_port = Some(31999)));
