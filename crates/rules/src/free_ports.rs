@@ -109,22 +109,19 @@ impl FreePorts {
         if self.of_hosts {
             self.take_of_hosts(round);
         }
-        match if_requested(snapshot.cluster.waiting_pods.get()) {
-            Err(gap) => self.lacks(node, gap),
-            Ok(waiting) => {
-                let pods = waiting.into_iter().flatten();
-                self.take(pods.flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
+        // Pods of other nodes count too, because a Service has its number on every node.
+        let pods = snapshot.cluster.pods.get().map(|all| all.iter().map(|pod| &pod.ports).collect::<Vec<_>>());
+        let waiting = if_requested(snapshot.cluster.waiting_pods.get());
+        let waiting = waiting.map(|all| all.into_iter().flatten().map(|pod| &pod.ports).collect());
+        let unread_pod = snapshot.cluster.unread_pod().filter(|_| pods.is_ok());
+        for ports in [waiting, pods] {
+            match ports {
+                Err(gap) => self.lacks(node, gap),
+                Ok(ports) => self.take(ports.into_iter().flatten().filter_map(|port| port.host_port)),
             }
         }
-        match snapshot.cluster.pods.get() {
-            Err(gap) => self.lacks(node, gap),
-            Ok(pods) => {
-                // Pods of other nodes count too, because a Service has its number on every node.
-                self.take(pods.iter().flat_map(|pod| pod.ports.iter().filter_map(|port| port.host_port)));
-                if let Some(gap) = snapshot.cluster.unread_pod() {
-                    self.lacks(node, gap.clone());
-                }
-            }
+        if let Some(gap) = unread_pod {
+            self.lacks(node, gap.clone());
         }
         // A server may need a port before it listens.
         self.take(round.needs().known().ports().map(|((_, port), _)| port));
@@ -133,12 +130,17 @@ impl FreePorts {
         self.take(snapshot.cluster.workloads.iter().flat_map(|it| it.node_ports()).map(|(number, _)| number));
     }
 
-    /// Adds reserved ports: a server cannot have a reserved port, but a NodePort can.
+    /// Adds the ports that a NodePort can have, and a server cannot have: reserved ports, and local ports of outgoing
+    /// connections.
     fn take_of_hosts(&mut self, round: &Round<'_>) {
         let (snapshot, node) = (round.now, round.now.node_name());
         match snapshot.kernel.sysctls.ip_local_reserved_ports.get() {
             Err(gap) => self.lacks(node, gap),
             Ok(reserved) => self.taken = self.taken.union(reserved),
+        }
+        match if_requested(snapshot.kernel.clients.get()) {
+            Err(gap) => self.lacks(node, gap),
+            Ok(clients) => self.take(clients.into_iter().flat_map(|it| &it.sockets).map(|socket| socket.local_port)),
         }
     }
 
@@ -250,7 +252,7 @@ pub fn free_port(snapshot: &Snapshot, refused: u16) -> Option<FreePort> {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Netfilter, Protocol, Reading, Redirection, Why,
+        Netfilter, Protocol, Reading, Redirection, State, Why,
         healthy::{gap, seen},
     };
 
@@ -525,6 +527,21 @@ mod tests {
         let reserved = healthy().ephemeral("1024 65535", "10000-10009");
         assert_eq!(first(&of_hosts(&[&reserved]), 1), [0; 0], "who reserved them has a server for them");
         assert_eq!(first(&of_hosts(&[&healthy(), &healthy().ephemeral("10000 20000", "")]), 1), [20_001]);
+    }
+
+    #[test]
+    fn a_server_cannot_have_the_local_port_of_a_connection_and_a_service_can() {
+        let at = |port: u16| {
+            let local = format!("192.0.2.1:{port}");
+            Snapshot::healthy().connects(State::Established, &local, "198.51.100.7:443")
+        };
+        assert_eq!(first(&of_hosts(&[&at(10_000)]), 1), [10_001]);
+        assert_eq!(first(&FreePorts::of(&at(30_000)), 1), [30_000]);
+        let mut unread = Snapshot::healthy();
+        unread.kernel.clients = gap(Source::Clients, Why::TimedOut);
+        assert_eq!(of_hosts(&[&unread]).unread[0].1.source, Source::Clients);
+        unread.kernel.clients = gap(Source::Clients, Why::NotRequested);
+        assert!(of_hosts(&[&unread]).unread.is_empty(), "few connections are outside the ephemeral port range");
     }
 
     #[test]
