@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Limits, Round, Rule, endpoints_needed, reservation::FEWEST_LEFT, skipped};
+use super::{Limits, Round, Rule, endpoints_needed, ids::can_be_of_objects, reservation::FEWEST_LEFT, skipped};
 use crate::findings::{Evidence, Judgement, Judgements, Remedy, Scope, Step, StepKind, Subject, SubjectKind, Verdict};
 use portreeve_facts::{
     ContainerPort, Gap, PortRange, PortSet, Protocol, Reading, Snapshot, Source, Why, Workload, WorkloadKind,
@@ -22,6 +22,8 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
     skipped(&[rule]).into_iter().for_each(|source| blank(&mut narrow, source));
     let judgements = judge(snapshot);
     for judgement in judgements.iter().flatten() {
+        let is_object = judgement.subject.kind.is_object();
+        assert!(!is_object || can_be_of_objects(rule.name().0, rule.variants), "{}: no object", rule.rows());
         if let Verdict::Problem(evidence) = &judgement.verdict {
             evidence.remedies.iter().for_each(|remedy| assert_sound(snapshot, remedy));
             let variant = rule.variants.iter().find(|it| **it == evidence.variant).and_then(|it| rule.id.variant(it));
@@ -33,6 +35,7 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
                 variant.name,
                 evidence.severity
             );
+            assert!(variant.of_objects || !is_object, "{}/{}: {}", rule.name(), variant.name, judgement.subject);
             let is_placed = !evidence.about.is_empty() || !evidence.beside.is_empty();
             assert!(!variant.of_nodes || !is_placed, "{}/{}: lint would report it", rule.name(), variant.name);
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;

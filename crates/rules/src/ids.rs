@@ -41,6 +41,8 @@ pub struct Variant {
     pub in_manifests: &'static [Severity],
     /// Whether `lint` never reports the variant, although the rule judges manifests too.
     pub of_nodes: bool,
+    /// Whether the finding can be about a Service or a Pod. Otherwise it is about a Node or the cluster.
+    pub of_objects: bool,
 }
 
 /// The kind of a problem: a conflict, a shortage, or a wrong state.
@@ -95,11 +97,15 @@ impl Variant {
 }
 
 const fn of(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
-    Variant { name, kind, severities, in_manifests: &[], of_nodes: false }
+    Variant { name, kind, severities, in_manifests: &[], of_nodes: false, of_objects: true }
 }
 
 const fn of_nodes(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
     Variant { of_nodes: true, ..of(name, kind, severities) }
+}
+
+const fn no_object(of: Variant) -> Variant {
+    Variant { of_objects: false, ..of }
 }
 
 const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
@@ -127,7 +133,7 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
         of("loses", Pair(Packets), &[Warning, Critical]),
         of("trap", Pair(Packets), &[Info]),
         of("no-return", Pair(Bind), &[Info, Warning]),
-        and(&[Warning], of("latent", Pair(Packets), &[Info])),
+        no_object(and(&[Warning], of("latent", Pair(Packets), &[Info]))),
     ],
 };
 
@@ -151,8 +157,8 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     variants: &[
         of("listener", Pair(Bind), &[Info, Warning]),
         of_nodes("refused", Pair(Bind), &[Info, Warning]),
-        of("agent", Pair(Bind), &[Warning]),
-        of("daemon", Pair(Bind), &[Info, Warning]),
+        no_object(of("agent", Pair(Bind), &[Warning])),
+        no_object(of("daemon", Pair(Bind), &[Info, Warning])),
     ],
 };
 
@@ -176,9 +182,9 @@ pub static ADDRESS_HELD_TWICE: Id = Id {
     title: "This node has an address of another machine",
     page: include_str!("pages/address-held-twice.md"),
     variants: &[
-        of("ipvs", Pair(Routes), &[Critical]),
-        of("link", Pair(Routes), &[Info, Warning, Critical]),
-        of("announced-elsewhere", Pair(Routes), &[Warning]),
+        no_object(of("ipvs", Pair(Routes), &[Critical])),
+        no_object(of("link", Pair(Routes), &[Info, Warning, Critical])),
+        no_object(of("announced-elsewhere", Pair(Routes), &[Warning])),
     ],
 };
 
@@ -202,11 +208,11 @@ pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
     page: include_str!("pages/masquerade-source-ports.md"),
     variants: &[
-        of("taken", Pair(Replies), &[Critical]),
-        of("cilium", State("one setting"), &[Info, Warning]),
+        no_object(of("taken", Pair(Replies), &[Critical])),
+        no_object(of("cilium", State("one setting"), &[Info, Warning])),
         of("host-port", Pool, &[Warning]),
-        of("tunnel", Pool, &[Info]),
-        of("pool", Pool, &[Warning, Critical]),
+        no_object(of("tunnel", Pool, &[Info])),
+        no_object(of("pool", Pool, &[Warning, Critical])),
     ],
 };
 
@@ -216,10 +222,10 @@ pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     title: "The kernel may choose ports that Services or servers need",
     page: include_str!("pages/ephemeral-range-overlap.md"),
     variants: &[
-        of("node-ports", Pool, &[Warning, Critical]),
-        of("servers", Pool, &[Warning]),
-        of("no-start", State("two ranges"), &[Warning]),
-        of("workload", Pool, &[Info]),
+        no_object(of("node-ports", Pool, &[Warning, Critical])),
+        no_object(of("servers", Pool, &[Warning])),
+        no_object(of("no-start", State("two ranges"), &[Warning])),
+        no_object(of("workload", Pool, &[Info])),
     ],
 };
 
@@ -228,7 +234,7 @@ pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     name: RuleId("ephemeral-ports-near-exhaustion"),
     title: "Connections to one destination run out of local ports",
     page: include_str!("pages/ephemeral-ports-near-exhaustion.md"),
-    variants: &[of("node", Pool, &[Warning, Critical]), of("pod", Pool, &[Warning, Critical])],
+    variants: &[no_object(of("node", Pool, &[Warning, Critical])), of("pod", Pool, &[Warning, Critical])],
 };
 
 /// A hostPort is also a NodePort or the port of a process.
@@ -252,8 +258,8 @@ pub static STALE_REDIRECTION: Id = Id {
     title: "Rules or addresses of a deleted pod or proxy remain",
     page: include_str!("pages/stale-redirection.md"),
     variants: &[
-        of("host-port", Pair(Packets), &[Info, Warning, Critical]),
-        of("proxy", State("remains of one mode"), &[Warning]),
+        no_object(of("host-port", Pair(Packets), &[Info, Warning, Critical])),
+        no_object(of("proxy", State("remains of one mode"), &[Warning])),
     ],
 };
 
@@ -262,7 +268,10 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
     name: RuleId("tunnel-port-conflict"),
     title: "A tunnel is down, and another tunnel or program has its UDP port",
     page: include_str!("pages/tunnel-port-conflict.md"),
-    variants: &[of("devices", Pair(Bind), &[Info, Warning]), of("listener", Pair(Bind), &[Info, Warning])],
+    variants: &[
+        no_object(of("devices", Pair(Bind), &[Info, Warning])),
+        no_object(of("listener", Pair(Bind), &[Info, Warning])),
+    ],
 };
 
 /// Pods that the scheduler cannot place.
@@ -272,8 +281,8 @@ pub static POD_WAITS_FOR_PORT: Id = Id {
     page: include_str!("pages/pod-waits-for-port.md"),
     variants: &[
         and(&[Info], of("pod", Pair(Scheduler), &[Warning])),
-        of("workloads", Pair(Scheduler), &[Warning]),
-        of("replicas", Pair(Scheduler), &[Info, Warning]),
+        no_object(of("workloads", Pair(Scheduler), &[Warning])),
+        no_object(of("replicas", Pair(Scheduler), &[Info, Warning])),
     ],
 };
 
@@ -286,7 +295,7 @@ pub static HEALTH_CHECK_UNSERVED: Id = Id {
         of_nodes("nobody", State("one claim"), &[Warning, Critical]),
         of("other", Pair(Bind), &[Warning, Critical]),
         of_nodes("one-family", Pair(Bind), &[Warning, Critical]),
-        of("proxy", Pair(Bind), &[Warning]),
+        no_object(of("proxy", Pair(Bind), &[Warning])),
     ],
 };
 
@@ -295,7 +304,7 @@ pub static PROXY_NEAR_FD_LIMIT: Id = Id {
     name: RuleId("proxy-near-fd-limit"),
     title: "kube-proxy runs out of file descriptors",
     page: include_str!("pages/proxy-near-fd-limit.md"),
-    variants: &[of("near", Pool, &[Warning, Critical])],
+    variants: &[no_object(of("near", Pool, &[Warning, Critical]))],
 };
 
 /// The NodePort range is nearly full.
@@ -303,7 +312,11 @@ pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     name: RuleId("node-port-range-crowded"),
     title: "The NodePort range is filling up",
     page: include_str!("pages/node-port-range-crowded.md"),
-    variants: &[of("crowded", Pool, &[Warning]), of("spilled", Pool, &[Warning]), of("full", Pool, &[Critical])],
+    variants: &[
+        no_object(of("crowded", Pool, &[Warning])),
+        no_object(of("spilled", Pool, &[Warning])),
+        no_object(of("full", Pool, &[Critical])),
+    ],
 };
 
 /// A setting or a port does not fit the NodePort range.
@@ -312,11 +325,11 @@ pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     title: "A setting or a port does not fit the NodePort range",
     page: include_str!("pages/node-port-range-mismatch.md"),
     variants: &[
-        of("component", State("two settings"), &[Warning]),
-        of("reserved", State("two settings"), &[Warning]),
+        no_object(of("component", State("two settings"), &[Warning])),
+        no_object(of("reserved", State("two settings"), &[Warning])),
         of("outside", State("one claim"), &[Warning]),
         of("band", State("one claim"), &[Info]),
-        of("daemons", Pool, &[Info, Warning]),
+        no_object(of("daemons", Pool, &[Info, Warning])),
     ],
 };
 
@@ -363,6 +376,13 @@ pub fn find(name: &str) -> Option<&'static Id> {
 pub fn ceiling<T: AsRef<str>>(rule: &str, variants: &[T]) -> Severity {
     let known = |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).map_or(Critical, Variant::ceiling);
     variants.iter().map(known).max().unwrap_or(Critical)
+}
+
+/// Whether a finding of these variants can be about a Service or a Pod. An unknown id or variant counts as yes.
+pub fn can_be_of_objects<T: AsRef<str>>(rule: &str, variants: &[T]) -> bool {
+    let can_be =
+        |variant: &T| find(rule).and_then(|id| id.variant(variant.as_ref())).is_none_or(|variant| variant.of_objects);
+    variants.is_empty() || variants.iter().any(can_be)
 }
 
 /// The findings of one rule: the variants of one id that the rule reports.

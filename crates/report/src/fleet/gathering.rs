@@ -16,8 +16,8 @@ use crate::{
 };
 use portreeve_facts::{Gap, Source, Why};
 use portreeve_rules::{
-    findings::{Scope, Severity, Subject},
-    ids::Named,
+    findings::{Scope, Severity},
+    ids::{Named, can_be_of_objects},
 };
 
 /// The largest number of incidents that are counted and not kept.
@@ -221,11 +221,14 @@ impl Wanted {
     fn misses(&self, unknown: &Unknown) -> bool {
         let names = |it: &Named, rule: &String| it.names_any(rule, &unknown.variants);
         let of_rule = |rule: &String| self.rules.is_empty() || self.rules.iter().any(|it| names(it, rule));
-        // A result about a whole node may hide findings of each namespace.
-        let of_all = |subject: &Subject| !subject.kind.is_object() && unknown.claims == 0;
-        let here = |it: &Subject| self.namespace.is_none() || it.namespace == self.namespace || of_all(it);
-        let may_be_wanted = unknown.rule.as_ref().is_none_or(of_rule) && unknown.subject.as_ref().is_none_or(here);
-        may_be_wanted && unknown.open().decides(self.counts())
+        let has_objects = |rule: &String| can_be_of_objects(rule, &unknown.variants);
+        let is_here = match &unknown.subject {
+            _ if self.namespace.is_none() => true,
+            Some(subject) if unknown.claims > 0 => subject.namespace == self.namespace,
+            // A result about a whole node, or about several subjects, may hide findings of each namespace.
+            _ => unknown.rule.as_ref().is_none_or(has_objects),
+        };
+        is_here && unknown.rule.as_ref().is_none_or(of_rule) && unknown.open().decides(self.counts())
     }
 
     fn wants(&self, problem: &Problem) -> bool {

@@ -90,6 +90,11 @@ impl Subject {
         Self { kind: SubjectKind::Cluster, namespace: None, name: "cluster".to_owned(), uid: None }
     }
 
+    /// The number of ports and objects that one judgement about this subject is about: 0 for a whole node or cluster.
+    pub fn claims(&self, port: Option<u16>) -> usize {
+        usize::from(port.is_some() || self.kind.is_object())
+    }
+
     fn identity(&self) -> (SubjectKind, Option<&str>, &str) {
         (self.kind, self.namespace.as_deref(), &self.name)
     }

@@ -141,8 +141,7 @@ impl Ledger {
                 }
                 Verdict::Unknown(gap) => {
                     let claim = Claim { subject, port, protocol };
-                    let claims = usize::from(!claim.is_whole());
-                    self.note_unknown(rows, Some(claim.subject.clone()), claims, gap);
+                    self.note_unknown(rows, Some(claim.subject.clone()), claim.subject.claims(port), gap);
                     held.add(claim);
                 }
                 Verdict::Healthy => {
@@ -256,10 +255,6 @@ impl Claim {
     fn of(key: &Key) -> Self {
         Self { subject: key.subject.clone(), port: key.port, protocol: key.protocol }
     }
-
-    fn is_whole(&self) -> bool {
-        !self.subject.kind.is_object() && self.port.is_none()
-    }
 }
 
 /// The subjects that one rule could not judge in a round.
@@ -273,7 +268,7 @@ struct Held {
 
 impl Held {
     fn add(&mut self, claim: Claim) {
-        self.everything |= claim.is_whole();
+        self.everything |= claim.subject.claims(claim.port) == 0;
         self.claims.insert(claim);
     }
 

@@ -27,8 +27,7 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
                 for Judgement { subject, port, verdict, .. } in judgements {
                     match verdict {
                         Verdict::Unknown(gap) if fields.are_about(&subject, port) => {
-                            let claims = usize::from(port.is_some() || subject.kind.is_object());
-                            all.leave_open(rule.rows(), gap, claims);
+                            all.leave_open(rule.rows(), gap, subject.claims(port));
                         }
                         Verdict::Unknown(_) | Verdict::Healthy => {}
                         Verdict::Problem(evidence) => {

@@ -368,6 +368,13 @@ fn a_port_that_an_agent_could_not_judge_is_a_doubt_where_its_finding_would_be_wa
         let whole = Fleet::of("portreeve", vec![answering("n1", &of_node)], &office, now());
         assert_eq!(whole.result(), CheckResult::NotChecked, "findings of each namespace may be hidden");
     }
+    of_node["unknown"][0]["rule"] = json!("proxy-near-fd-limit");
+    of_node["unknown"][0]["variants"] = json!(["near"]);
+    for (namespace, wanted) in [(Some("office"), CheckResult::Clear), (None, CheckResult::NotChecked)] {
+        let asked = Wanted { namespace: namespace.map(str::to_owned), ..Wanted::default() };
+        let whole = Fleet::of("portreeve", vec![answering("n1", &of_node)], &asked, now());
+        assert_eq!(whole.result(), wanted, "no finding of this rule is about an object of a namespace");
+    }
     for (rules, namespace, wanted) in [
         (vec![named("listener-on-node-port/loses")], Some("shop"), CheckResult::NotChecked),
         (vec![named("listener-on-node-port/latent")], None, CheckResult::Clear),
