@@ -24,12 +24,11 @@ pub(super) struct Args {
     settings: Settings,
     /// Read settings from a YAML file: the names of these flags without the dashes, and `limits`
     ///
-    /// `limits` has the thresholds of rules. The defaults are: ephemeral_warning_percent 80,
-    /// ephemeral_critical_percent 95, fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80,
-    /// proxy_lag_seconds 60.
+    /// `limits` has the rules' thresholds, by default: ephemeral_warning_percent 80, ephemeral_critical_percent 95,
+    /// fds_warning_percent 80, fds_critical_percent 95, band_warning_percent 80, proxy_lag_seconds 60.
     ///
-    /// The agent reads the file again when the file changes, and on SIGHUP. The agent ignores an invalid file. Changed sources and
-    /// addresses are used from the next start.
+    /// The agent reads the file again on a change or SIGHUP, and ignores an invalid file. Until the next start, only
+    /// `cpu-percent`, `interval`, `limits`, `log-format`, `log-level`, `node-port-range` and `proxy-mode` change.
     #[arg(long, value_name = "FILE", env = "PORTREEVE_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
     /// Only query the running agent at --socket, and exit with 0 if it works

@@ -234,7 +234,7 @@ fn the_agent_knows_every_key_of_the_schema() {
 
 /// `Config::adopt` compares these keys. An agent that runs continues with their old values.
 #[test]
-fn values_yaml_names_each_key_that_takes_effect_only_when_the_pod_starts_again() {
+fn values_yaml_and_the_help_know_which_keys_take_effect_only_when_the_agent_starts_again() {
     let code = text("crates/agent/src/config.rs");
     let (_, fields) = code.split_once("let Self { ").expect("the fields that `adopt` compares");
     let (fields, _) = fields.split_once(", .. }").expect("their end");
@@ -242,6 +242,8 @@ fn values_yaml_names_each_key_that_takes_effect_only_when_the_pod_starts_again()
     let mut wanted =
         BTreeSet::from(["apiserver", "context", "kubeconfig", "request-timeout", "services"].map(str::to_owned));
     wanted.extend(fields.split(", ").filter(|field| *field != "cluster").map(|field| field.replace('_', "-")));
+    let at_once = keys().into_iter().map(|(key, _)| key).filter(|key| !wanted.contains(key));
+    let at_once: BTreeSet<String> = at_once.collect();
     wanted.retain(|key| !OF_THE_CHART.contains(&key.as_str()));
     assert!(fields.contains("cluster") && wanted.iter().all(|key| keys().contains_key(key)), "{wanted:?}");
 
@@ -249,6 +251,11 @@ fn values_yaml_names_each_key_that_takes_effect_only_when_the_pod_starts_again()
     let config = values.into_iter().find(|it| it.path == "config").expect("the value");
     let (_, named) = config.meaning.split_once("A new value of ").expect("the sentence");
     let (named, _) = named.split_once(" takes effect when the pod starts again.").expect("its end");
-    let named: BTreeSet<String> = named.split('`').skip(1).step_by(2).map(str::to_owned).collect();
-    assert_eq!(named, wanted);
+    let quoted = |text: &str| text.split('`').skip(1).step_by(2).map(str::to_owned).collect::<BTreeSet<_>>();
+    assert_eq!(quoted(named), wanted);
+
+    let help = text("src/agent.rs");
+    let (_, named) = help.split_once("Until the next start, only").expect("the sentence of --config");
+    let (named, _) = named.split_once(" change.").expect("its end");
+    assert_eq!(quoted(named), at_once);
 }

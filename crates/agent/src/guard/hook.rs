@@ -365,7 +365,12 @@ impl Follower {
             }
         }
         let Ok(Some(conflict)) = judged else { return self.limit.is_no_conflict(bind) };
-        warn!(note = conflict.note, rule = conflict.key.name(), "a process called bind for a claimed port");
+        warn!(
+            note = conflict.note,
+            pid = bind.pid,
+            rule = conflict.key.name(),
+            "a process called bind for a claimed port"
+        );
         if let Some(reporter) = &self.reporter {
             reporter.bound(&conflict, bind.answer == Answer::Refused, snapshot.node_name());
         }
