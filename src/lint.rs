@@ -177,7 +177,8 @@ impl Args {
             Some(what) => around(&what, options)?,
         };
         // The line `compared with` reports the Services that a file lacks.
-        around.cluster.rejected.retain(|gap| gap.detail != around.cluster.origin);
+        let lacking = around.cluster.lacks_services();
+        around.cluster.rejected.retain(|gap| Some(gap) != lacking.as_ref());
         let named = self.node_port_range.map(|range| NodePortRange::configured(range, "--node-port-range"));
         if source == Source::Cluster {
             failures.extend(unread(&around, named.as_ref()).into_iter().map(|gap| (gap, None)));

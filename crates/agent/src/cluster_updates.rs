@@ -98,11 +98,10 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
             // If a complete file lacks a kind of object, that is no error.
             let torn = facts.endpoint_slices.gap().filter(|gap| gap.why != Why::NotRequested).cloned();
             // A list of one namespace after a list of all namespaces deletes no Service.
-            let lacks = was_whole && facts.lacks_services();
-            was_whole |= torn.is_none() && facts.services.gap().is_none() && !facts.lacks_services();
-            let lacks = lacks.then(|| Gap::new(Source::Services, Why::Malformed, facts.origin.clone()));
+            let lacking = facts.lacks_services();
+            let is_whole = torn.is_none() && lacking.is_none() && facts.services.gap().is_none();
             let is_torn = torn.is_some();
-            if let Some(gap) = torn.or(lacks) {
+            if let Some(gap) = torn.or(lacking.filter(|_| was_whole)) {
                 warn!(
                     detail = gap.detail,
                     "the files of the cluster are not complete, so findings do not change. Write complete files, or \
@@ -121,7 +120,7 @@ async fn follow_files(inputs: Vec<Input>, node: Option<String>, hostname: String
                 info!("the files of the cluster are complete again");
             }
             sender.send_if_modified(|last| last.take(facts));
-            known = stamps;
+            (known, was_whole) = (stamps, was_whole || is_whole);
         }
         sender.send_if_modified(|last| {
             last.confirm();

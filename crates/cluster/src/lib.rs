@@ -117,9 +117,8 @@ fn of_files(inputs: &[Input], accepted: Accepted, node: Option<&str>, hostname: 
         facts.origin = format!("{} ({doubt})", facts.origin);
     }
     // Services that the files lack are unread, as a Service that was rejected.
-    if facts.lacks_services() {
-        facts.rejected.push(Gap::new(Source::Services, Why::Malformed, facts.origin.clone()));
-    }
+    let lacking = facts.lacks_services();
+    facts.rejected.extend(lacking);
     facts
 }
 

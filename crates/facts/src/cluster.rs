@@ -66,10 +66,12 @@ pub struct ClusterFacts {
 }
 
 impl ClusterFacts {
-    /// Whether Services of the cluster are missing. Each cluster has the Service [`API_SERVER`].
-    pub fn lacks_services(&self) -> bool {
-        let is_whole = |all: &Vec<Arc<Service>>| all.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
-        self.services.known(Unread::Reported("whoever asks")).is_some_and(|all| !is_whole(all))
+    /// The Services of the cluster that the input lacks, as an object that could not be used. Each cluster has the
+    /// Service [`API_SERVER`].
+    pub fn lacks_services(&self) -> Option<Gap> {
+        let services = self.services.known(Unread::Reported("whoever asks"))?;
+        let is_whole = services.iter().any(|it| (&*it.namespace, &*it.name) == API_SERVER);
+        (!is_whole).then(|| Gap::new(Source::Services, Why::Malformed, self.origin.clone()))
     }
 
     /// The reason, in words, why a file may lack Services of the cluster. `kubectl get services` writes the Services of
@@ -78,7 +80,7 @@ impl ClusterFacts {
         let services = self.services.known(Unread::Reported("whoever asks"))?;
         let first = services.first().map(|it| &*it.namespace);
         let only = first.filter(|only| services.iter().all(|it| it.namespace == *only));
-        match (self.lacks_services(), only) {
+        match (self.lacks_services().is_some(), only) {
             (true, Some(only)) => {
                 Some(format!("only Services of namespace {only}: ports of other namespaces were not judged"))
             }

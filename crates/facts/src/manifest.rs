@@ -136,12 +136,15 @@ pub struct Refused {
 /// The reason why the API server refuses a field (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A `nodePort` in a Service of this type, which may have no `nodePort`.
-    NodePortOf(&'static str),
+    /// A `nodePort` in a Service of type ClusterIP.
+    NodePort,
     /// A `healthCheckNodePort` in a Service that is no LoadBalancer with `externalTrafficPolicy: Local`.
     HealthCheck,
     /// A port of the node that another container port of the pod already has, for the same protocol and `hostIP`.
     Twice,
+    /// Like `Twice`, in a template that lacks one of the two hostPorts. In the host's network, the API server adds the
+    /// hostPort to the pods, not to the template (`pkg/apis/core/v1/defaults.go` `SetDefaults_Pod`).
+    TwiceInPods,
     /// A `port` of a Service, if another entry of the Service has the same number and protocol (`ValidateService`).
     PortTwice,
     /// The name of a Service's port, if another port of the Service has this name (`validateServicePort`).

@@ -12,7 +12,7 @@ use crate::findings::{
     Step, Subject, Verdict,
 };
 use portreeve_dataplane::{Role, is_usual, usual_ports};
-use portreeve_facts::Protocol;
+use portreeve_facts::{Protocol, Workload};
 
 /// This rule needs only workloads, which are read from files.
 pub(super) static RULE: Rule = Rule::of(&ids::HOST_NETWORK_PORT_TAKEN, &["daemon"], &[], check);
@@ -23,6 +23,31 @@ static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|
     usual_ports(Role::Noted).map(|it| (it.number, it.protocol, it.of, severity(it.number))).collect()
 });
 
+/// Words of the names of daemons whose own manifests declare their ports.
+const DEPLOYED: [&str; 15] = [
+    "antrea",
+    "calico",
+    "cilium",
+    "cloud-controller-manager",
+    "etcd",
+    "flannel",
+    "hubble",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "metallb",
+    "node-exporter",
+    "ovn",
+    "typha",
+];
+
+/// Whether the workload is the daemon, by its name or namespace.
+fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &str) -> bool {
+    let daemon = daemon.to_lowercase().replace(' ', "-");
+    DEPLOYED.iter().any(|word| daemon.contains(word) && (namespace.contains(word) || name.contains(word)))
+}
+
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let mut judgements = Vec::new();
     for workload in to_come(round.now) {
@@ -30,7 +55,8 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
             let is_it = |(number, protocol, ..): &&(u16, Protocol, &str, Severity)| {
                 (*number, *protocol) == (wanted, port.protocol)
             };
-            let Some((number, protocol, name, severity)) = DAEMONS.iter().find(is_it) else { continue };
+            let daemon = DAEMONS.iter().find(is_it).filter(|(_, _, name, _)| !is_itself(workload, name));
+            let Some((number, protocol, name, severity)) = daemon else { continue };
             let summary = format!(
                 "{workload} wants port {number}/{protocol} of the node, but {name} has this port on each node on which it runs."
             );
@@ -49,7 +75,7 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
 mod tests {
     use super::*;
     use crate::expectations::{expect_healthy, expect_problem, wanting};
-    use portreeve_facts::{Controller, Snapshot, Workload};
+    use portreeve_facts::{Controller, Snapshot};
 
     fn of(number: u16, change: impl FnOnce(&mut Workload)) -> Snapshot {
         let mut world = Snapshot::healthy();
@@ -85,5 +111,23 @@ mod tests {
         let controller = Controller { kind: "DaemonSet".to_owned(), name: "agent".to_owned() };
         let there = of(9100, |_| ()).pod("agent-1", |pod| pod.controller = Some(controller));
         expect_healthy(&RULE, &there, &Subject::cluster());
+    }
+
+    #[test]
+    fn the_daemon_itself_is_silent() {
+        let called = |number, namespace: &str, name: &str| {
+            of(number, |it| (it.namespace, it.name) = (namespace.to_owned(), name.to_owned()))
+        };
+        for (number, namespace, name) in [
+            (6443, "kube-system", "kube-apiserver"),
+            (7946, "metallb-system", "speaker"),
+            (9100, "monitoring", "shop-prometheus-node-exporter"),
+            (5473, "kube-system", "calico-typha"),
+        ] {
+            expect_healthy(&RULE, &called(number, namespace, name), &Subject::cluster());
+        }
+        for (number, name) in [(6443, "etcd"), (9100, "exporter")] {
+            expect_problem(&RULE, &called(number, "kube-system", name), &Subject::cluster());
+        }
     }
 }

@@ -187,7 +187,8 @@ fn a_range_that_the_cluster_disproves_is_not_judged_by() {
         ended(command.current_dir(folder.path()).args(["lint", "a.yaml", "--against", "cluster.yaml"]).args(arguments))
     };
     let (code, stdout, _) = run(&[]);
-    assert!(stdout.contains("Service shop/web has nodePort 8443: name it with --node-port-range"), "{code} {stdout}");
+    assert!(stdout.contains("Service shop/web has nodePort 8443: name it with --node-port-range"), "{stdout}");
+    assert_eq!(code, 2, "{stdout}");
     assert!(!stdout.contains("refuses to create"), "{stdout}");
     let (code, stdout, _) = run(&["--node-port-range", "8000-32767"]);
     assert_eq!(code, 0, "{stdout}");
@@ -232,17 +233,24 @@ fn a_range_that_could_not_be_read_is_no_clear_result() {
 
 #[test]
 fn a_port_that_was_not_judged_is_no_clear_result() {
-    let code = |world: Snapshot| {
+    let code_of = |world: Snapshot, metadata: &str| {
         let against = write(&serde_json::to_string(&world.service("kubernetes", |it| it)).expect("JSON"));
         let selects = service("api", "nodePort: 30099").replace("ports:", "selector: {app: x}\n  ports:");
+        let selects = selects.replace("namespace: default", metadata);
         lint(&[("a.yaml", &selects)], &["a.yaml", "--against", &against])
     };
+    let code = |world| code_of(world, "namespace: default");
     let two = |world: Snapshot| world.service("web", |it| it.node_port(30080)).service("dns", |it| it.node_port(30053));
     let unknown = || two(Snapshot::healthy().without_proxy());
     let (clear, stdout, _) = code(unknown());
     assert_eq!(clear, 0, "{stdout}");
     let (open, stdout, _) = code(unknown().listens("192.0.2.2:30099"));
     assert_eq!(open, 2, "in nftables mode, the proxy does not serve this address: {stdout}");
+    for (accepted, wanted) in [("listener-on-node-port", 0), ("listener-on-node-port/loses", 2)] {
+        let metadata = format!("annotations: {{portreeve/accept: {accepted}}}");
+        let (code, stdout, _) = code_of(unknown().listens("192.0.2.2:30099"), &metadata);
+        assert_eq!(code, wanted, "{accepted}: {stdout}");
+    }
 }
 
 #[test]

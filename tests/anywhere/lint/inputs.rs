@@ -246,7 +246,7 @@ fn documents_of_json_may_follow_each_other() {
     let broken = format!("{a_line_each}\n{{\"kind\": \"Service\", \"metadata\": {{\"name\": \"c\"}}, \"spec\": 5}}");
     let (_, stdout, stderr) = lint(&[("a.json", &broken)], &["a.json", "--no-headers"]);
     assert_eq!(stdout.lines().count(), 2, "{stdout}");
-    assert_eq!(stderr, "error: a.json:3:1: Service c: spec is 5, wanted a mapping\n");
+    assert_eq!(stderr, "error: a.json:3:56: Service c: spec is 5, wanted a mapping\n");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn a_broken_document_loses_nothing_of_the_others() {
     assert!(stderr.trim_end().ends_with("helm template . | portreeve lint - (and 1 more)"), "{stderr}");
     let (code, _, stderr) = lint(&[("a.yaml", "kind: Service\nmetadata: {name: a}\nspec: {ports: 5}\n")], &["a.yaml"]);
     assert_eq!(code, 2, "{stderr}");
-    assert_eq!(stderr, "error: a.yaml:1:1: Service a: spec.ports is 5, wanted a list\n");
+    assert_eq!(stderr, "error: a.yaml:3:15: Service a: spec.ports is 5, wanted a list\n");
 }
 
 #[test]
@@ -478,6 +478,15 @@ fn objects_of_one_generated_name_are_two_and_none_is_an_update() {
         let (code, stdout, _) = lint(&[("a.yaml", &text)], &["a.yaml"]);
         assert!(code == 1 && stdout.contains("node-port-claimed-twice/refused"), "{code}: {stdout}");
     }
+}
+
+#[test]
+fn a_generated_name_is_cut_and_an_error_names_the_written_one() {
+    let of = |name: &str| service(name, "nodePort: 40000").replacen("name:", "generateName:", 1);
+    assert_eq!(found(&of(&"s".repeat(63)), &[]).len(), 1, "the API server cuts the name");
+    let (code, _, stderr) = lint(&[("a.yaml", &of("s."))], &["a.yaml"]);
+    let wanted = "error: a.yaml:3:26: Service: metadata.generateName is \"s.\", wanted a name of at most 63";
+    assert!(code == 2 && stderr.starts_with(wanted), "{stderr}");
 }
 
 #[test]

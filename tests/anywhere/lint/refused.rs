@@ -90,6 +90,13 @@ fn a_pod_has_a_port_of_the_node_once() {
     let both = "containers: [{ports: [{containerPort: 8080}]}, {ports: [{containerPort: 8080}]}]";
     assert_eq!(daemon(true, both).len(), 1);
     assert_eq!(daemon(false, both), NOTHING);
+    let ends = |object: &str, end: &str| assert!(sentence(object, "port-field-refused", &[]).ends_with(end), "{end}");
+    ends(&workload("Deployment", "web", "", &format!("hostNetwork: true, {both}")), "the API server refuses its pods.");
+    let pod =
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{hostNetwork: true, {both}}}\n");
+    ends(&pod, "the API server refuses the object.");
+    let written = both.replace("8080", "8080, hostPort: 8080");
+    ends(&workload("Deployment", "web", "", &format!("hostNetwork: true, {written}")), "refuses the object.");
     let beside = two("containerPort: 80")
         + ", initContainers: [{restartPolicy: Always, ports: [{containerPort: 80, hostPort: 8080}]}]";
     assert_eq!(daemon(false, &beside), NOTHING, "the API server does not compare these");

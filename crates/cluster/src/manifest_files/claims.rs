@@ -1,7 +1,7 @@
 //! Makes a manifest from an object. The manifest has the fields that claim a port or an address, with their places. It
 //! also has the fields that the API server refuses (Kubernetes 1.36 `pkg/apis/core/validation/validation.go`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     objects::{ContainerPortSpec, Ip, Metadata, OptionalPort, PodSpec, Port, PortProtocol, Service},
@@ -72,7 +72,7 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let Some(spec) = &service.spec else { return fields };
     let refusal = match spec.kind.as_deref() {
-        None | Some("ClusterIP") => Some(Refusal::NodePortOf("ClusterIP")),
+        None | Some("ClusterIP") => Some(Refusal::NodePort),
         Some(_) => None,
     };
     // The API server accepts the nodePort of an ExternalName, and does not use it (pkg/apis/core/validation).
@@ -116,7 +116,7 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
     for (list, containers) in [("containers", &pods.containers), ("initContainers", &pods.init_containers)] {
         // Containers run at the same time, so their ports are compared. Init containers that end do not run at the same
         // time.
-        let mut together = HashSet::new();
+        let mut together = HashMap::new();
         for (index, container) in containers.iter().flatten().enumerate() {
             if list == "initContainers" {
                 // Init containers that always restart run beside the containers, so they have ports too.
@@ -130,8 +130,11 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
                 let path = format!("{}.{list}[{index}].ports[{port_index}].{field}", kind.pod_spec());
                 // The API server compares the texts (pkg/apis/core/validation, `AccumulateUniqueHostPorts`).
                 let host_ip = port.host_ip.as_deref().unwrap_or_default();
-                let refusal = not_the_port(port, host_network && list == "containers")
-                    .or_else(|| (!together.insert((what.port(), host_ip))).then_some(Refusal::Twice));
+                let is_compared = field == "hostPort" || kind == WorkloadKind::Pod;
+                let refusal = not_the_port(port, host_network && list == "containers").or_else(|| {
+                    let known = together.insert((what.port(), host_ip), is_compared)?;
+                    Some(if known && is_compared { Refusal::Twice } else { Refusal::TwiceInPods })
+                });
                 fields.add(written.claim(path, what), refusal);
             }
         }
@@ -172,7 +175,7 @@ mod tests {
             let service = decode(&object).expect("a Service");
             of_service(&service, Written { object: &object, lines: &lines }).refused.first().map(|it| it.why)
         };
-        assert_eq!(refusal(""), Some(Refusal::NodePortOf("ClusterIP")));
+        assert_eq!(refusal(""), Some(Refusal::NodePort));
         assert_eq!(refusal("NodePort"), None);
     }
 }

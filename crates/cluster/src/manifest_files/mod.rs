@@ -279,8 +279,9 @@ impl Reader<'_> {
                 }
                 self.objects += 1;
                 self.mappings += usize::from(matches!(node.at_field(&error.path).value, Value::Mapping(_)));
-                let what = format!("{}: {kind} {title}: {error}", lines.place(node));
-                self.refuse(source, what, Some(written.place(&error.path)));
+                let place = written.place(&error.path);
+                let object = format!("{kind} {title}");
+                self.refuse(source, format!("{place}: {}: {error}", object.trim_end()), Some(place));
                 return 1;
             }
         };

@@ -207,6 +207,9 @@ impl IntoIterator for Notes {
     }
 }
 
+const GENERATE_NAME: &str = "metadata.generateName";
+const LONGEST_GENERATED: usize = 63;
+
 /// `metadata` of any kind.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -232,11 +235,15 @@ impl Metadata {
     }
 
     fn label(&self) -> Result<String, FieldError> {
-        as_label(&self.name()?, "metadata.name")
+        as_label(&self.name()?, "metadata.name").map_err(|error| match &self.generate_name {
+            Some(generated) => FieldError::new(GENERATE_NAME, quoted(generated), names::LABEL_WORDS),
+            None => error,
+        })
     }
 
     /// Adds the values that the API server would add: the namespace, and a name for `generateName`. The API server
-    /// would end the name with five random letters and digits. Here each object gets a different number.
+    /// would end the name with five random letters and digits. Here each object gets a different number. The name has
+    /// at most 63 characters (apiserver `pkg/storage/names/generate.go`).
     /// A number below 22222 has a 0 or a 1, and the API server uses neither (apimachinery `util/rand`). Returns whether
     /// the object had a name.
     ///
@@ -244,11 +251,12 @@ impl Metadata {
     /// If the API server would refuse the name.
     pub(crate) fn complete(&mut self, namespace: Option<&str>, number: usize) -> Result<bool, FieldError> {
         let is_named = self.name.is_some();
-        if let Some(generated) = self.generate_name.as_deref().filter(|_| !is_named) {
-            let name = format!("{}-{number:05}", generated.trim_end_matches('-'));
-            let name =
-                Name::try_from(name).map_err(|is| FieldError { path: "metadata.generateName".to_owned(), is })?;
-            self.name = Some(name);
+        if let Some(generated) = self.generate_name.as_deref().filter(|it| !is_named && !it.is_empty()) {
+            let number = format!("{number:05}");
+            let base: String = generated.chars().take(LONGEST_GENERATED.saturating_sub(number.len())).collect();
+            let name = Name::try_from(base + &number);
+            let refused = |_| FieldError::new(GENERATE_NAME, quoted(generated), names::SUBDOMAIN);
+            self.name = Some(name.map_err(refused)?);
         }
         self.namespace = self.namespace.take().or_else(|| namespace.map(|it| Name(it.to_owned())));
         Ok(is_named)

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use super::{Linted, named_of_manifests};
-use crate::{findings::PlacedFinding, ids::Named};
+use crate::{
+    findings::{PlacedFinding, RuleId},
+    ids::{Named, Rows},
+};
 use portreeve_facts::{ACCEPT, Accepts, Gap, Manifest, Place, Source, Why};
 
 /// The findings that no annotation accepts, and the number of accepted findings. An annotation accepts only findings
@@ -13,14 +16,21 @@ pub fn without_accepted(linted: &Linted, findings: Vec<PlacedFinding>) -> (Vec<P
     let by_place: HashMap<&Place, &Accepts> =
         accepting.flat_map(|(manifest, accepts)| manifest.fields().map(move |claim| (&claim.place, accepts))).collect();
     let is_accepted = |finding: &PlacedFinding| {
-        let names_it = |named: Named| named.names(finding.rule.0, finding.evidence.variant);
-        let accepts = by_place.get(&finding.place);
-        accepts.is_some_and(|it| it.rules.iter().filter_map(|name| Named::parse(name)).any(names_it))
+        by_place.get(&finding.place).is_some_and(|it| names(it, finding.rule, finding.evidence.variant))
     };
     let all = findings.len();
     let others: Vec<PlacedFinding> = findings.into_iter().filter(|finding| !is_accepted(finding)).collect();
     let accepted = all - others.len();
     (others, accepted)
+}
+
+fn names(Accepts { rules, .. }: &Accepts, rule: RuleId, variant: &str) -> bool {
+    rules.iter().filter_map(|name| Named::parse(name)).any(|named| named.names(rule.0, variant))
+}
+
+/// Whether an annotation accepts each finding that a rule could report about the object.
+pub(super) fn accepts_all(manifest: &Manifest, rows: Rows) -> bool {
+    manifest.accepts.as_ref().is_some_and(|it| rows.variants.iter().all(|variant| names(it, rows.rule, variant)))
 }
 
 /// Errors in annotations. A misspelt name accepts nothing, so the user must see the error.

@@ -1,6 +1,6 @@
 //! The parts of a cluster or a snapshot with which lint compares manifests.
 
-use portreeve_facts::{Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
+use portreeve_facts::{ClusterFacts, Gap, NodePortRange, RangeSource, Snapshot, Source, Unread, Why};
 
 /// The inputs that lint needed and could not read. A file without Pods or Nodes is no failure. If one failure leaves
 /// several kinds of objects unread, it is reported once, with these kinds. If the user gave the NodePort `range`, no
@@ -31,11 +31,12 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
     };
     // Many accounts have no right to read the range. This is no failure: the output reports the assumed range.
     let failed = |gap: &&Gap| !matches!(gap.why, Why::NotRequested | Why::NotPermitted);
-    let range = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
+    let assumed = cluster.node_port_range.gap().filter(|gap| range.is_none() && failed(gap)).map(|gap| Gap {
         detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),
         ..gap.clone()
     });
-    failures.into_iter().map(named).chain(range).collect()
+    let disproved = disproof(&self::range(range.cloned(), around), cluster);
+    failures.into_iter().map(named).chain(assumed).chain(disproved).collect()
 }
 
 /// The NodePort range: from the user, otherwise from the cluster, otherwise the default.
@@ -46,6 +47,21 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
         .known(Unread::Assumed("the default"))
         .filter(|range| range.source != RangeSource::Assumed);
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
+}
+
+/// The proof that the cluster does not use the assumed range: a NodePort outside the range.
+pub(super) fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+    let is_assumed = range.source == RangeSource::Assumed;
+    let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
+    let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
+    let (service, number) = ports
+        .filter_map(|(service, number)| Some((service, number?)))
+        .find(|(_, number)| !range.range.contains(*number))?;
+    let detail = format!(
+        "the NodePort range is not {}, as Service {}/{} has nodePort {number}: name it with --node-port-range",
+        range.range, service.namespace, service.name
+    );
+    Some(Gap::new(Source::NodePortRange, Why::Ambiguous, detail))
 }
 
 #[cfg(test)]

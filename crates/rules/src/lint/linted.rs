@@ -5,14 +5,15 @@ use std::{
     sync::Arc,
 };
 
+use super::around::disproof;
 use crate::{
     FreePorts,
     findings::{Evidence, PlacedFinding, RuleId},
     made_by,
 };
 use portreeve_facts::{
-    self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, RangeSource,
-    Reading, Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
+    Claim, ClusterFacts, Controller, Manifest, NodePortRange, Owner, Pod, Protocol, Reading, Service, ServiceKind,
+    ServicePort, Snapshot, Socket, Unread,
 };
 
 const SUGGESTED: usize = 3;
@@ -45,7 +46,7 @@ pub struct Linted {
 fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     let free = FreePorts::of(around);
     let [on_node, of_no_service, of_no_listed] = SUGGESTIONS;
-    let (words, place) = match around.cluster.lacks_services() {
+    let (words, place) = match around.cluster.lacks_services().is_some() {
         true => (of_no_listed, String::new()),
         false if free.unread.is_empty() => (on_node, format!(" on node {}", around.node_name())),
         false => (of_no_service, String::new()),
@@ -79,21 +80,6 @@ fn keep_numbers(service: &mut Service, before: &Service) {
 fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
     let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, it.protocol)));
     of_ports.chain(service.health_check_node_port.map(|number| (number, Protocol::Tcp))).collect()
-}
-
-/// The proof that the cluster does not use the assumed range: a NodePort outside the range.
-fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
-    let is_assumed = range.source == RangeSource::Assumed;
-    let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
-    let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
-    let (service, number) = ports
-        .filter_map(|(service, number)| Some((service, number?)))
-        .find(|(_, number)| !range.range.contains(*number))?;
-    let detail = format!(
-        "the NodePort range is not {}, as Service {}/{} has nodePort {number}: name it with --node-port-range",
-        range.range, service.namespace, service.name
-    );
-    Some(Gap::new(facts::Source::NodePortRange, Why::Ambiguous, detail))
 }
 
 /// Whether a socket closes when a pod is replaced: the socket belongs to the pod, or to the container runtime, which

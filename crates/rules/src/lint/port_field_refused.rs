@@ -13,14 +13,14 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     for manifest in &linted.manifests {
         for Refused { claim, why } in &manifest.refused {
             let Some((number, protocol)) = claim.what.port() else { continue };
-            let is_wiped = matches!(why, Refusal::NodePortOf(_) | Refusal::HealthCheck);
+            let is_wiped = matches!(why, Refusal::NodePort | Refusal::HealthCheck);
             if is_wiped && linted.has_already(manifest, (number, protocol)) {
                 continue;
             }
             let (variant, what, remedy) = match why {
-                Refusal::NodePortOf(kind) => (
+                Refusal::NodePort => (
                     "node-port",
-                    format!("nodePort {number}/{protocol} of {manifest} is set in a Service of type {kind}"),
+                    format!("nodePort {number}/{protocol} of {manifest} is set in a Service of type ClusterIP"),
                     format!("leave the nodePort out of {manifest}, or write `type: NodePort`"),
                 ),
                 Refusal::HealthCheck => (
@@ -30,7 +30,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     ),
                     format!("leave healthCheckNodePort out of {manifest}, or write both"),
                 ),
-                Refusal::Twice => (
+                Refusal::Twice | Refusal::TwiceInPods => (
                     "twice",
                     format!("port {number}/{protocol} of the node is declared twice in one pod of {manifest}"),
                     format!("give one of the two ports in {manifest} another number, or leave it out"),
@@ -53,7 +53,8 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                     format!("leave the hostPort out of {manifest}: in the host's network it is the containerPort"),
                 ),
             };
-            let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses the object."))
+            let refused = if *why == Refusal::TwiceInPods { "its pods" } else { "the object" };
+            let evidence = Evidence::new(Severity::Warning, format!("{what}: the API server refuses {refused}."))
                 .in_cluster()
                 .variant(variant)
                 .remedy(Step::advice(remedy));

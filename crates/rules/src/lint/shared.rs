@@ -1,13 +1,14 @@
 //! Runs the rules for a live cluster on the objects that the manifests would make.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, HashMap, btree_map::Entry},
     mem,
 };
 
-use super::{Linted, report::Found};
+use super::{Linted, accepted::accepts_all, report::Found};
 use crate::{
     findings::{Evidence, Judgement, PlacedFinding, Subject, SubjectKind, Verdict},
+    ids::Rows,
     {Limits, Opinion, Rule, run_rules},
 };
 use portreeve_facts::{Claim, ClaimOf, Gap, Manifest, Place, Source, Why};
@@ -26,7 +27,7 @@ pub(super) fn judge(rules: &[&'static Rule], linted: &Linted) -> Found {
             Some(Ok(judgements)) => {
                 for Judgement { subject, port, verdict, .. } in judgements {
                     match verdict {
-                        Verdict::Unknown(gap) if fields.are_about(&subject, port) => {
+                        Verdict::Unknown(gap) if fields.are_about(rule.rows(), &subject, port) => {
                             all.leave_open(rule.rows(), gap, subject.claims(port));
                         }
                         Verdict::Unknown(_) | Verdict::Healthy => {}
@@ -71,8 +72,8 @@ fn take(findings: &mut BTreeMap<(Place, String, &'static str), PlacedFinding>, f
 struct Fields<'a> {
     linted: &'a Linted,
     by_claim: HashMap<ClaimOf, Vec<(&'a Manifest, &'a Claim)>>,
-    services: HashSet<(&'a str, &'a str)>,
-    ports: HashSet<u16>,
+    services: HashMap<(&'a str, &'a str), Vec<&'a Manifest>>,
+    ports: HashMap<u16, Vec<&'a Manifest>>,
 }
 
 impl<'a> Fields<'a> {
@@ -81,20 +82,26 @@ impl<'a> Fields<'a> {
         for (manifest, claim) in linted.claims() {
             by_claim.entry(ClaimOf::written(manifest, claim)).or_default().push((manifest, claim));
         }
-        let services = linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name());
-        let services = services.map(|it| (&*it.namespace, &*it.name)).collect();
-        let ports = linted.claims().filter_map(|(_, claim)| claim.what.port()).map(|(port, _)| port).collect();
+        let mut services: HashMap<_, Vec<_>> = HashMap::new();
+        for it in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
+            services.entry((&*it.namespace, &*it.name)).or_default().push(it);
+        }
+        let mut ports: HashMap<_, Vec<_>> = HashMap::new();
+        for (manifest, (port, _)) in linted.claims().filter_map(|(it, claim)| Some((it, claim.what.port()?))) {
+            ports.entry(port).or_default().push(manifest);
+        }
         Self { linted, by_claim, services, ports }
     }
 
     /// Whether a subject is in the manifests: a Service of the manifests, or another subject with a port that the
-    /// manifests claim.
-    fn are_about(&self, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
-        match (kind, port) {
-            (SubjectKind::Service, _) => self.services.contains(&(namespace.as_deref().unwrap_or_default(), name)),
-            (_, Some(port)) => self.ports.contains(&port),
-            (_, None) => true,
-        }
+    /// manifests claim. Manifests that accept all findings of the rule do not count.
+    fn are_about(&self, rows: Rows, Subject { kind, namespace, name, .. }: &Subject, port: Option<u16>) -> bool {
+        let manifests = match (kind, port) {
+            (SubjectKind::Service, _) => self.services.get(&(namespace.as_deref().unwrap_or_default(), name.as_str())),
+            (_, Some(port)) => self.ports.get(&port),
+            (_, None) => return true,
+        };
+        manifests.into_iter().flatten().any(|it| !accepts_all(it, rows))
     }
 
     fn written<'b>(&'b self, claims: &'b [ClaimOf]) -> impl Iterator<Item = (&'a Manifest, &'a Claim)> + 'b {
