@@ -117,6 +117,45 @@ fn an_object_of_the_same_name_is_an_update() {
 }
 
 #[test]
+fn a_number_that_another_service_loses_later_is_refused() {
+    let cluster = write(&(CLUSTER.to_owned() + "---\n" + &service("shop/api", "nodePort: 30081")));
+    let with = |manifests: &[&str]| found(&manifests.concat(), &["--against", &cluster]);
+    let line = |place: &str, name: &str, number: u16| {
+        format!("{place} warning node-port-claimed-twice/refused Service shop/{name} {number}/tcp")
+    };
+    let (web, api) = (service("shop/web", "nodePort: 30081"), service("shop/api", "nodePort: 30080"));
+    assert_eq!(with(&[&web, &api]), [line("6:32", "web", 30081), line("13:32", "api", 30080)], "no order works");
+    let front = service("shop/front", "nodePort: 30080");
+    let without = service("shop/web", "name: x").replace("type: NodePort", "type: ClusterIP");
+    assert_eq!(with(&[&front, &without]), [line("6:32", "front", 30080)]);
+    assert_eq!(with(&[&without, &front]), [""; 0]);
+    assert_eq!(
+        sentence(&[front, without].concat(), "node-port-claimed-twice", &["--against", &cluster]),
+        "nodePort 30080/tcp of Service shop/front is still nodePort of Service shop/web in the order of the input: the API server refuses the object."
+    );
+    let health = "type: LoadBalancer\n  externalTrafficPolicy: Local\n  healthCheckNodePort: 30080";
+    let own = service("shop/web", "nodePort: 30082").replace("type: NodePort", health);
+    assert_eq!(with(&[&own]), [line("7:24", "web", 30080)], "the Service has this number as nodePort");
+}
+
+#[test]
+fn a_number_that_a_sibling_port_keeps_is_refused_if_nobody_chose_it() {
+    let update = service("shop/web", "name: a, nodePort: 31081}, {name: b, port: 81");
+    let with = |metadata: &str| {
+        let cluster = CLUSTER.replace("uid: u1}", metadata);
+        let files = [("a.yaml", update.as_str()), ("cluster.yaml", &cluster)];
+        let (code, stdout, _) = lint(&files, &["a.yaml", "--against", "cluster.yaml", "-o", "json"]);
+        (code, stdout)
+    };
+    let (code, stdout) = with("uid: u1}");
+    assert!(code == 2 && stdout.contains("unless a person chose this number"), "{code}: {stdout}");
+    let (code, stdout) = with(
+        "uid: u1, managedFields: [{fieldsV1: {'f:spec': {'f:ports': {'k:{\"port\":81,\"protocol\":\"TCP\"}': {}}}}}]}",
+    );
+    assert!(code == 1 && stdout.contains("is also nodePort of shop/web port b"), "{code}: {stdout}");
+}
+
+#[test]
 fn a_host_port_that_a_pod_has_is_told() {
     let other = |pods: &str| workload("DaemonSet", "ship", "", pods);
     let port = containers("containerPort: 80, hostPort: 2020");

@@ -12,8 +12,8 @@ use crate::{
     made_by,
 };
 use portreeve_facts::{
-    Claim, ClusterFacts, Controller, Manifest, NodePortRange, Owner, Pod, Protocol, Reading, Service, ServiceKind,
-    ServicePort, Snapshot, Socket, Unread,
+    self as facts, Claim, ClusterFacts, Controller, Gap, Manifest, NodePortRange, Owner, Pod, Protocol, Reading,
+    Service, ServiceKind, ServicePort, Snapshot, Socket, Unread, Why,
 };
 
 const SUGGESTED: usize = 3;
@@ -35,8 +35,10 @@ pub struct Linted {
     pub(super) manifests: Vec<Manifest>,
     /// The cluster after the manifests are applied.
     pub(super) snapshot: Snapshot,
-    /// The NodePorts and health check ports that updated Services have in the cluster, by namespace and name.
-    held: BTreeMap<(String, String), HashSet<(u16, Protocol)>>,
+    /// The updated Services as they are in the cluster, by namespace and name.
+    pub(super) held: BTreeMap<(String, String), Arc<Service>>,
+    /// Updates that the API server may refuse: the cluster does not show who chose a number.
+    pub(super) unsure: Vec<Gap>,
     /// The name and the list of the suggested NodePorts, if a cluster or snapshot shows free NodePorts.
     free: Option<(&'static str, String)>,
 }
@@ -55,26 +57,41 @@ fn numbers(around: &Snapshot) -> Option<(&'static str, String)> {
     (!numbers.is_empty()).then(|| (words, format!("{}{place}", numbers.join(", "))))
 }
 
-/// A Service keeps its present number if its update has no number. The API server matches ports by name (Kubernetes
-/// 1.36 pkg/registry/core/service/storage `patchAllocatedValues`), kubectl and Helm by `port`.
-fn keep_numbers(service: &mut Service, before: &Service) {
+/// A Service keeps its present number if its update has no number. kubectl and Helm match ports by `port`, and keep a
+/// number that they did not write. The API server matches ports by name, and keeps a number that no other port has
+/// (Kubernetes 1.36 pkg/registry/core/service/storage `patchAllocatedValues`).
+///
+/// Returns a number that another port of the update has too, if the Service does not show who chose the number.
+fn keep_numbers(service: &mut Service, before: &Service) -> Option<u16> {
     if !matches!(service.kind, ServiceKind::NodePort | ServiceKind::LoadBalancer) {
-        return;
+        return None;
     }
-    let written: BTreeSet<u16> = service.ports.iter().filter_map(|port| port.node_port).collect();
+    let written: BTreeSet<(u16, Protocol)> =
+        service.ports.iter().filter_map(|port| Some((port.node_port?, port.protocol))).collect();
+    let is_written = |number: &u16| Protocol::ALL.into_iter().any(|protocol| written.contains(&(*number, protocol)));
+    let mut unsure = None;
     let number = |port: &ServicePort| (port.port, port.protocol);
     // If two entries have one name or one port, the first entry counts.
     let by_name: HashMap<&str, &ServicePort> = before.ports.iter().rev().map(|it| (&*it.name, it)).collect();
     let by_port: HashMap<_, &ServicePort> = before.ports.iter().rev().map(|it| (number(it), it)).collect();
     for port in service.ports.iter_mut().filter(|port| port.node_port.is_none()) {
-        let of_name = by_name.get(&*port.name);
-        let kept = of_name.or_else(|| by_port.get(&number(port))).and_then(|it| it.node_port);
-        port.node_port = kept.filter(|number| !written.contains(number));
+        let of_name = by_name.get(&*port.name).and_then(|it| it.node_port).filter(|number| !is_written(number));
+        let of_port = by_port.get(&number(port)).filter(|it| it.fixed != Some(true));
+        port.node_port = match of_port.and_then(|it| Some((it.node_port?, it.fixed))) {
+            // The API server refuses one number twice for one protocol.
+            Some((number, chosen)) if written.contains(&(number, port.protocol)) => {
+                unsure = unsure.or(chosen.is_none().then_some(number));
+                chosen.map(|_| number)
+            }
+            Some((number, _)) if !is_written(&number) => Some(number),
+            _ => of_name,
+        };
         port.fixed = Some(false);
     }
     if service.kind == ServiceKind::LoadBalancer && service.external_local {
         service.health_check_node_port = service.health_check_node_port.or(before.health_check_node_port);
     }
+    unsure
 }
 
 fn node_ports(service: &Service) -> HashSet<(u16, Protocol)> {
@@ -128,9 +145,16 @@ impl Linted {
         for service in services.iter_mut().map(Arc::make_mut) {
             service.ports.iter_mut().for_each(|port| port.fixed = Some(false));
         }
+        let mut unsure = Vec::new();
         services.extend(facts.services.known_part(unread).iter().cloned().map(|mut service| {
-            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone())) {
-                keep_numbers(Arc::make_mut(&mut service), before);
+            if let Some(before) = updated.get(&(service.namespace.clone(), service.name.clone()))
+                && let Some(number) = keep_numbers(Arc::make_mut(&mut service), before)
+            {
+                let detail = format!(
+                    "Service {}/{}: the API server refuses nodePort {number} for another port, unless a person chose this number: write the input of --against with --show-managed-fields",
+                    service.namespace, service.name
+                );
+                unsure.push(Gap::new(facts::Source::Services, Why::Ambiguous, detail));
             }
             service
         }));
@@ -167,8 +191,7 @@ impl Linted {
             Source::Cluster if has_services => numbers(&around),
             _ => None,
         };
-        let held = updated.into_iter().map(|(name, service)| (name, node_ports(&service))).collect();
-        Self { manifests, snapshot: around, held, free }
+        Self { manifests, snapshot: around, held: updated, unsure, free }
     }
 
     pub(super) fn claims(&self) -> impl Iterator<Item = (&Manifest, &Claim)> {
@@ -177,7 +200,7 @@ impl Linted {
 
     pub(super) fn has_already(&self, service: &Manifest, (number, protocol): (u16, Protocol)) -> bool {
         let held = self.held.get(&(service.namespace.clone(), service.name.clone()));
-        held.is_some_and(|it| it.contains(&(number, protocol)))
+        held.is_some_and(|it| node_ports(it).contains(&(number, protocol)))
     }
 
     /// If the field belongs to a Service, the finding suggests free NodePorts.
@@ -240,7 +263,26 @@ mod tests {
         assert_eq!(kept("other", 81, Tcp, &[]), Some(30081), "the port and the protocol");
         assert_eq!(kept("other", 53, Tcp, &[]), None, "another protocol");
         assert_eq!(kept("other", 54, Udp, &[]), None, "another port");
-        assert_eq!(kept("web", 80, Tcp, &[("api", 81, Tcp, Some(30080))]), None, "another port has the number now");
+        let moved = [("api", 81, Tcp, Some(30080))];
+        assert_eq!(kept("web", 8080, Tcp, &moved), None, "another port has the number now");
+        assert_eq!(kept("web", 80, Tcp, &moved), Some(30080), "kubectl keeps what the API server chose");
+    }
+
+    #[test]
+    fn whether_kubectl_keeps_the_number_of_a_port_depends_on_who_chose_the_number() {
+        use Protocol::{Tcp, Udp};
+        for (fixed, other, node_port, unsure) in [
+            (Some(false), Tcp, Some(30080), None),
+            (Some(true), Tcp, None, None),
+            (None, Tcp, None, Some(30080)),
+            (None, Udp, None, None),
+        ] {
+            let mut before = service(&[("web", 80, Tcp, Some(30080)), ("api", 81, other, Some(30081))]);
+            before.ports[0].fixed = fixed;
+            let mut update = service(&[("web", 80, Tcp, None), ("api", 81, other, Some(30080))]);
+            assert_eq!(keep_numbers(&mut update, &before), unsure, "{fixed:?} {other}");
+            assert_eq!(update.ports[0].node_port, node_port, "{fixed:?} {other}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Judges manifests before they are applied: objects that the API server will refuse, and objects that will conflict.
 //!
 //! This module never reads a file or a cluster, never keeps state, and never logs. Conflicts come from the rules for a
-//! live cluster, which judge the objects that the manifests would make. Refusals come from `port_field_refused.rs`.
+//! live cluster, which judge the objects that the manifests would make. Refusals come from `port_field_refused.rs` and
+//! `moved_number.rs`.
 //!
 //! To make a rule judge manifests, add it to `OF_MANIFESTS`, name the fields with `about` in its evidence, and add its
 //! variants to `docs/lint.md`.
@@ -10,6 +11,7 @@ mod accepted;
 mod around;
 mod catalogue;
 mod linted;
+mod moved_number;
 mod port_field_refused;
 mod report;
 mod shared;

@@ -2,11 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use super::{Linted, port_field_refused, shared};
+use super::{Linted, moved_number, port_field_refused, shared};
 use crate::{
     OF_MANIFESTS, Rule,
     findings::{PlacedFinding, Severity},
     ids::Rows,
+    node_port_claimed_twice,
 };
 use portreeve_facts::{Gap, NodePortRange, Place, Why};
 
@@ -108,6 +109,11 @@ pub fn lint(linted: &Linted, rules: &[Rows]) -> Found {
     let mut found = shared::judge(&live, linted);
     if rules.contains(&port_field_refused::ROWS) {
         found.findings.extend(port_field_refused::check(linted));
+    }
+    let of_numbers = node_port_claimed_twice::RULE.rows();
+    if rules.contains(&of_numbers) {
+        found.findings.extend(moved_number::check(linted));
+        linted.unsure.iter().for_each(|gap| found.leave_open(of_numbers, gap.clone(), 1));
     }
     let findings = &mut found.findings;
     findings.sort_by(|one, other| {

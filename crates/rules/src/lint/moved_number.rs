@@ -1,0 +1,68 @@
+//! NodePorts that move between Services of the manifests. The API server gets one object after another, and compares a
+//! number with the numbers of that moment (Kubernetes 1.36 `pkg/registry/core/service/storage/alloc.go`).
+
+use std::collections::HashMap;
+
+use super::Linted;
+use crate::{
+    findings::{Evidence, PlacedFinding, Severity, Step, SubjectKind},
+    ids,
+};
+use portreeve_facts::{Claimed, Protocol, Service, Unread};
+
+const NODE_PORT: &str = "nodePort";
+const HEALTH_CHECK: &str = "healthCheckNodePort";
+
+/// Fields whose number another Service, or another field, loses only when its own manifest is applied later. If the
+/// other field keeps its number, `node_port_claimed_twice.rs` reports both fields.
+pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
+    let services = linted.snapshot.cluster.services.known_part(Unread::Reported("LintReport::failures"));
+    // Of copies of a Service, the first copy counts.
+    let after: HashMap<(&str, &str), &Service> =
+        services.iter().rev().map(|it| ((&*it.namespace, &*it.name), &**it)).collect();
+    let before = linted.held.iter().flat_map(|((namespace, name), service)| {
+        numbers(service).map(move |(number, field)| (number, ((namespace.as_str(), name.as_str()), field)))
+    });
+    let mut holders: HashMap<u16, ((&str, &str), &str)> = before.collect();
+    let mut findings = Vec::new();
+    for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
+        let own = (&*manifest.namespace, &*manifest.name);
+        let mut is_refused = false;
+        for claim in &manifest.claims {
+            let (number, protocol, field) = match claim.what {
+                Claimed::NodePort(number, protocol) => (number, protocol, NODE_PORT),
+                Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, HEALTH_CHECK),
+                _ => continue,
+            };
+            let Some(&(holder, its)) = holders.get(&number).filter(|it| **it != (own, field)) else { continue };
+            is_refused = true;
+            if after.get(&holder).is_some_and(|it| numbers(it).any(|kept| kept == (number, its))) {
+                continue;
+            }
+            let (namespace, name) = holder;
+            let summary = format!(
+                "{field} {number}/{protocol} of {manifest} is still {its} of Service {namespace}/{name} in the order of the input: the API server refuses the object."
+            );
+            let evidence = Evidence::new(Severity::Warning, summary)
+                .in_cluster()
+                .variant("refused")
+                .remedy(Step::advice(format!("first apply Service {namespace}/{name} without {its} {number}")))
+                .remedy(Step::advice(format!("give {manifest} another {field}")));
+            findings.push(linted.finding(ids::NODE_PORT_CLAIMED_TWICE.name, (manifest, claim), evidence));
+        }
+        // A Service that the API server refuses keeps its numbers.
+        if !is_refused {
+            holders.retain(|_, (holder, _)| *holder != own);
+            for (number, field) in after.get(&own).into_iter().flat_map(|it| numbers(it)) {
+                holders.entry(number).or_insert((own, field));
+            }
+        }
+    }
+    findings
+}
+
+/// The numbers of a Service on each node, and the field of each number.
+fn numbers(service: &Service) -> impl Iterator<Item = (u16, &'static str)> {
+    let of_ports = service.ports.iter().filter_map(|it| Some((it.node_port?, NODE_PORT)));
+    of_ports.chain(service.health_check_node_port.map(|number| (number, HEALTH_CHECK)))
+}
