@@ -58,6 +58,26 @@ fn the_holder_of_the_number_is_named_and_an_update_is_no_conflict() {
 }
 
 #[test]
+fn an_object_without_a_namespace_is_in_the_namespace_of_the_context() {
+    let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
+        true => list("Service", &[API_SERVER, WEB]),
+        false => small(path),
+    });
+    let directory = TempDir::new().expect("a directory");
+    let [path, context] = ["a.yaml", "kubeconfig"].map(|name| directory.path().join(name));
+    fs::write(&path, manifest("web").replace(", namespace: shop", "")).expect("a file");
+    let kubeconfig = fs::read_to_string(fake.kubeconfig()).expect("a kubeconfig");
+    fs::write(&context, kubeconfig.replace("user: u}}", "user: u, namespace: shop}}")).expect("a file");
+    let [path, context] = [&path, &context].map(|it| it.to_str().expect("UTF-8"));
+    let arguments = ["lint", path, "--against", "cluster", "--kubeconfig", context];
+    let (code, stdout, _) = Plugin::new().run(&fake, &arguments);
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(code == 0 && words.contains("objects without a namespace are in shop"), "{code}: {stdout}");
+    let (code, stdout, _) = Plugin::new().run(&fake, &[&arguments[..], &["--namespace", "default"]].concat());
+    assert!(code == 1 && !stdout.contains("objects without a namespace"), "{code}: {stdout}");
+}
+
+#[test]
 fn a_cluster_that_may_not_be_read_is_reported() {
     let fake = Fake::new(|path, _| match path.starts_with("/api/v1/services") {
         true => Reply::Status(403, "services is forbidden"),

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{AuthInfo, Kubeconfig, KubeconfigError},
+    config::{AuthInfo, Context, Kubeconfig, KubeconfigError},
 };
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{task, time::timeout};
@@ -52,6 +52,19 @@ impl Access {
             }
             Credentials::Kubeconfig { .. } => None,
         }
+    }
+
+    /// The namespace for objects that have none, as in kubectl: of the context, or of the pod. A file is read only if a
+    /// file can be read twice.
+    pub fn default_namespace(&self) -> Option<String> {
+        let Credentials::Kubeconfig { paths, context } = &self.credentials else { return self.own_namespace() };
+        if !paths.iter().all(|path| path.is_file()) {
+            return None;
+        }
+        let mut merged = merged(paths).ok()?;
+        merged.current_context = context.clone().or(merged.current_context);
+        let namespace = current_context(&merged)?.namespace.clone();
+        namespace.filter(|namespace| !namespace.is_empty())
     }
 
     /// The default of `--request-timeout`.
@@ -169,16 +182,20 @@ fn read(credentials: &Credentials) -> Result<(Config, Option<Timestamp>), String
     match credentials {
         Credentials::InCluster => Config::incluster().map(|config| (config, None)).map_err(|error| causes(&error)),
         Credentials::Kubeconfig { paths, context } => {
-            let mut merged = Kubeconfig::default();
-            for path in paths {
-                let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
-                merged = merged.merge(next).map_err(|error| causes(&error))?;
-            }
-            let mut config = configured(merged, context.clone())?;
+            let mut config = configured(merged(paths)?, context.clone())?;
             let ends = take_token(&mut config.auth_info)?;
             Ok((config, ends))
         }
     }
+}
+
+fn merged(paths: &[PathBuf]) -> Result<Kubeconfig, String> {
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        let next = Kubeconfig::read_from(path).map_err(of_kubeconfig)?;
+        merged = merged.merge(next).map_err(|error| causes(&error))?;
+    }
+    Ok(merged)
 }
 
 /// The settings of the named context in the merged files, or else of the current context. The proxy is the proxy in the
@@ -202,9 +219,12 @@ pub fn configured(mut merged: Kubeconfig, context: Option<String>) -> Result<Con
     Ok(config)
 }
 
+fn current_context(merged: &Kubeconfig) -> Option<&Context> {
+    merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?.context.as_ref()
+}
+
 fn named_proxy(merged: &Kubeconfig) -> Option<String> {
-    let context =
-        merged.contexts.iter().find(|it| Some(&it.name) == merged.current_context.as_ref())?.context.as_ref()?;
+    let context = current_context(merged)?;
     let cluster = merged.clusters.iter().find(|it| it.name == context.cluster)?.cluster.as_ref()?;
     cluster.proxy_url.clone().filter(|proxy| !proxy.is_empty())
 }

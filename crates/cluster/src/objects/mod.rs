@@ -276,7 +276,7 @@ impl Metadata {
         })
     }
 
-    /// A manifest without a namespace belongs to `default`, as in `kubectl apply`.
+    /// A manifest without a namespace belongs to `default`, as in `kubectl apply` with a context without a namespace.
     pub(crate) fn namespace(&self) -> Result<String, FieldError> {
         let namespace = self.namespace.as_ref().map_or("default", |Name(name)| name);
         as_label(namespace, "metadata.namespace")
