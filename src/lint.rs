@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use clap::ValueEnum;
+use clap::{ValueEnum, builder::PossibleValue};
 use ipnet::IpNet;
 use serde::Deserialize;
 
@@ -326,11 +326,15 @@ fn relative(path: PathBuf, here: &Path) -> PathBuf {
     if leads_to(&short).is_some_and(|to| leads_to(&path) == Some(to)) { short } else { path }
 }
 
-const RULE: Words<Named> = Words { words: rule_words, parse: rule };
+const RULE: Words<Named> = Words { words: words_of_manifests, parse: rule };
+
+fn words_of_manifests() -> Vec<PossibleValue> {
+    rule_words().into_iter().filter(|word| named_of_manifests(word.get_name()).is_some()).collect()
+}
 
 fn rule(text: &str) -> Result<Named, String> {
     let what = "not a rule that judges manifests, wanted ID or ID/VARIANT: see docs/lint.md";
-    named_of_manifests(text).ok_or_else(|| wanted(what, text, &rule_words()))
+    named_of_manifests(text).ok_or_else(|| wanted(what, text, &words_of_manifests()))
 }
 
 fn namespace(name: &str) -> Result<String, String> {

@@ -490,6 +490,25 @@ fn a_generated_name_is_cut_and_an_error_names_the_written_one() {
 }
 
 #[test]
+fn the_patches_of_a_kustomization_are_skipped_and_its_resources_are_judged() {
+    let patch = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {ports: [{port: 80, nodePort: 30080}]}\n";
+    let web = service("web", "nodePort: 40000");
+    for list in ["patches: [{path: ../patches/port.yaml}]", "patchesStrategicMerge: [../patches/port.yaml]"] {
+        for name in ["kustomization.yaml", "Kustomization"] {
+            let kustomization = format!("resources: [../base]\n{list}\n");
+            let path = format!("k/overlay/{name}");
+            let files = [("k/base/web.yaml", &*web), ("k/patches/port.yaml", patch), (&*path, &*kustomization)];
+            let (code, stdout, _) = lint(&files, &["k"]);
+            assert!(code == 1 && stdout.starts_with("manifests: 1 warning; 1 of "), "{stdout}");
+            assert!(stdout.contains("1 patch of the kustomization k/overlay"), "{stdout}");
+            assert_eq!(lint(&files, &["k/patches"]).0, 1, "nothing there shows that it is a patch");
+        }
+    }
+    let (code, _, stderr) = lint(&[("k/a.yaml", &web), ("k/Kustomization", "a: [\n")], &["k"]);
+    assert!(code == 1 && stderr == "error: k/Kustomization: is not YAML\n", "{stderr}");
+}
+
+#[test]
 fn the_templates_of_a_chart_are_named_and_not_read_and_other_manifests_beside_them_are() {
     let template = "kind: Service\nmetadata: {name: {{ .Values.name }}}\n";
     let files = [

@@ -1,14 +1,21 @@
 //! The files of a folder that may contain manifests.
 
 use std::{
-    env, fmt, fs, io,
+    collections::BTreeMap,
+    env, fmt, fs,
+    io::{self, Cursor},
     path::{Component, Path, PathBuf},
 };
 
-use crate::input::{Accepted, Input};
+use super::{LONGEST, tree};
+use crate::{
+    input::{Accepted, Input},
+    tree::{Node, Value},
+};
 use portreeve_facts::FileName;
 
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
+const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 const MOST: usize = 100_000;
 const DEEPEST: usize = 64;
 
@@ -33,20 +40,32 @@ pub(super) struct Found {
     pub(super) failures: Vec<String>,
     /// Their `templates` are not read, because they become manifests only when helm renders them.
     pub(super) charts: Vec<PathBuf>,
+    /// The folder of the kustomization for each of its patches. A patch has only some fields of its object, so its file
+    /// is not read.
+    pub(super) patched: Vec<PathBuf>,
     pub(super) origin: Origin,
+    patches: BTreeMap<PathBuf, PathBuf>,
 }
 
 /// The files of a path: the path itself, or the files below a folder, sorted by name. Links to folders are not
 /// followed, and names that begin with a dot are ignored. A folder that cannot be listed does not affect other folders.
 pub(super) fn files(path: &Path) -> Found {
     let input = Input::from(path.to_owned());
-    let mut found = Found { files: Vec::new(), failures: Vec::new(), charts: Vec::new(), origin: Origin::Named };
+    let mut found = Found {
+        files: Vec::new(),
+        failures: Vec::new(),
+        charts: Vec::new(),
+        patched: Vec::new(),
+        origin: Origin::Named,
+        patches: BTreeMap::new(),
+    };
     match fs::metadata(path) {
         _ if input == Input::Stdin => found.files.push(input),
         Ok(metadata) if !metadata.is_dir() => found.files.push(input),
         Ok(_) => {
             found.origin = Origin::Folder;
             found.collect(path, DEEPEST);
+            found.leave_out_patches();
         }
         Err(error) => found.fail(path, format_args!("cannot be read: {error}")),
     }
@@ -67,6 +86,18 @@ impl Found {
             entries = others;
             if !templates.is_empty() {
                 self.charts.push(short(folder));
+            }
+        }
+        for entry in entries.iter().filter(|entry| KUSTOMIZATIONS.iter().any(|name| entry.file_name() == *name)) {
+            let path = entry.path();
+            match patches(&path) {
+                Ok(patches) => {
+                    let found = patches.iter().filter_map(|patch| folder.join(patch).canonicalize().ok());
+                    self.patches.extend(found.map(|patch| (patch, short(folder))));
+                }
+                // Other files are read again as manifests, with the same error.
+                Err(what) if !is_manifest(&path) => self.fail(&path, format_args!("{what}")),
+                Err(_) => {}
             }
         }
         entries.sort_by_key(fs::DirEntry::file_name);
@@ -95,9 +126,39 @@ impl Found {
         }
     }
 
+    fn leave_out_patches(&mut self) {
+        let Self { files, patched, patches, .. } = self;
+        if patches.is_empty() {
+            return;
+        }
+        files.retain(|file| {
+            let Input::File(path) = file else { return true };
+            let folder = path.canonicalize().ok().and_then(|path| patches.get(&path));
+            patched.extend(folder.cloned());
+            folder.is_none()
+        });
+    }
+
     fn fail(&mut self, path: &Path, what: fmt::Arguments<'_>) {
         self.failures.push(format!("{}: {what}", Input::File(short(path))));
     }
+}
+
+/// The files that a kustomization lists as patches. Some patches are no files, but texts in the kustomization.
+fn patches(path: &Path) -> Result<Vec<String>, String> {
+    fn list<'a>(kustomization: &'a Node, key: &str) -> &'a [Node] {
+        match kustomization.field(key).map(|it| &it.value) {
+            Some(Value::List(items)) => items,
+            _ => &[],
+        }
+    }
+    let bytes = Input::File(path.to_owned()).read(Accepted::RegularFiles, LONGEST);
+    let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+    let kustomization = tree(Cursor::new(bytes)).map_err(|_| "is not YAML".to_owned())?;
+    let with_path = ["patches", "patchesJson6902"].into_iter().flat_map(|key| list(&kustomization, key));
+    let paths = with_path.filter_map(|it| it.field("path")?.text());
+    let paths = paths.chain(list(&kustomization, "patchesStrategicMerge").iter().filter_map(Node::text));
+    Ok(paths.map(str::to_owned).collect())
 }
 
 fn is_manifest(path: &Path) -> bool {

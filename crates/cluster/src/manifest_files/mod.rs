@@ -75,12 +75,15 @@ pub fn read_manifests(paths: &[PathBuf], namespace: Option<&str>) -> ManifestFil
     let mut charts = Vec::new();
     for path in paths {
         let named = Input::from(path.clone()).to_string();
-        let Found { files, failures, charts: found, origin } = folder::files(path);
-        if files.is_empty() && failures.is_empty() && found.is_empty() {
+        let Found { files, failures, charts: found, patched, origin, .. } = folder::files(path);
+        if files.is_empty() && failures.is_empty() && found.is_empty() && patched.is_empty() {
             reader.fail(format!("{named}: has no file *.yaml, *.yml or *.json"));
         }
         failures.into_iter().for_each(|failure| reader.fail(failure));
         files.iter().for_each(|file| reader.read(file, origin));
+        for folder in patched {
+            reader.skip(&format!("patch of the kustomization {}", folder.display()));
+        }
         charts.extend(found);
     }
     let Reader { facts, manifests, places, objects, whole, again, files, skipped, .. } = reader;
