@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// Files, folders (*.yaml, *.yml and *.json below them), or - for standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The namespace for objects without one: by default `default` or that of the context
+    /// The namespace for objects without one [default: the context's, or default]
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
     /// Compare with a cluster: the word `cluster`, a file of its objects, or a snapshot

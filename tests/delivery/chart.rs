@@ -228,8 +228,8 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
         image.as_str(),
         "policies.enabled=true",
         r#"policies.action="Deny""#,
-        r#"policies.parameters.keptFreeOfExternalIPs="10.96.0.0/16""#,
-        r#"policies.parameters.fixedNodePorts\.shop="1\"2""#,
+        r#"policies.parameters.keptFreeOfExternalIPs="1\"2""#,
+        r#"policies.parameters.fixedNodePorts\.shop="30010-30019,30100""#,
     ];
     let place = ["template", "other", "deploy/chart", "--namespace=elsewhere", "--kube-version=1.36.3"];
     let made = run(place.into_iter().chain(settings.iter().flat_map(|it| ["--set-json", it])));
@@ -237,8 +237,8 @@ fn policies_are_made_when_asked_for_and_are_those_that_the_plugin_prints() {
     let committed = std::fs::read_to_string("deploy/policies/policies.yaml").expect("the policies");
     let committed = committed
         .replace("[Warn]", "[Deny]")
-        .replace(r#"{"keptFreeOfExternalIPs": "", "nodeAddresses": ""}"#, r#"{"keptFreeOfExternalIPs":"10.96.0.0/16"}"#)
-        .replace(r#"{"fixedNodePorts": "0-65535"}"#, r#"{"fixedNodePorts.shop":"1\"2"}"#)
+        .replace(r#"{"keptFreeOfExternalIPs": "", "nodeAddresses": ""}"#, r#"{"keptFreeOfExternalIPs":"1\"2"}"#)
+        .replace(r#"{"fixedNodePorts": "0-65535"}"#, r#"{"fixedNodePorts.shop":"30010-30019,30100"}"#)
         .replace(r#"": ""#, r#"":""#)
         .replace(r#"", ""#, r#"",""#);
     let mut wanted = objects(&committed);
@@ -411,6 +411,8 @@ fn a_value_that_cannot_be_is_refused_by_name() {
         (r#"podMonitor.scrapeTimeout="3""#, "/podMonitor/scrapeTimeout"),
         (r#"policies.parameters.nodePortFrist="30000""#, "nodePortFrist"),
         (r#"policies.parameters.nodePortFirst\.shop="30000""#, "nodePortFirst.shop"),
+        (r#"policies.parameters.nodePortFirst=" 30000""#, "nodePortFirst"),
+        (r#"policies.parameters.fixedNodePorts\.shop="30010-30019, 30100""#, "fixedNodePorts.shop"),
         // The chart would copy these values unchanged. A line break in a value would begin another field.
         (r#"fullnameOverride="a\nb: c""#, "/fullnameOverride"),
         (r#"fullnameOverride="a-reader""#, "fullnameOverride is \"a-reader\": names that end with"),
