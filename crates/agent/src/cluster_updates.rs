@@ -244,6 +244,9 @@ mod tests {
         }
         file.becomes(&format!("[{api}]")).await;
         assert_eq!(file.services(), Ok(vec!["kubernetes".to_owned()]), "all other Services were deleted");
+        let mut file = Followed::file(&format!("[{api},{office},{{")).await;
+        file.becomes(&format!("[{office}]")).await;
+        assert_eq!(file.services(), Ok(vec!["mail".to_owned()]), "a torn file shows no whole cluster");
     }
 
     #[tokio::test]

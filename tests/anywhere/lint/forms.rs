@@ -204,6 +204,8 @@ fn a_rule_that_is_asked_alone_is_told_alone() {
     assert_eq!(stdout.matches("<testcase").count(), 1, "the others neither passed nor failed: {stdout}");
     let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "connection-on-port/blocks"]);
     assert!(code == 64 && stderr.contains("not a rule that judges manifests"), "{stderr}");
+    let (code, _, stderr) = lint(&[], &["a.yaml", "--rule", "connection-on-port"]);
+    assert!(code == 64 && !stderr.contains("did you mean"), "{stderr}");
 }
 
 #[test]

@@ -92,8 +92,7 @@ fn a_pod_has_a_port_of_the_node_once() {
     assert_eq!(daemon(false, both), NOTHING);
     let ends = |object: &str, end: &str| assert!(sentence(object, "port-field-refused", &[]).ends_with(end), "{end}");
     ends(&workload("Deployment", "web", "", &format!("hostNetwork: true, {both}")), "the API server refuses its pods.");
-    let pod =
-        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{hostNetwork: true, {both}}}\n");
+    let pod = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec: {{hostNetwork: true, {both}}}\n");
     ends(&pod, "the API server refuses the object.");
     let written = both.replace("8080", "8080, hostPort: 8080");
     ends(&workload("Deployment", "web", "", &format!("hostNetwork: true, {written}")), "refuses the object.");
