@@ -333,6 +333,8 @@ impl Agent {
             // This scan already has the endpoints, so they must not cause another scan.
             self.cluster.mark_unchanged();
         }
+        let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
+        snapshot.cluster.rejected.extend(unknown);
         let spent = thread_cpu_time();
         self.judge(rules, time, snapshot);
         thread_cpu_time().saturating_sub(spent)

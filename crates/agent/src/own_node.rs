@@ -8,10 +8,13 @@ use portreeve_report::first_names;
 
 /// The reason why this node is unknown in the cluster: the Nodes were read, and this node is not among them. Without
 /// its Node, the node's addresses in the cluster and its Pods are unknown. If no name is configured, `hostname` was
-/// used to find the Node.
+/// used to find the Node. Without Nodes, other objects may have the name.
 pub(super) fn no_own_node(cluster: &ClusterFacts, hostname: &str) -> Option<Gap> {
     const NAMED: usize = 5;
-    let nodes = cluster.nodes.known(Unread::Reported("their own gap")).filter(|nodes| !nodes.is_empty())?;
+    let nodes = cluster.nodes.known_part(Unread::Reported("their own gap"));
+    if nodes.is_empty() {
+        return cluster.no_name(hostname);
+    }
     let mut names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
     names.sort_unstable();
     // `there are n1, n2 and 3 more`.
@@ -82,5 +85,9 @@ mod tests {
             cluster.nodes = nodes;
             assert_eq!(no_own_node(&cluster, "host"), None, "no Nodes were given");
         }
+        (cluster.node_name, cluster.pods) = (None, Snapshot::healthy().pod("edge", |_| ()).cluster.pods);
+        assert_eq!(no_own_node(&cluster, "n1"), None, "a Pod has the name");
+        let gap = no_own_node(&cluster, "host").expect("a gap");
+        assert!(gap.detail.contains("Pod or endpoint has the name host; "), "{gap:?}");
     }
 }

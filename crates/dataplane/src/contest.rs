@@ -485,25 +485,31 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         from == Vantage::Remote && is_balanced() && assumption.may_drop_other_ports(to)
     }
 
-    /// Whether the NodePort's endpoint is the listener itself, which loses its connections to the NodePort.
+    /// Whether the Service sends its connections to the listener itself.
     fn leads_home(&self, index: usize, listener: Option<usize>) -> Result<bool, Gap> {
         let Some(listener) = listener else { return Ok(false) };
-        let (Claim::NodePort(service, port), Claim::Listener(socket, _)) =
-            (self.contenders[index].claim, self.contenders[listener].claim)
+        let (
+            Claim::External(ExternalAddress { service, .. }, port) | Claim::NodePort(service, port),
+            Claim::Listener(socket, _),
+        ) = (self.contenders[index].claim, self.contenders[listener].claim)
         else {
             return Ok(false);
         };
         let mut home = self.contenders[index].home.borrow_mut();
         let (_, is_home) = match home.take() {
             Some(known) if known.0 == listener => home.insert(known),
-            _ => home.insert((listener, self.round.is_endpoint(self.addressed, (service, port), socket))),
+            _ => {
+                let bound = bound(self.addressed, socket);
+                let is_home = self.round.endpoints().sends_to((service, port), (&bound, socket.local_port));
+                home.insert((listener, is_home))
+            }
         };
         is_home.clone()
     }
 }
 
 impl Round<'_> {
-    /// Whether a Service sends its connections to the process that has this listening socket.
+    /// Whether the process that has this listening socket is an endpoint of a Service, ready or not.
     ///
     /// # Errors
     /// When endpoints were not read, and one of them may be the process.
@@ -513,11 +519,15 @@ impl Round<'_> {
         (service, port): (&Service, &ServicePort),
         socket: &Socket,
     ) -> Result<bool, Gap> {
-        let bound: Vec<IpAddr> = match socket.local.is_unspecified() {
-            true => addressed.interfaces.addresses.iter().map(|it| it.ip).collect(),
-            false => vec![socket.local],
-        };
-        self.endpoints().includes(service, port, &bound, socket.local_port)
+        self.endpoints().includes(service, port, &bound(addressed, socket), socket.local_port)
+    }
+}
+
+/// The addresses on which a socket listens.
+fn bound(addressed: &Addressed<'_>, socket: &Socket) -> Vec<IpAddr> {
+    match socket.local.is_unspecified() {
+        true => addressed.interfaces.addresses.iter().map(|it| it.ip).collect(),
+        false => vec![socket.local],
     }
 }
 

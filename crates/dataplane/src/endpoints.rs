@@ -16,6 +16,8 @@ pub struct Endpoints<'a> {
     cluster: &'a ClusterFacts,
     by_service: HashMap<(&'a str, &'a str), Vec<&'a EndpointSlice>>,
     node: &'a str,
+    unknown_node: Option<&'a Gap>,
+    unread_slice: Option<&'a Gap>,
     /// Whether the proxy uses endpoints that terminate and still serve, if no endpoint is ready. `None` if the proxy's
     /// version may be old.
     draining: Option<bool>,
@@ -32,7 +34,8 @@ impl<'a> Endpoints<'a> {
         }
         let cilium = serves_here(snapshot);
         let draining = if cilium == Some(true) { Some(true) } else { is_before_1_26(snapshot).map(|old| !old) };
-        Self { cluster, by_service, node: snapshot.node_name(), draining, cilium }
+        let (unknown_node, unread_slice) = (cluster.unknown_node(), cluster.unread_slice());
+        Self { cluster, by_service, node: snapshot.node_name(), unknown_node, unread_slice, draining, cilium }
     }
 
     /// The backing of a Service port in one family.
@@ -40,17 +43,24 @@ impl<'a> Endpoints<'a> {
     /// # Errors
     ///
     /// When its EndpointSlices were not read. A Service with unread endpoints may have endpoints. A slice that could
-    /// not be used may change the backing, unless a ready endpoint decides.
+    /// not be used may change the backing, unless a ready endpoint decides. Without this node's name, an endpoint of
+    /// each node may be here.
     pub fn backing(&self, service: &Service, port: &ServicePort, family: Family) -> Result<Backing, Gap> {
         let all = self.endpoints(service, port, family)?;
         let of = |draining| self.backing_of((service, port), &all, draining);
-        if let Some(gap) = self.cluster.unread_slice().filter(|_| of(false) != Ok(Backing::Ready)) {
+        if let Some(gap) = self.unread_slice.filter(|_| of(false) != Ok(Backing::Ready)) {
             return Err(gap.clone());
         }
-        match self.draining {
-            Some(draining) => of(draining),
-            None if of(true) == of(false) => of(true),
-            None => Err(depends(service, OF_VERSION)),
+        let backing = match self.draining {
+            Some(draining) => of(draining)?,
+            None if of(true) == of(false) => of(true)?,
+            None => return Err(depends(service, OF_VERSION)),
+        };
+        match self.unknown_node {
+            Some(gap) if !matches!(backing, Backing::Ready | Backing::Empty) && all.iter().any(has_node) => {
+                Err(gap.clone())
+            }
+            _ => Ok(backing),
         }
     }
 
@@ -82,8 +92,8 @@ impl<'a> Endpoints<'a> {
     /// The backing of a Service. If `unnamed` is true, an endpoint without a node counts as an endpoint of this node.
     /// If `draining` is true, terminating endpoints are used if none is ready.
     fn backing_by(&self, service: &Service, all: &[(&Endpoint, u16)], (unnamed, draining): (bool, bool)) -> Backing {
-        let all = all.iter().map(|(endpoint, _)| *endpoint);
-        let is_here = |it: &&Endpoint| it.node.as_deref().map_or(unnamed, |node| node == self.node);
+        let all = all.iter().copied();
+        let is_here = |(it, _): &(&Endpoint, u16)| it.node.as_deref().map_or(unnamed, |node| node == self.node);
         match (usable(all.clone(), draining).is_empty(), usable(all.filter(is_here), draining).is_empty()) {
             (true, _) => Backing::Empty,
             (false, true) => Backing::elsewhere(service.external_local, service.internal_local),
@@ -95,6 +105,9 @@ impl<'a> Endpoints<'a> {
     pub fn possible(&self, service: &Service, port: &ServicePort, family: Family) -> Vec<Backing> {
         match self.backing(service, port, family) {
             Ok(backing) => vec![backing],
+            Err(gap) if Some(&gap) == self.unknown_node => {
+                vec![Backing::Ready, Backing::elsewhere(service.external_local, service.internal_local)]
+            }
             Err(_) => {
                 let elsewhere = Backing::elsewhere(service.external_local, service.internal_local);
                 let possible = [Backing::Ready, Backing::Empty, elsewhere].into_iter();
@@ -116,10 +129,13 @@ impl<'a> Endpoints<'a> {
             }
             Err(gap) => format!("unknown: {}", gap.detail),
             Ok(all) => {
-                let usable = usable(all.iter().map(|(endpoint, _)| *endpoint), self.draining != Some(false));
-                let here = usable.iter().filter(|it| it.node.as_deref() == Some(self.node)).count();
-                let words = format!("{} usable of {}, {here} on this node", usable.len(), all.len());
-                match self.cluster.unread_slice() {
+                let used = self.used(service, &all, self.draining != Some(false));
+                let here = match self.unknown_node.filter(|_| used.iter().any(has_node)) {
+                    Some(_) => "an unknown number".to_owned(),
+                    None => used.iter().filter(|it| self.is_here(it)).count().to_string(),
+                };
+                let words = format!("{} usable of {}, {here} on this node", used.len(), all.len());
+                match self.unread_slice {
                     Some(gap) => format!("{words}, perhaps more: {}", gap.detail),
                     None => words,
                 }
@@ -138,16 +154,63 @@ impl<'a> Endpoints<'a> {
         addresses: &[IpAddr],
         number: u16,
     ) -> Result<bool, Gap> {
+        self.has((service, port), (addresses, number), <[_]>::to_vec)
+    }
+
+    /// Like [`Self::includes`], for an endpoint to which the proxy sends connections.
+    ///
+    /// # Errors
+    /// When endpoints were not read, and the Service may send connections to the port. When an old proxy does not use
+    /// the endpoint, and the proxy's version is not known.
+    pub(super) fn sends_to(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        (addresses, number): (&[IpAddr], u16),
+    ) -> Result<bool, Gap> {
+        let of = |draining| self.has((service, port), (addresses, number), |all| self.used(service, all, draining));
+        match self.draining {
+            Some(draining) => of(draining),
+            None if of(true) == of(false) => of(true),
+            None => Err(depends(service, OF_VERSION)),
+        }
+    }
+
+    /// Whether one of the endpoints that `counting` returns is at this port of one of these addresses.
+    fn has(
+        &self,
+        (service, port): (&Service, &ServicePort),
+        (addresses, number): (&[IpAddr], u16),
+        counting: impl Fn(&[(&'a Endpoint, u16)]) -> Vec<(&'a Endpoint, u16)>,
+    ) -> Result<bool, Gap> {
         let may_be = port.target.is_none_or(|target| target == number);
         if may_be {
             self.cluster.endpoint_slices_with(&service.name)?;
         }
-        let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok()).flatten();
-        let mut here = all.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
-        match (here.any(|address| addresses.contains(address)), self.cluster.unread_slice()) {
+        let all = Family::BOTH.into_iter().filter_map(|family| self.endpoints(service, port, family).ok());
+        let counted = all.flat_map(|all| counting(&all));
+        let mut here = counted.filter(|(_, target)| *target == number).filter_map(|(it, _)| it.addresses.first());
+        match (here.any(|address| addresses.contains(address)), self.unread_slice) {
             (false, Some(gap)) if may_be => Err(gap.clone()),
-            (is_included, _) => Ok(is_included),
+            (is_one, _) => Ok(is_one),
         }
+    }
+
+    /// The endpoints that the proxy uses. With a policy Local, the proxy uses an endpoint of this node that terminates
+    /// and serves if none of this node is ready (kubernetes pkg/proxy/topology.go).
+    fn used<'b>(&self, service: &Service, all: &[(&'b Endpoint, u16)], draining: bool) -> Vec<(&'b Endpoint, u16)> {
+        let mut used = usable(all.iter().copied(), draining);
+        if service.external_local || service.internal_local {
+            let here = usable(all.iter().copied().filter(|it| self.is_here(it)), draining);
+            let is_ready = |endpoints: &[(&Endpoint, u16)]| endpoints.first().is_some_and(|(it, _)| it.ready);
+            if is_ready(&used) && !is_ready(&here) {
+                used.extend(here);
+            }
+        }
+        used
+    }
+
+    fn is_here(&self, (endpoint, _): &(&Endpoint, u16)) -> bool {
+        endpoint.node.as_deref() == Some(self.node)
     }
 
     fn endpoints(
@@ -174,12 +237,19 @@ impl<'a> Endpoints<'a> {
     }
 }
 
-fn usable<'b>(endpoints: impl Iterator<Item = &'b Endpoint> + Clone, draining: bool) -> Vec<&'b Endpoint> {
-    let ready: Vec<_> = endpoints.clone().filter(|it| it.ready).collect();
+fn usable<'b>(
+    endpoints: impl Iterator<Item = (&'b Endpoint, u16)> + Clone,
+    draining: bool,
+) -> Vec<(&'b Endpoint, u16)> {
+    let ready: Vec<_> = endpoints.clone().filter(|(it, _)| it.ready).collect();
     match ready.is_empty() && draining {
-        true => endpoints.filter(|it| it.serving && it.terminating).collect(),
+        true => endpoints.filter(|(it, _)| it.serving && it.terminating).collect(),
         false => ready,
     }
+}
+
+fn has_node((endpoint, _): &(&Endpoint, u16)) -> bool {
+    endpoint.node.is_some()
 }
 
 const GLOBAL: &str = "is global (service.cilium.io/global): other clusters may have endpoints of this Service";
@@ -360,5 +430,41 @@ mod tests {
         let service = &world.cluster.services.seen().expect("services")[0];
         let words = Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4);
         assert_eq!(words, "3 usable of 4, 1 on this node");
+    }
+
+    #[test]
+    fn without_this_nodes_name_an_endpoint_of_any_node_may_be_here() {
+        let web =
+            |change: fn(World) -> World| Snapshot::healthy().service("web", |it| change(it.node_port(30080))).unnamed();
+        assert_eq!(first(&web(World::local)).map_err(|gap| gap.source), Err(Source::Nodes));
+        assert_eq!(first(&web(World::local_inside)).map_err(|gap| gap.source), Err(Source::Nodes));
+        assert_eq!(first(&web(|it| it)), Ok(Backing::Ready), "each node sends to all endpoints");
+        assert_eq!(first(&web(|it| it.local().without_endpoints())), Ok(Backing::Empty));
+        let nowhere = |it: World| it.local().each_slice(|slice| slice.endpoints[0].node = None);
+        assert_eq!(first(&web(nowhere)), Ok(Backing::Elsewhere));
+        let world = web(World::local);
+        let (endpoints, service) = (Endpoints::of(&world), &world.cluster.services.seen().expect("services")[0]);
+        let possible = endpoints.possible(service, &service.ports[0], Family::V4);
+        assert_eq!(possible, [Backing::Ready, Backing::Elsewhere]);
+        let words = endpoints.in_words(service, &service.ports[0], Family::V4);
+        assert_eq!(words, "1 usable of 1, an unknown number on this node");
+    }
+
+    #[test]
+    fn with_a_local_policy_an_endpoint_of_this_node_that_ends_is_used_beside_ready_ones_elsewhere() {
+        let words = |change: fn(World) -> World| {
+            let world = Snapshot::healthy().service("web", |it| {
+                change(it.node_port(30080)).each_slice(|slice| {
+                    let there = Endpoint { node: Some("n2".to_owned()), ..slice.endpoints[0].clone() };
+                    (slice.endpoints[0].ready, slice.endpoints[0].terminating) = (false, true);
+                    slice.endpoints.push(there);
+                })
+            });
+            assert_eq!(first(&world), Ok(Backing::Ready));
+            let service = &world.cluster.services.seen().expect("services")[0];
+            Endpoints::of(&world).in_words(service, &service.ports[0], Family::V4)
+        };
+        assert_eq!(words(World::local), "2 usable of 2, 1 on this node");
+        assert_eq!(words(|it| it), "1 usable of 2, 0 on this node");
     }
 }

@@ -126,9 +126,51 @@ impl ClusterFacts {
         self.rejected.iter().find(|gap| gap.source == Source::Services)
     }
 
-    /// An object that could not be used, and that may be a Pod. Its hostPorts are unknown.
+    /// An object that could not be used, and that may be a Pod, or [`Self::unplaced_pod`]. Its hostPorts are unknown.
     pub fn unread_pod(&self) -> Option<&Gap> {
-        self.rejected.iter().find(|gap| gap.source == Source::Pods)
+        self.rejected.iter().find(|gap| gap.source == Source::Pods).or_else(|| self.unplaced_pod())
+    }
+
+    /// Like [`Self::unread_pod`], but only a Pod that has this hostPort may be on this node.
+    pub fn unread_host_port(&self, (protocol, number): (Protocol, u16)) -> Option<&Gap> {
+        let has = |pod: &Arc<Pod>| pod.ports.iter().any(|it| (it.protocol, it.host_port) == (protocol, Some(number)));
+        let pods = self.pods.known_part(Unread::Reported("the gap of Pods"));
+        self.unread_pod().filter(|gap| gap.source == Source::Pods || pods.iter().any(has))
+    }
+
+    /// The reason why a Pod with the name of a node may be on this node.
+    pub fn unplaced_pod(&self) -> Option<&Gap> {
+        let mut pods = self.pods.known_part(Unread::Reported("the gap of Pods")).iter();
+        self.unknown_node().filter(|_| pods.any(|pod| pod.node.is_some()))
+    }
+
+    /// The reason why this node's name is unknown, among [`Self::rejected`].
+    pub fn unknown_node(&self) -> Option<&Gap> {
+        let is_of_node = |gap: &&Gap| (gap.source, gap.why) == (Source::Nodes, Why::Ambiguous);
+        self.rejected.iter().find(is_of_node).filter(|_| self.node_name.is_none())
+    }
+
+    /// The reason why it is unknown which Pods and endpoints are on this node. The hostname is only a guess of the
+    /// node's name, and no Node, Pod or endpoint has the name. `None` if no Pod, and no endpoint of a Service with a
+    /// policy Local, has the name of a node.
+    pub fn no_name(&self, hostname: &str) -> Option<Gap> {
+        if self.node_name.is_some() {
+            return None;
+        }
+        let unread = Unread::Reported("the gap in its place");
+        let mut services = self.services.known_part(unread).iter();
+        let has_policy = services.any(|it| it.external_local || it.internal_local);
+        let pods = self.pods.known_part(unread).iter().filter_map(|it| it.node.as_deref());
+        let slices = self.endpoint_slices.known_part(unread).iter();
+        let endpoints = slices.flat_map(|it| &it.endpoints).filter_map(|it| it.node.as_deref());
+        let is_placed = pods.clone().next().is_some() || has_policy && endpoints.clone().next().is_some();
+        let nodes = self.nodes.known_part(unread).iter().map(|it| &*it.name);
+        let is_known = || nodes.chain(pods).chain(endpoints).any(|name| name == hostname);
+        (is_placed && !is_known()).then(|| {
+            let detail =
+                format!("no Node, Pod or endpoint has the name {hostname}; set the name of this node with --node");
+            Gap::new(Source::Nodes, Why::Ambiguous, detail)
+        })
     }
 
     /// An EndpointSlice that could not be used. It may belong to any Service.

@@ -114,6 +114,13 @@ impl Snapshot {
         self
     }
 
+    /// The node if nobody configured its name, and no object has its hostname.
+    pub fn unnamed(mut self) -> Self {
+        (self.cluster.node_name, self.kernel.hostname) = (None, "vm".to_owned());
+        self.cluster.rejected.push(Gap::new(Source::Nodes, Why::Ambiguous, "test"));
+        self
+    }
+
     /// Changes the proxy's settings.
     #[track_caller]
     pub fn with_config(mut self, change: impl FnOnce(&mut ProxyConfig)) -> Self {

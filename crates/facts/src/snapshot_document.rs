@@ -21,6 +21,11 @@ impl Snapshot {
             Some(SNAPSHOT_SCHEMA) => {
                 let mut snapshot: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
                 snapshot.cluster = snapshot.cluster.in_order();
+                // Earlier scans took the hostname for the node's name.
+                if snapshot.cluster.unknown_node().is_none() {
+                    let unknown = snapshot.cluster.no_name(&snapshot.kernel.hostname);
+                    snapshot.cluster.rejected.extend(unknown);
+                }
                 impossible(&snapshot).map_or(Ok(snapshot), Err)
             }
             Some(other) => Err(format!(
@@ -77,7 +82,10 @@ fn shown(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ContainerPort, Owner, Protocol, Source, Why, healthy::gap};
+    use crate::{
+        ContainerPort, EndpointSlice, Owner, Protocol, Source, Why,
+        healthy::{World, gap},
+    };
 
     #[test]
     fn a_snapshot_survives_the_way_through_a_file() {
@@ -106,6 +114,42 @@ mod tests {
             text = text.replace(&is, &was);
         }
         assert_eq!(Snapshot::from_json(text.as_bytes()).expect("it parses"), world);
+    }
+
+    fn on_vm(mut world: Snapshot) -> Snapshot {
+        (world.cluster.node_name, world.cluster.nodes) = (None, gap(Source::Nodes, Why::NotPermitted));
+        world.kernel.hostname = "vm".to_owned();
+        world
+    }
+
+    #[test]
+    fn a_hostname_that_no_object_has_is_not_the_name_of_this_node_where_objects_have_names_of_nodes() {
+        let read = |world: &Snapshot| {
+            Snapshot::from_json(&serde_json::to_vec(world).expect("a snapshot is JSON")).expect("it parses")
+        };
+        let unknown = |world: Snapshot| {
+            let world = read(&world);
+            assert_eq!(read(&world), world, "the reason is noted once");
+            (world.cluster.unknown_node().is_some(), world.cluster.unplaced_pod().is_some())
+        };
+        assert_eq!(unknown(on_vm(Snapshot::healthy())), (false, false), "nothing has a name");
+        let edge =
+            |node: Option<&str>| on_vm(Snapshot::healthy().pod("edge", |pod| pod.node = node.map(str::to_owned)));
+        assert_eq!(unknown(edge(Some("n1"))), (true, true));
+        assert_eq!(unknown(edge(Some("vm"))), (false, false));
+        assert_eq!(unknown(edge(None)), (false, false));
+        let mut configured = edge(Some("n1"));
+        configured.cluster.node_name = Some("n2".to_owned());
+        assert_eq!(unknown(configured), (false, false));
+        let web = |change: fn(World) -> World| on_vm(Snapshot::healthy().service("web", change));
+        assert_eq!(unknown(web(|it| it)), (false, false), "each node sends to all endpoints");
+        assert_eq!(unknown(web(World::local)), (true, false));
+        assert_eq!(unknown(web(World::local_inside)), (true, false));
+        let here = |slice: &mut EndpointSlice| slice.endpoints[0].node = Some("vm".to_owned());
+        assert_eq!(
+            unknown(on_vm(Snapshot::healthy().service("web", |it| it.local().each_slice(here)))),
+            (false, false)
+        );
     }
 
     #[test]

@@ -304,15 +304,9 @@ impl Here<'_, '_> {
         socket: &Socket,
     ) -> Result<Option<Evidence>, Gap> {
         let addressed = self.round.addressed()?;
-        let all = self.round.external_ports().into_iter().flat_map(|all| all.at((port.protocol, port.port)));
-        let others = all.filter(|(service, other)| {
-            let fields = [&service.external_ips, &service.load_balancer_ips];
-            !ptr::eq(*other, port) && fields.into_iter().any(|ips| ips.contains(&claim.ip))
-        });
-        let others = others.filter_map(|(service, port)| {
-            let address = ExternalAddress::of(self.snapshot, service).find(|it| it.ip == claim.ip)?;
-            Some(Claim::External(address, port))
-        });
+        let others = self.round.external_at((port.protocol, port.port));
+        let others = others.filter(|(address, other)| address.ip == claim.ip && !ptr::eq(*other, port));
+        let others = others.map(|(address, port)| Claim::External(address, port));
         let claims = iter::once(Claim::External(*claim, port)).chain(others.take(MOST_SERVICES));
         let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, addressed, (port.protocol, port.port), claims).at(claim.ip);

@@ -1,6 +1,8 @@
 //! A pod's hostPort is the port of a process. Either the pod gets the connections of the process, or the pod gets no
 //! network.
 
+use std::iter;
+
 use super::{
     Limits, Round, Rule,
     assumed::assuming,
@@ -14,7 +16,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, Port, group, is_everywhere, owner_name, place, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, MOST_SERVICES, Need, Port, group, is_everywhere,
+    owner_name, place, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, if_requested, kubernetes_version,
@@ -27,7 +30,7 @@ pub(super) static RULE: Rule = Rule::of(
     check,
 )
 .uses(&[Source::Nodes])
-.sockets(&[SocketNeed::Owners(Ports::HostPorts)]);
+.sockets(&[SocketNeed::Owners(Ports::HostPorts), SocketNeed::Owners(Ports::Proxy)]);
 
 /// A pod usually has its network within this number of seconds after it was scheduled.
 const LONGEST_START: i64 = 120;
@@ -40,13 +43,13 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
 
-    let alone = host_ports().filter(|(port, _)| node_ports.at(*port).is_empty());
-    let alone = alone.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
-    let (begun, others): (Vec<_>, Vec<_>) = alone.partition(|(pod, ..)| has_begun(pod));
+    let of_pods = host_ports().flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
+    let (begun, mut others): (Vec<_>, Vec<_>) = of_pods.partition(|(pod, ..)| has_begun(pod));
+    others.retain(|(.., port)| node_ports.at(*port).is_empty());
     let held =
         host_ports().filter(|((protocol, _), pods)| is_held(*protocol) && pods.iter().any(|(pod, _)| has_begun(pod)));
     let all: Vec<Port> = held.map(|(port, _)| port).collect();
-    let runtime = snapshot.own_node().and_then(|node| node.container_runtime.as_deref());
+    let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
     let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
@@ -84,17 +87,26 @@ struct Node<'r, 'a> {
 
 impl Node<'_, '_> {
     fn judge(&self, of: PortOf<'_>, (pod, port): (&Pod, &ContainerPort), socket: &Socket) -> Option<Judgement> {
-        let claims = [Claim::HostPort(pod, port), Claim::Listener(socket, 1)];
-        let contest = Contest::of(self.round, self.addressed, (port.protocol, socket.local_port), claims);
-        let excuse = self.ephemeral.may_be_client(socket);
+        let number = (port.protocol, socket.local_port);
+        let services = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
+        let services = services.take(MOST_SERVICES + 1);
+        let services: Vec<_> = services.map(|(service, port)| Claim::NodePort(service, port)).collect();
+        let is_node_port = !services.is_empty();
+        let claims = iter::once(Claim::HostPort(pod, port)).chain(services).chain([Claim::Listener(socket, 1)]);
+        let contest = Contest::of(self.round, self.addressed, number, claims);
+        let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
-            Ok(contest.lost((assumption, case), &excuse, |_, _| true)?.map(|it| it.affected()))
+            let lost = contest.lost((assumption, case), &excuse, |_, outcome| outcome.is_some());
+            Ok(lost?.map(|it| it.affected()))
         });
         let verdict = match judged {
             Judged::Never => return None,
+            // If the Service may get the connections, `listener-on-node-port` reports the process.
+            Judged::Depends { .. } if is_node_port && excuse.is_ok() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
             Judged::Certain(affected, _) => match self.may_be_the_runtimes(socket) {
+                Ok(true) if is_node_port => return None,
                 Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
                 Err(gap) => Verdict::Unknown(gap),
             },
@@ -106,27 +118,24 @@ impl Node<'_, '_> {
         ))
     }
 
+    /// Whether the socket may be a client's, or is the proxy's own. Other variants report a hostPort that a Service has.
+    fn excuse(&self, number: Port, socket: &Socket, is_node_port: bool) -> Result<bool, Gap> {
+        let mut needs = self.round.needs().known().at(number).iter();
+        let is_of_proxy = is_node_port || needs.any(|need| matches!(need, Need::HealthCheck(_)));
+        match self.ephemeral.may_be_client(socket) {
+            Ok(false) if is_of_proxy => self.round.proxy().is_own(socket),
+            may_be => may_be,
+        }
+    }
+
     /// Whether the container runtime may have opened this socket to keep the port for the pod.
     ///
     /// # Errors
     /// If the result depends on the socket's pod, and the pod was not read.
     fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
-        let holds = self.holds_host_ports().unwrap_or_else(|| self.has_them_all(socket)) && is_held(socket.protocol);
-        match &socket.owner {
-            Owner::Held(holder) if holds => {
-                if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none()))
-            }
-            _ => Ok(holds),
-        }
-    }
-
-    /// Whether the container runtime opens a socket for every hostPort. CRI-O up to 1.30 does (cri-o
-    /// internal/hostport/hostport_manager.go). Docker's runtimes do with kubenet only (kubernetes
-    /// pkg/kubelet/dockershim, Mirantis/cri-dockerd network/hostport).
-    fn holds_host_ports(&self) -> Option<bool> {
-        match self.runtime?.split_once("://")? {
-            ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
-            (name, _) => (name != "docker").then_some(false),
+        match holds_host_ports(self.runtime).unwrap_or_else(|| self.has_them_all(socket)) {
+            true => may_be_a_runtimes(socket),
+            false => Ok(false),
         }
     }
 
@@ -140,7 +149,7 @@ impl Node<'_, '_> {
     fn judge_start(&self, pod: &Pod, port: &ContainerPort, number: u16) -> Option<Judgement> {
         let waits = pod.scheduled.map(|since| self.snapshot.at.as_second() - since.as_second());
         let is_stuck = pod.running != Some(true) && waits.is_some_and(|seconds| seconds > LONGEST_START);
-        let severity = match self.holds_host_ports() {
+        let severity = match holds_host_ports(self.runtime) {
             Some(true) => Severity::Warning,
             None => Severity::Info,
             Some(false) => return None,
@@ -213,6 +222,37 @@ impl Node<'_, '_> {
             .affects(affected.iter().copied())
             .remedy(moved)
             .remedy(another_host_port(of))
+    }
+}
+
+/// Whether a container runtime may have opened this socket to keep a hostPort.
+///
+/// # Errors
+/// If the result depends on the socket's pod, and the pod was not read.
+pub(super) fn may_keep_host_port(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
+    if holds_host_ports(runtime_of(snapshot)) == Some(false) { Ok(false) } else { may_be_a_runtimes(socket) }
+}
+
+fn runtime_of(snapshot: &Snapshot) -> Option<&str> {
+    snapshot.own_node()?.container_runtime.as_deref()
+}
+
+/// Whether the container runtime opens a socket for every hostPort. CRI-O up to 1.30 does (cri-o
+/// internal/hostport/hostport_manager.go). Docker's runtimes do with kubenet only (kubernetes pkg/kubelet/dockershim,
+/// Mirantis/cri-dockerd network/hostport).
+fn holds_host_ports(runtime: Option<&str>) -> Option<bool> {
+    match runtime?.split_once("://")? {
+        ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
+        (name, _) => (name != "docker").then_some(false),
+    }
+}
+
+/// No container runtime is in a pod.
+fn may_be_a_runtimes(socket: &Socket) -> Result<bool, Gap> {
+    match &socket.owner {
+        _ if !is_held(socket.protocol) => Ok(false),
+        Owner::Held(holder) => if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
+        _ => Ok(true),
     }
 }
 

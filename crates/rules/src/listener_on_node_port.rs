@@ -9,6 +9,7 @@ use super::{
     assumed::{assuming, at_least},
     ephemeral::EphemeralPorts,
     free_ports::Alternatives,
+    host_port_takes_listener::may_keep_host_port,
     ids,
     node_ports::{if_served, range_in_words},
     remedies::{another_number, move_off},
@@ -127,7 +128,10 @@ impl<'a> Node<'_, 'a> {
         let all = self.round.node_ports().into_iter().flat_map(|all| all.at(number));
         let others = all.filter(|(_, other)| !ptr::eq(*other, port)).take(MOST_SERVICES);
         let others = others.map(|(service, port)| Claim::NodePort(service, port));
-        let claims = iter::once(Claim::NodePort(service, port)).chain(others).chain([Claim::Listener(socket, 1)]);
+        let pods = self.round.host_ports().into_iter().flat_map(|all| all.at(number));
+        let pods = pods.map(|(pod, port)| Claim::HostPort(pod, port));
+        let claims = iter::once(Claim::NodePort(service, port)).chain(others).chain(pods);
+        let claims = claims.chain([Claim::Listener(socket, 1)]);
         let contest = Contest::of(self.round, self.addressed, number, claims);
         self.addressed.over(is_everywhere(socket), |assumption, case| {
             contest.lost((assumption, case), excuse, |to, outcome| {
@@ -163,10 +167,12 @@ impl<'a> Node<'_, 'a> {
     fn is_host_port(&self, socket: &Socket) -> Result<bool, Gap> {
         match self.round.host_ports() {
             Ok(all) => {
-                let mut here = all.at((socket.protocol, socket.local_port)).iter();
-                match (here.any(|(_, port)| covers(port, socket.local)), self.snapshot.cluster.unread_pod()) {
+                let number = (socket.protocol, socket.local_port);
+                let is_one = all.at(number).iter().any(|(_, port)| covers(port, socket.local));
+                match (is_one, self.snapshot.cluster.unread_host_port(number)) {
+                    (true, _) => may_keep_host_port(self.snapshot, socket),
                     (false, Some(gap)) => Err(gap.clone()),
-                    (is_one, _) => Ok(is_one),
+                    (false, None) => Ok(false),
                 }
             }
             Err(gap) if gap.why == Why::NotRequested => Ok(false),

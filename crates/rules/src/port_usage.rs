@@ -97,6 +97,7 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
 
     unread.extend(snapshot.cluster.pods.gap().cloned());
     unread.extend(snapshot.cluster.rejected.iter().filter(|gap| gap.source == Source::Pods).cloned());
+    unread.extend(snapshot.cluster.unplaced_pod().cloned());
     let host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
     for ((_, number), pods) in host_ports.filter(|((_, number), _)| range.range.contains(*number)) {
         let taken = pods.first().map(|(pod, _)| format!("pod {}/{} has it as hostPort", pod.namespace, pod.name));
@@ -246,6 +247,9 @@ mod tests {
         let one_is_rejected = Snapshot::healthy().rejects(Source::EndpointSlices).rejects(Source::Services);
         let unread = port_usage(&one_is_rejected).expect("the range is known").unread;
         assert_eq!(unread, [one_is_rejected.cluster.rejected[1].clone()]);
+        let unnamed = Snapshot::healthy().pod("cache", |_| ()).unnamed();
+        let unread = port_usage(&unnamed).expect("the range is known").unread;
+        assert_eq!(unread, unnamed.cluster.rejected, "the pod may be here");
         world.cluster.node_port_range = Reading::Gap(Gap::new(Source::NodePortRange, Why::NotRequested, ""));
         assert!(port_usage(&world).is_err());
     }

@@ -69,7 +69,10 @@ pub fn pod_of_name<'a>(snapshot: &'a Snapshot, pod: &str) -> Result<&'a Pod, Gap
     let found =
         pods.iter().map(AsRef::as_ref).filter(|it| it.may_be_on(snapshot.node_name())).find(|it| it.is_named(pod));
     match found {
-        None => Err(missing(Why::NotSupported, &format!("is not on node {}", snapshot.node_name()))),
+        None => {
+            let elsewhere = || missing(Why::NotSupported, &format!("is not on node {}", snapshot.node_name()));
+            Err(snapshot.cluster.unplaced_pod().cloned().unwrap_or_else(elsewhere))
+        }
         Some(found) if found.host_network => {
             Err(missing(Why::NotSupported, "is on the host's network: leave out --pod"))
         }
@@ -195,5 +198,7 @@ mod tests {
         assert!(detail(|pod| pod.node = Some("n2".to_owned())).contains("not on node n1"));
         assert!(detail(|pod| pod.host_network = true).ends_with("leave out --pod"));
         assert!(detail(|pod| pod.uid = None).contains("has no uid"));
+        let unnamed = world(Vec::new()).unnamed();
+        assert_eq!(ask(&unnamed, PORT, true).expect_err("it may be here").source, Source::Nodes);
     }
 }

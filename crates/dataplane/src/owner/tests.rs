@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, ContainerPort, Family, ForCilium, KernelFacts, Mode, Netfilter, RangeClaim, Reading, Redirection,
-    Service, ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
+    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Mode, Netfilter, RangeClaim, Reading,
+    Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
 };
 
@@ -286,6 +286,54 @@ fn a_host_port_takes_what_no_service_redirects() {
         let empty = empty.clone().with_mode(mode);
         assert_eq!(ask(&empty, Vantage::Remote, PRIMARY[0]), (Ok(Outcome::Pod), host_port, listener), "{mode}");
     }
+}
+
+/// The endpoint is the listener itself, and another endpoint is on another node.
+fn leads_home(it: World, change: fn(&mut Endpoint)) -> World {
+    it.each_slice(|slice| {
+        slice.ports[0].port = Some(30080);
+        slice.endpoints.push(slice.endpoints[0].clone());
+        slice.endpoints[0].addresses = vec![ip(PRIMARY[0])];
+        change(&mut slice.endpoints[0]);
+    })
+}
+
+#[test]
+fn the_only_server_of_an_external_ip_or_a_node_port_loses_nothing_to_its_own_service() {
+    let taker = |it: World| it.external_ip(PRIMARY[0]).with(|service| service.ports[0].port = 30080);
+    let world = |change: fn(World) -> World| Snapshot::healthy().service("web", change).listens("0.0.0.0:30080");
+    let external = world(|it| leads_home(it.external_ip(PRIMARY[0]).with(|web| web.ports[0].port = 30080), |_| ()));
+    let answer = |claim| (Ok(Outcome::Listener), Some(claim), None);
+    assert_eq!(ask(&external, Vantage::Remote, PRIMARY[0]), answer(ClaimKind::ExternalIp));
+    let node_port = world(|it| leads_home(it.node_port(30080), |_| ()));
+    assert_eq!(ask(&node_port, Vantage::Remote, PRIMARY[0]), answer(ClaimKind::NodePort));
+    let elsewhere = Snapshot::healthy().service("web", taker).listens("0.0.0.0:30080");
+    let listener = Some(ClaimKind::Listener);
+    let taken = (Ok(Outcome::Pod), Some(ClaimKind::ExternalIp), listener);
+    assert_eq!(ask(&elsewhere, Vantage::Remote, PRIMARY[0]), taken);
+}
+
+#[test]
+fn a_listener_that_is_an_endpoint_and_not_ready_gets_no_connection_of_its_service() {
+    let taken = |change: fn(&mut Endpoint)| {
+        let world = Snapshot::healthy().service("web", |it| leads_home(it.node_port(30080), change));
+        ask(&world.listens("0.0.0.0:30080"), Vantage::Remote, PRIMARY[0])
+    };
+    let unready = (Ok(Outcome::Pod), Some(ClaimKind::NodePort), Some(ClaimKind::Listener));
+    assert_eq!(taken(|it| (it.ready, it.serving) = (false, false)), unready);
+    assert_eq!(taken(|it| (it.ready, it.terminating) = (false, true)), unready, "another endpoint is ready");
+    assert_eq!(taken(|_| ()).0, Ok(Outcome::Listener));
+}
+
+#[test]
+fn without_this_nodes_name_who_answers_at_a_local_service_and_which_pods_are_here_is_not_known() {
+    let local = Snapshot::healthy().service("web", |it| it.node_port(30080).local()).unnamed();
+    let (outcome, ..) = ask(&local, Vantage::Remote, PRIMARY[0]);
+    assert_eq!(outcome.map_err(|gap| gap.source), Err(Source::Nodes), "a pod, or nobody");
+    assert_eq!(ask(&local, Vantage::Node, PRIMARY[0]).0, Ok(Outcome::Pod));
+    let pod = Snapshot::healthy().pod("edge", |pod| pod.host_port(80, 30080)).listens("0.0.0.0:30080");
+    assert_eq!(found(&pod).unread, []);
+    assert_eq!(found(&pod.unnamed()).unread.len(), 1);
 }
 
 #[test]

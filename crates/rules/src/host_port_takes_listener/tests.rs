@@ -4,8 +4,8 @@ use crate::{
     findings::Vantage,
 };
 use portreeve_facts::{
-    Mode, Why,
-    healthy::{PRIMARY, SECOND, daemon, gap, ip, objects},
+    Mode, ServiceKind, Why,
+    healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder},
 };
 
 fn edge(change: fn(&mut Pod)) -> Snapshot {
@@ -63,6 +63,43 @@ fn a_node_port_is_another_rules() {
     let world = edge(|pod| pod.ports[0].host_port = Some(30080)).listens("0.0.0.0:30080");
     expect_problem(&RULE, &world, &subject());
     expect_healthy(&RULE, &world.service("web", |it| it.node_port(30080)), &subject());
+}
+
+#[test]
+fn a_node_port_whose_service_does_not_get_the_connections_is_told() {
+    let world = |world: Snapshot, mode: Mode, change: fn(World) -> World| {
+        world.service("web", |it| change(it.node_port(30080))).with_mode(mode)
+    };
+    let both = || edge(|pod| pod.ports[0].host_port = Some(30080));
+    let listens = || both().listens("0.0.0.0:30080");
+    expect_problem(&RULE, &world(listens(), Mode::Ipvs, |it| it), &subject());
+    expect_problem(&RULE, &world(listens(), Mode::Iptables, World::without_endpoints), &subject());
+    let primary = both().listens(&format!("{}:30080", PRIMARY[0]));
+    expect_healthy(&RULE, &world(primary, Mode::Nftables, |it| it), &subject());
+    let of_proxy = both().listens_as("0.0.0.0:30080", proxy_holder());
+    expect_healthy(&RULE, &world(of_proxy, Mode::Ipvs, |it| it), &subject());
+    let kept = with_runtime(both().listens_as("0.0.0.0:30080", daemon("crio", 9)), Some("cri-o://1.30.6"));
+    expect_healthy(&RULE, &world(kept, Mode::Ipvs, |it| it), &subject());
+}
+
+#[test]
+fn the_proxys_socket_for_a_health_check_is_left_to_the_rule_of_health_checks() {
+    let checked = |world: Snapshot| {
+        world.service("lb", |it| {
+            it.local().with(|lb| (lb.kind, lb.health_check_node_port) = (ServiceKind::LoadBalancer, Some(30999)))
+        })
+    };
+    let world = checked(edge(|pod| pod.ports[0].host_port = Some(30999)));
+    expect_healthy(&RULE, &world.clone().listens_as("[::]:30999", proxy_holder()), &subject());
+    expect_problem(&RULE, &world.listens("[::]:30999"), &subject());
+}
+
+#[test]
+fn without_this_nodes_name_a_pod_of_any_node_may_be_here() {
+    let world = edge(|_| ()).listens("0.0.0.0:80").unnamed();
+    assert_eq!(expect_unknown(&RULE, &world, &Subject::this_node(&world)).source, Source::Nodes);
+    let nowhere = edge(|pod| pod.node = None).listens("0.0.0.0:80").unnamed();
+    expect_healthy(&RULE, &nowhere, &Subject::this_node(&nowhere));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::{
 };
 use portreeve_facts::{
     CiliumConfig, Link, Protocol, ProxyConfig, Reading, ServiceKind, State, Why, WithoutBackend,
-    healthy::{PRIMARY, SECOND, World, daemon, gap, ip, proxy_holder, seen},
+    healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder, seen},
 };
 
 fn web(port: u16) -> Snapshot {
@@ -127,7 +127,7 @@ fn a_host_port_of_another_address_node_or_pod_excuses_nobody() {
         })
     };
     for here in ["192.0.2.1", "0.0.0.0"] {
-        expect_healthy(&RULE, &edge(here, "n1", false), &subject());
+        expect_healthy(&RULE, &with_cri_o(edge(here, "n1", false)), &subject());
     }
     for other in [edge("192.0.2.2", "n1", false), edge("192.0.2.1", "n2", false), edge("192.0.2.1", "n1", true)] {
         expect_problem(&RULE, &other, &subject());
@@ -173,10 +173,41 @@ fn of_two_services_with_the_number_one_without_endpoints_takes_nothing_and_one_o
 #[test]
 fn a_holder_of_a_pods_host_port_is_left_to_the_host_port_rule() {
     let world = web(30080).pod("edge", |pod| pod.host_port(80, 30080)).listens_as("0.0.0.0:30080", daemon("crio", 5));
+    let world = with_cri_o(world);
     expect_healthy(&RULE, &world, &subject());
     expect_healthy(&RULE, &world.rejects(Source::Pods), &subject());
     let unused = web(30080).listens_as("0.0.0.0:30080", daemon("crio", 5)).rejects(Source::Pods);
     assert_eq!(expect_unknown(&RULE, &unused, &subject()).source, Source::Pods, "its pod could not be used, perhaps");
+}
+
+fn with_cri_o(mut world: Snapshot) -> Snapshot {
+    objects(&mut world.cluster.nodes)[0].container_runtime = Some("cri-o://1.30.6".to_owned());
+    world
+}
+
+#[test]
+fn beside_a_host_port_a_process_that_keeps_it_for_no_runtime_loses_where_the_service_comes_first() {
+    let both = || web(30080).pod("edge", |pod| pod.host_port(80, 30080));
+    let of_containerd = both().listens_as("0.0.0.0:30080", daemon("nginx", 5));
+    for world in [of_containerd, with_cri_o(both().listens("0.0.0.0:30080"))] {
+        let evidence = expect_problem(&RULE, &world, &subject());
+        assert_eq!(evidence.severity, Severity::Critical);
+        assert!(evidence.summary.ends_with("go to the Service's pods instead."), "{}", evidence.summary);
+        let evidence = expect_problem(&RULE, &world.with_mode(Mode::Nftables), &subject());
+        assert!(evidence.summary.ends_with("are refused or go elsewhere."), "{}", evidence.summary);
+        expect_healthy(&RULE, &world.with_mode(Mode::Ipvs), &subject());
+    }
+}
+
+#[test]
+fn without_this_nodes_name_both_ends_of_a_local_service_are_told() {
+    let local = |it: World| it.node_port(30080).local();
+    let world = Snapshot::healthy().service("web", local).listens("0.0.0.0:30080").unnamed();
+    let evidence = expect_problem(&RULE, &world, &subject());
+    assert!(evidence.summary.ends_with("time out or go to the Service's pods instead."), "{}", evidence.summary);
+    let of_pod = |number| world.clone().pod("edge", |pod| pod.host_port(80, number));
+    expect_problem(&RULE, &of_pod(9100), &subject());
+    assert_eq!(expect_unknown(&RULE, &of_pod(30080), &subject()).source, Source::Nodes, "the pod may be here");
 }
 
 #[test]
