@@ -11,8 +11,8 @@ use super::{
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    Cgroup, Clients, Gap, Holder, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source,
-    Unread, Why, if_requested,
+    Cgroup, Clients, Gap, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
+    if_requested,
 };
 
 /// A proxy may not have opened its newest NodePorts yet: one port for each `MANY` open ports, and at least one port.
@@ -26,12 +26,12 @@ pub enum Own {
     /// The socket belongs to another process.
     No,
     /// Not known: the proxy did not answer, and the owner listens on NodePorts, or has a socket on the proxy's own
-    /// port.
+    /// port. Or the owner is an unread process of a control group with the proxy and other programs.
     Unknown,
 }
 
-/// Finds the proxy's own sockets. A process name proves nothing. A socket is the proxy's if its process or cgroup also
-/// has the socket that answers `/proxyMode`. The root cgroup does not count.
+/// Finds the proxy's own sockets. A process name proves nothing. A socket is the proxy's if one program has this socket
+/// and the socket that answers `/proxyMode`.
 pub struct Proxy<'a> {
     snapshot: &'a Snapshot,
     /// Owners that listen on NodePorts, as OVN-Kubernetes and old proxies do, with the number of their NodePorts. An
@@ -72,7 +72,10 @@ impl<'a> Proxy<'a> {
         if self.shares_owner(socket) {
             return Own::Yes;
         }
-        if self.hang.contains(&group(socket)) || self.is_unnamed_and_holds() && socket.is_of_root() {
+        if self.unread_beside(socket).is_some()
+            || self.hang.contains(&group(socket))
+            || self.is_unnamed_and_holds() && socket.is_of_root()
+        {
             return Own::Unknown;
         }
         if self.may_hold_on_loopback(socket) && !self.certainly_lacks(socket) {
@@ -110,6 +113,9 @@ impl<'a> Proxy<'a> {
     /// The reason why it is not known whether a socket belongs to the proxy. OVN-Kubernetes and some other proxies
     /// listen on NodePorts in a pod. A process outside pods that listens on NodePorts is more likely a conflict.
     pub fn unknown(&self, socket: &Socket) -> Gap {
+        if let Some(gap) = self.unread_beside(socket) {
+            return gap.clone();
+        }
         if let Some(gap) = self.snapshot.kernel.proxy.process.gap().filter(|_| self.is_unnamed_and_holds()) {
             return gap.clone();
         }
@@ -125,15 +131,32 @@ impl<'a> Proxy<'a> {
         Gap::new(Source::ProxyMode, Why::Ambiguous, detail)
     }
 
-    /// Whether a socket has the same process or cgroup as the proxy that answers `/proxyMode`.
+    /// Whether the program of this socket is the proxy that answers `/proxyMode`.
     pub fn shares_owner(&self, socket: &Socket) -> bool {
+        self.is_its(socket) == Some(true)
+    }
+
+    fn is_its(&self, socket: &Socket) -> Option<bool> {
+        are_of_one_program(holder(socket)?, self.holder())
+    }
+
+    fn holder(&self) -> Held<'_> {
         let proxy = &self.snapshot.kernel.proxy;
-        matches!(&socket.owner, Owner::Held(holder) if same_owner(holder, &proxy.cgroup, &proxy.process))
+        (&proxy.cgroup, &proxy.process)
+    }
+
+    /// The unread process, if only the processes show which program of the proxy's control group has the socket.
+    fn unread_beside<'s>(&'s self, socket: &'s Socket) -> Option<&'s Gap> {
+        let (cgroup, process) = holder(socket)?;
+        let (its_cgroup, its_process) = self.holder();
+        let is_beside = are_in_one_group(cgroup, its_cgroup) == Some(true) && self.is_its(socket).is_none();
+        process.gap().or(its_process.gap()).filter(|_| is_beside)
     }
 
     /// Whether one program has this socket, and each socket that was queried for the mode and did not answer.
     pub fn hangs(&self, socket: &Socket) -> bool {
-        !self.hang.is_empty() && queried(self.snapshot).iter().all(|it| are_of_one_program(it, socket))
+        let is_of_one = |it: &&Socket| holder(it).zip(holder(socket)).and_then(|(a, b)| are_of_one_program(a, b));
+        !self.hang.is_empty() && queried(self.snapshot).iter().all(|it| is_of_one(it) == Some(true))
     }
 
     /// A socket of an owner that listens on NodePorts, as OVN-Kubernetes and old proxies do.
@@ -144,15 +167,9 @@ impl<'a> Proxy<'a> {
         held.min_by_key(|socket| (group(socket), socket.local_port, socket.local))
     }
 
-    /// Whether the socket's owner is certainly not the proxy: the processes or the cgroups of both are known, and
-    /// differ.
+    /// Whether the program of this socket is certainly not the proxy.
     pub fn certainly_lacks(&self, socket: &Socket) -> bool {
-        let proxy = &self.snapshot.kernel.proxy;
-        let Owner::Held(holder) = &socket.owner else { return false };
-        let identifies = |it: &Reading<Cgroup>| it.known(Unread::Doubted).is_some_and(|cgroup| !cgroup.is_root());
-        let comparable = identifies(&holder.cgroup) && identifies(&proxy.cgroup)
-            || holder.process.gap().or(proxy.process.gap()).is_none();
-        comparable && !same_owner(holder, &proxy.cgroup, &proxy.process)
+        self.is_its(socket) == Some(false)
     }
 
     /// Whether this node's proxy is known to open no NodePort, by its mode or its version.
@@ -196,19 +213,6 @@ impl<'a> Proxy<'a> {
         let holds = |(major, minor)| holds_ports(&format!("v{major}.{minor}.0"));
         self.version().is_none() && configured && oldest_beside_kubelet(self.snapshot).and_then(holds) == Some(false)
     }
-}
-
-/// The root cgroup proves nothing.
-fn same_owner(holder: &Holder, cgroup: &Reading<Cgroup>, process: &Reading<Process>) -> bool {
-    let process_matches = match (&holder.process, process) {
-        (Reading::Seen(a), Reading::Seen(b)) => a.pid == b.pid && a.started == b.started,
-        _ => false,
-    };
-    let cgroup_matches = match (&holder.cgroup, cgroup) {
-        (Reading::Seen(a), Reading::Seen(b)) => !a.is_root() && a.path == b.path,
-        _ => false,
-    };
-    process_matches || cgroup_matches
 }
 
 /// The owners that listen on more than half of the allocated NodePorts, with the number of their NodePorts. A proxy
@@ -282,17 +286,41 @@ fn queried(snapshot: &Snapshot) -> Vec<&Socket> {
     if loopback.is_empty() { elsewhere } else { loopback }
 }
 
-/// Whether the sockets certainly belong to one program. A control group of a session may have many programs, so only
-/// the group of a container or a service counts, and only if a process is unknown.
-fn are_of_one_program(a: &Socket, b: &Socket) -> bool {
-    let (Owner::Held(one), Owner::Held(other)) = (&a.owner, &b.owner) else { return false };
-    match (&one.process, &other.process) {
-        (Reading::Seen(a), Reading::Seen(b)) => (a.pid, a.started) == (b.pid, b.started),
-        _ => {
-            let has_one_program = |it: &Cgroup| it.pod.is_some() || it.path.ends_with(".service");
-            cgroup(a).is_some_and(|it| has_one_program(it) && cgroup(b).is_some_and(|other| other.path == it.path))
+/// The control group and the process of an owner.
+type Held<'a> = (&'a Reading<Cgroup>, &'a Reading<Process>);
+
+fn holder(socket: &Socket) -> Option<Held<'_>> {
+    if let Owner::Held(holder) = &socket.owner { Some((&holder.cgroup, &holder.process)) } else { None }
+}
+
+/// Whether two owners are one program; `None` if it is not known. A container has one program. A service may have
+/// several programs, so its group counts only if a process is unknown. The group of a session never counts.
+fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
+    let in_one_group = are_in_one_group(cgroup, other_cgroup);
+    let has_one = |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
+    match (process, other) {
+        (Reading::Seen(a), Reading::Seen(b)) => {
+            Some((a.pid, a.started) == (b.pid, b.started) || has_one(|it| it.pod.is_some()))
         }
+        _ if in_one_group == Some(true) => has_one(has_one_program).then_some(true),
+        _ => in_one_group,
     }
+}
+
+/// Whether two control groups are one; `None` if one of them is unread, or is the root, which proves nothing.
+fn are_in_one_group(one: &Reading<Cgroup>, other: &Reading<Cgroup>) -> Option<bool> {
+    match (one, other) {
+        (Reading::Seen(a), Reading::Seen(b)) if !a.is_root() && !b.is_root() => Some(a.path == b.path),
+        _ => None,
+    }
+}
+
+/// Container runtimes name the group of a container after its id, for example `docker-ID.scope`.
+fn has_one_program(cgroup: &Cgroup) -> bool {
+    let name = cgroup.path.rsplit('/').next().unwrap_or_default();
+    let is_of_container = || name.split(|it: char| !it.is_ascii_hexdigit()).any(|part| part.len() == 64);
+    let is_shared = [".scope", ".slice"].iter().any(|kind| name.ends_with(kind));
+    cgroup.pod.is_some() || !is_shared || is_of_container()
 }
 
 fn cgroup(socket: &Socket) -> Option<&Cgroup> {

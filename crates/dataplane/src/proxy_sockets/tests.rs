@@ -220,7 +220,7 @@ fn one_program_that_hangs_has_each_socket_that_was_queried() {
 }
 
 #[test]
-fn two_processes_are_one_program_only_if_one_of_them_is_unknown_and_the_group_has_one_program() {
+fn two_processes_are_one_program_in_a_container_and_elsewhere_only_if_one_of_them_is_unknown() {
     let world = |path: &str, pod, pids: [u32; 2]| {
         let [one, other] = pids.map(|pid| held(path, pod, "a", pid));
         silent().listens_as("127.0.0.1:10249", one).listens_as("[::]:10256", other)
@@ -235,9 +235,31 @@ fn two_processes_are_one_program_only_if_one_of_them_is_unknown_and_the_group_ha
     ] {
         assert!(hangs(&world(path, pod, [901, 901])), "{path}");
         let two = world(path, pod, [901, 902]);
-        assert!(!hangs(&two), "{path}");
+        assert_eq!(hangs(&two), pod.is_some(), "{path}");
         assert_eq!(hangs(&unnamed(&two)), has_one_program, "{path}");
     }
+}
+
+#[test]
+fn another_program_in_the_proxys_session_or_service_is_not_the_proxy() {
+    let world = |path: &str, pid| {
+        let Owner::Held(proxy) = held(path, None, "kube-proxy", 900) else { unreachable!("a process") };
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080));
+        (world.kernel.proxy.cgroup, world.kernel.proxy.process) = (proxy.cgroup, proxy.process);
+        world.listens_as("0.0.0.0:30080", held(path, None, "nc", pid))
+    };
+    let unread =
+        |world: &Snapshot| with_holder(world, |holder| holder.process = gap(Source::Processes, Why::NotPermitted));
+    let session = "/user.slice/user-0.slice/session-3.scope";
+    let docker = format!("/system.slice/docker-{}.scope", "0a".repeat(32));
+    for (path, own) in [(session, Own::Unknown), ("/system.slice/k3s.service", Own::Yes), (&*docker, Own::Yes)] {
+        assert_eq!(owns(&world(path, 900)), Own::Yes, "{path}: the same process");
+        assert_eq!(owns(&world(path, 901)), Own::No, "{path}: another process");
+        assert_eq!(owns(&unread(&world(path, 901))), own, "{path}");
+    }
+    let unread = unread(&world(session, 901));
+    let socket = unread.kernel.listeners.seen().expect("listeners").last().expect("one");
+    assert_eq!(Proxy::of(&unread).is_own(socket).map_err(|gap| gap.source), Err(Source::Processes));
 }
 
 fn with_holder(world: &Snapshot, change: impl FnOnce(&mut Holder)) -> Snapshot {
