@@ -62,7 +62,7 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
     let claim = |index: Option<usize>| index.and_then(|index| Some(owned.claimants.get(index)?.claim));
     let shown = |from: Vantage| {
         is_lost_or_unknown(&owned, from, |it| match of_claims {
-            None => it.loser.is_some(),
+            None => !it.losers.is_empty(),
             Some(claims) => claim(it.by).is_some_and(|by| claims.contains(&by)),
         })
     };
@@ -142,7 +142,7 @@ fn is_link_local(ip: IpAddr) -> bool {
 }
 
 fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -> Option<Excuse> {
-    let lost = || owned.answers.iter().filter(move |it| it.loser == Some(loser));
+    let lost = || owned.answers.iter().filter(move |it| it.losers.contains(&loser));
     let by = |claim: ClaimKind| lost().all(|it| it.by.is_none_or(|by| owned.claimants[by].claim == claim));
     let claimant = &owned.claimants[loser];
     let range = snapshot.kernel.sysctls.ip_local_port_range.seen();
@@ -195,7 +195,7 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
     let mut asked = BTreeMap::new();
     for port in claimed(snapshot, board) {
         let Some(owned) = owned(snapshot, port) else { continue };
-        let mut losers: Vec<usize> = owned.answers.iter().filter_map(|it| it.loser).collect();
+        let mut losers: Vec<usize> = owned.answers.iter().flat_map(|it| it.losers.iter().copied()).collect();
         losers.sort_unstable();
         losers.dedup();
         let of_port = |it: &&Finding| (it.key.port, it.key.protocol) == (Some(port.0), Some(port.1));
@@ -213,7 +213,7 @@ pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>,
             let excuse = if reported { None } else { excuse(snapshot, board, &owned, loser) };
             *asked.entry(excuse).or_default() += 1;
             if !reported && excuse.is_none() {
-                let from = owned.answers.iter().filter(|it| it.loser == Some(loser));
+                let from = owned.answers.iter().filter(|it| it.losers.contains(&loser));
                 let from: Vec<String> = from.map(|it| format!("{} to {} {:?}", it.from, it.to, it.outcome)).collect();
                 let who = &owned.claimants[loser];
                 wrong.push(format!(

@@ -13,6 +13,8 @@ pub(super) enum Doubt {
     V6Only,
     /// Whether this node serves a part of a Service, such as its NodePorts.
     KeptOff,
+    /// Whether packets reach a socket that is bound to a device, or a socket at an address in a VRF.
+    Device,
 }
 
 /// A doubt and the object of the doubt: the object's address in memory, or a number from the caller.

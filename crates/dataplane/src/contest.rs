@@ -19,9 +19,10 @@ use super::{
     local_address::{LocalAddress, is_link_local, other_loopback},
     outcome::Outcome,
     part::Part,
+    proxy_sockets::group,
     round::{Addressed, Round},
     served::{covers, may_have},
-    vantage::{answering_vantage_points, vantage_points},
+    vantage::{answers, vantage_points},
 };
 use portreeve_facts::{
     Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
@@ -59,6 +60,8 @@ const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort h
 
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
+const SHARED: &str = "several processes share this address and port, and each connection reaches one of them";
+
 /// The largest number of Services with one claim that a contest compares. A file may have any number.
 pub const MOST_SERVICES: usize = 8;
 
@@ -66,19 +69,19 @@ pub const MOST_SERVICES: usize = 8;
 /// `bpf/lib/nodeport.h`, `nodeport_svc_lb4`; `pkg/loadbalancer/reconciler/bpf_reconciler.go`, `isWildcardClass`).
 const OTHER_PORTS: &str = "no device of Cilium has this address of a load balancer: if Cilium assigned the address, Cilium drops packets to the address's other ports";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The outcome of the connection.
     pub outcome: Outcome,
     /// The claim that decides the outcome; `None` if no claim gets the connection.
     pub by: Option<usize>,
-    /// The socket that the kernel would choose without any earlier claim.
-    pub listener: Option<usize>,
+    /// The sockets from which the kernel would choose without any earlier claim.
+    pub listeners: Vec<usize>,
 }
 
 impl Answer {
-    pub(super) fn loser(&self) -> Option<usize> {
-        self.listener.filter(|_| self.outcome != Outcome::Listener)
+    pub(super) fn losers(&self) -> &[usize] {
+        if self.outcome == Outcome::Listener { &[] } else { &self.listeners }
     }
 }
 
@@ -87,22 +90,26 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Undecided {
     pub gap: Gap,
-    /// The listener that loses the connection in every possible order of the claims.
-    pub loser: Option<usize>,
+    /// The listeners that lose the connection in every possible order of the claims.
+    pub losers: Vec<usize>,
 }
 
 impl From<Gap> for Undecided {
     fn from(gap: Gap) -> Self {
-        Self { gap, loser: None }
+        Self { gap, losers: Vec::new() }
     }
 }
 
 fn either(one: &Result<Answer, Undecided>, other: &Result<Answer, Undecided>, why: &str) -> Undecided {
-    let loser = |it: &Result<Answer, Undecided>| match it {
-        Ok(answer) => answer.loser(),
-        Err(undecided) => undecided.loser,
-    };
-    Undecided { gap: unclear(why), loser: loser(one).filter(|it| loser(other) == Some(*it)) }
+    let (one, other) = (losers(one), losers(other));
+    Undecided { gap: unclear(why), losers: one.iter().filter(|it| other.contains(it)).copied().collect() }
+}
+
+fn losers(of: &Result<Answer, Undecided>) -> &[usize] {
+    match of {
+        Ok(answer) => answer.losers(),
+        Err(undecided) => &undecided.losers,
+    }
 }
 
 /// The answer if either of two claims may come first. A pod of one Service is not a pod of the other Service.
@@ -186,8 +193,8 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
     ) -> Result<Answer, Undecided> {
-        let listener = self.listener(case, from, to.ip);
-        self.who_beside(listener, assumption, case, (from, to))
+        let listeners = self.listeners(case, from, to);
+        self.who_beside(&listeners, assumption, case, (from, to))
     }
 
     /// The addresses at which this contest's listener loses connections to the first claim in this case; `None` without
@@ -208,14 +215,14 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
         let (mut lost, mut unknown) = (BTreeMap::new(), None);
         for (from, to) in self.places() {
-            let listener = self.listener(case, from, to.ip);
-            if listener.is_none() {
+            let listeners = self.listeners(case, from, to);
+            if listeners.is_empty() {
                 continue;
             }
-            match self.who_beside(listener, assumption, case, (from, to)) {
-                Ok(it) if it.loser().is_none() || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
+            match self.who_beside(&listeners, assumption, case, (from, to)) {
+                Ok(it) if it.losers().is_empty() || it.by != Some(0) || !counts(to, Some(it.outcome)) => {}
                 Ok(it) => drop(lost.insert((from, to), BTreeSet::from([Some(it.outcome)]))),
-                Err(Undecided { loser: Some(_), .. }) if counts(to, None) => {
+                Err(undecided) if !undecided.losers.is_empty() && counts(to, None) => {
                     drop(lost.insert((from, to), BTreeSet::from([None])));
                 }
                 Err(undecided) => unknown = unknown.or(Some(undecided.gap)),
@@ -231,15 +238,15 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
 
     fn who_beside(
         &self,
-        listener: Option<usize>,
+        listeners: &[usize],
         assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
     ) -> Result<Answer, Undecided> {
         let external = self.external(assumption, case, from, to)?;
-        let node_ports = self.node_ports(assumption, case, (from, to), listener)?;
+        let node_ports = self.node_ports(assumption, case, (from, to), listeners)?;
         let host_port = self.redirected(assumption, from, to)?;
-        let decided = |service| self.decided(assumption, (from, to), service, host_port, listener);
+        let decided = |service| self.decided(assumption, (from, to), service, host_port, listeners);
         let may_win = |external: Outcome, node_port: Outcome, kind: ClaimKind| {
             assumption.external_ip_or_node_port(external, node_port).is_none_or(|first| first == kind)
         };
@@ -296,7 +303,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         assumption: &Assumption,
         case: &mut Case,
         (from, to): (Vantage, LocalAddress),
-        listener: Option<usize>,
+        listeners: &[usize],
     ) -> Result<Vec<(usize, Outcome)>, Gap> {
         let family = Family::of(to.ip);
         let mut claims: Vec<(usize, Outcome)> = Vec::new();
@@ -306,7 +313,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             if !has || !self.serves(assumption, case, index, (service, Part::NodePorts)) {
                 continue;
             }
-            let outcome = match self.strays(assumption, (from, to), service, listener) {
+            let outcome = match self.strays(assumption, (from, to), service, listeners) {
                 true => Outcome::Nowhere,
                 false => {
                     let backing = self.backing(case, index, (service, port), family);
@@ -376,20 +383,31 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         }
     }
 
-    /// The socket that the kernel would choose without any earlier claim.
-    fn listener(&self, case: &mut Case, from: Vantage, to: IpAddr) -> Option<usize> {
-        self.contenders.iter().position(|contender| match contender.claim {
-            Claim::Listener(socket, _) => {
-                let answers =
-                    |socket: &Socket| answering_vantage_points(socket, to, self.addressed.interfaces).contains(&from);
-                match socket.serves(Family::of(to)) {
-                    Some(_) => answers(socket),
-                    // The case chooses about IPv4 only if the socket would answer with IPv4.
-                    None => answers(&Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
-                }
+    /// The sockets from which the kernel would choose without any earlier claim. There are several if several owners
+    /// share an address and a port (`SO_REUSEPORT`, or `SO_REUSEADDR` with UDP).
+    fn listeners(&self, case: &mut Case, from: Vantage, to: LocalAddress) -> Vec<usize> {
+        let mut found: Vec<(usize, &Socket)> = Vec::new();
+        for (index, contender) in self.contenders.iter().enumerate() {
+            let Claim::Listener(socket, _) = contender.claim else { continue };
+            let is_behind = found.iter().any(|(_, it)| rank(it) != rank(socket) || group(it) == group(socket));
+            if !is_behind && self.is_answered_by(socket, case, (from, to)) {
+                found.push((index, socket));
             }
-            _ => false,
-        })
+        }
+        found.into_iter().map(|(index, _)| index).collect()
+    }
+
+    fn is_answered_by(&self, socket: &Socket, case: &mut Case, (from, to): (Vantage, LocalAddress)) -> bool {
+        let question = (Doubt::Device, socket.device as usize, usize::from(to.vrf));
+        let may_answer = |case: &mut Case, socket: &Socket| {
+            answers(socket, (from, to), self.addressed.interfaces)
+                .unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
+        };
+        match socket.serves(Family::of(to.ip)) {
+            Some(_) => may_answer(case, socket),
+            // The case chooses about IPv4 only if the socket would answer with IPv4.
+            None => may_answer(case, &Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
+        }
     }
 
     fn serves(
@@ -423,12 +441,12 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         assumption: &Assumption,
         (from, to): (Vantage, LocalAddress),
         service: &Service,
-        listener: Option<usize>,
+        listeners: &[usize],
     ) -> bool {
         let on_every_device = |socket: &Socket| socket.device == 0 && socket.protocol != Protocol::Udp;
         let is_lost = || {
-            listener.is_some_and(
-                |index| matches!(self.contenders[index].claim, Claim::Listener(socket, _) if on_every_device(socket)),
+            listeners.iter().any(
+                |index| matches!(self.contenders[*index].claim, Claim::Listener(socket, _) if on_every_device(socket)),
             )
         };
         assumption.masquerades_own_link_local() && is_own_link_local(to, from) && is_lost() && !service.external_local
@@ -440,16 +458,17 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         (from, to): (Vantage, LocalAddress),
         service: Option<(usize, Outcome)>,
         host_port: Option<Redirected>,
-        listener: Option<usize>,
+        listeners: &[usize],
     ) -> Result<Answer, Undecided> {
-        let answer = |outcome, by| Ok(Answer { outcome, by, listener });
+        let listener = listeners.first().copied();
+        let answer = |outcome, by| Ok(Answer { outcome, by, listeners: listeners.to_vec() });
         if let Some(Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
                 Some(Some(ClaimKind::NodePort)) => {}
                 // At a link-local address, NodePort and hostPort lead nowhere. Elsewhere, their unknown order decides.
                 Some(None) if !is_link_local(to.ip) => {
-                    let served = self.decided(assumption, (from, to), service, None, listener);
+                    let served = self.decided(assumption, (from, to), service, None, listeners);
                     return Err(either(&redirected(), &served, UNDEFINED));
                 }
                 _ => return redirected(),
@@ -458,6 +477,9 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         match service {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(assumption, from, to.ip) => {
                 Err(unclear(OTHER_PORTS).into())
+            }
+            None | Some((_, Outcome::Listener)) if listeners.len() > 1 => {
+                Err(Gap::new(Source::Listeners, Why::Ambiguous, SHARED).into())
             }
             None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
             // Without the NodePort, the pod would answer. The NodePort has no endpoint, so it is the reason why no
@@ -608,6 +630,14 @@ fn of_host_port(to: IpAddr, there: Outcome) -> Outcome {
 fn of_any_order(assumption: &Assumption, claims: &[(usize, Outcome)]) -> Vec<(usize, Outcome)> {
     let loses = |outcome: Outcome| claims.iter().any(|(_, other)| assumption.outranks(*other, outcome));
     claims.iter().copied().filter(|(_, outcome)| !loses(*outcome)).collect()
+}
+
+/// The kernel prefers a socket on one address, then a socket on the packet's device, then a socket of IPv4 (Linux
+/// net/ipv4/inet_hashtables.c and net/ipv4/udp.c, `compute_score`).
+fn rank(socket: &Socket) -> (bool, u8) {
+    let of_device = if socket.protocol == Protocol::Udp { 2 } else { 1 };
+    let score = of_device * u8::from(socket.device != 0) + u8::from(socket.family == Family::V4);
+    (socket.local.is_unspecified(), score)
 }
 
 fn unclear(detail: &str) -> Gap {

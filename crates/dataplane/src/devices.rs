@@ -70,7 +70,7 @@ impl<'a> Devices<'a> {
             Some(kind) if NEVER_CHOSEN.contains(&kind) => Some(false),
             _ if link.master.is_some() => self.detects_part(link),
             // If `devices` has names, Cilium needs no default route.
-            Some("veth") if self.config.devices.is_empty() => self.has_default_route(link),
+            Some("veth") if self.config.devices.is_empty() => has_default_route(self.interfaces, link),
             _ => Some(true),
         };
         // A working Cilium serves some address. If the links seem to exclude the node's own address, the result is
@@ -85,18 +85,6 @@ impl<'a> Devices<'a> {
         (master.kind.as_deref() != Some("vrf")).then_some(false)
     }
 
-    fn has_default_route(&self, link: &Link) -> Option<bool> {
-        match &self.interfaces.default_links {
-            Some(links) => Some(links.contains(&link.index)),
-            None => self.has_gateway(&link.name).then_some(true),
-        }
-    }
-
-    fn has_gateway(&self, link: &str) -> bool {
-        let networks = self.interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
-        networks.into_iter().any(|network| self.interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
-    }
-
     fn link(&self, name: &str) -> Option<&Link> {
         self.interfaces.links.iter().find(|link| link.name == name)
     }
@@ -104,6 +92,18 @@ impl<'a> Devices<'a> {
     fn kind(&self, name: &str) -> Option<&str> {
         self.link(name)?.kind.as_deref()
     }
+}
+
+pub(super) fn has_default_route(interfaces: &Interfaces, link: &Link) -> Option<bool> {
+    match &interfaces.default_links {
+        Some(links) => Some(links.contains(&link.index)),
+        None => has_gateway(interfaces, &link.name).then_some(true),
+    }
+}
+
+fn has_gateway(interfaces: &Interfaces, link: &str) -> bool {
+    let networks = interfaces.of(link).filter_map(|address| IpNet::new(address.ip, address.prefix).ok());
+    networks.into_iter().any(|network| interfaces.gateways.iter().any(|gateway| network.contains(gateway)))
 }
 
 #[cfg(test)]

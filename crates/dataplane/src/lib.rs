@@ -82,7 +82,7 @@ pub use served::{covers, host_ports, may_have, own_network_pods, served_node_por
 pub use service_lb::sent_to_node_port;
 pub use sockets::{is_bound, place, socket_in_words, workers};
 pub use usual_ports::{Role, UsualPort, is_usual, usual_ports};
-pub use vantage::{answering_vantage_points, is_everywhere, vantage_points};
+pub use vantage::{is_everywhere, vantage_points};
 
 #[cfg(test)]
 mod tests;

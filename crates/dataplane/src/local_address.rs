@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portreeve_facts::{Interfaces, Socket};
+use portreeve_facts::{Interfaces, Link, Socket};
 
 /// An address of this node, as a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,8 +17,8 @@ pub struct LocalAddress {
 /// out.
 pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     let in_vrf = |name: &str| {
-        let master = interfaces.links.iter().find(|link| link.name == name).and_then(|link| link.master);
-        interfaces.links.iter().any(|link| Some(link.index) == master && link.kind.as_deref() == Some("vrf"))
+        let link = interfaces.links.iter().find(|link| link.name == name);
+        link.is_some_and(|link| vrf_of(interfaces, link).is_some())
     };
     let mut addresses: Vec<LocalAddress> = interfaces
         .addresses
@@ -29,6 +29,12 @@ pub fn local_addresses(interfaces: &Interfaces) -> Vec<LocalAddress> {
     addresses.sort();
     addresses.dedup_by_key(|address| address.ip);
     addresses
+}
+
+/// The VRF of a link: the link itself, or its master.
+pub(super) fn vrf_of<'a>(interfaces: &'a Interfaces, link: &'a Link) -> Option<&'a Link> {
+    let master = interfaces.links.iter().find(|it| Some(it.index) == link.master);
+    [Some(link), master].into_iter().flatten().find(|it| it.kind.as_deref() == Some("vrf"))
 }
 
 /// The address of a socket on a loopback address that no interface has. Every address of 127.0.0.0/8 belongs to the

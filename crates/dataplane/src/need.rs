@@ -9,6 +9,8 @@ use std::{
 use super::{
     by_port::{ByPort, Port},
     kept_off::serves,
+    local_address::vrf_of,
+    owners::owner_name,
     part::Part,
     round::Round,
     usual_ports::{Role, is_usual},
@@ -158,8 +160,8 @@ impl Addresses<'_> {
 
     /// Whether a socket on the same port makes `bind` fail (Linux net/ipv4/inet_connection_sock.c,
     /// `inet_bind_conflict`): a socket on the same address, or on every address of the family. A socket of one
-    /// interface also blocks a `bind` without an interface. `None` if it is unknown whether an IPv6 socket also serves
-    /// IPv4.
+    /// interface also blocks a `bind` without an interface, but see [`Round::in_vrfs`]. `None` if it is unknown whether
+    /// an IPv6 socket also serves IPv4.
     pub fn meets(self, socket: &Socket) -> Option<bool> {
         match self {
             Self::Every => Some(true),
@@ -232,6 +234,27 @@ impl Round<'_> {
             && self.listeners().is_ok_and(|all| all.at(at).is_empty())
             && self.needs().known().at(at).iter().any(is_absent);
         is_assumed.then(|| format!("no socket is bound to {number}/{protocol} without listening; {why}"))
+    }
+
+    /// The unread input, if each of these sockets is in a VRF. With TCP, each VRF has its own ports, unless the sysctl is
+    /// set (Linux include/net/inet_hashtables.h, `inet_bind_bucket_match`).
+    pub fn in_vrfs(&self, sockets: &[&Socket]) -> Option<Gap> {
+        let in_vrf = |socket: &&Socket| {
+            if socket.protocol != Protocol::Tcp || socket.device == 0 {
+                return None;
+            }
+            let interfaces = match self.now.kernel.interfaces.get() {
+                Ok(interfaces) => interfaces,
+                Err(gap) => return Some(gap),
+            };
+            vrf_of(interfaces, interfaces.links.iter().find(|it| it.index == socket.device)?)?;
+            let detail = format!(
+                "{} has the port in a VRF: whether another server can listen depends on the sysctl net.ipv4.tcp_l3mdev_accept, which Portreeve does not read",
+                owner_name(self.now, &socket.owner)
+            );
+            Some(Gap::new(Source::Sysctls, Why::Ambiguous, detail))
+        };
+        sockets.iter().map(in_vrf).collect::<Option<Vec<Gap>>>()?.into_iter().next()
     }
 
     /// The reason why the scan may lack sockets that are bound and do not listen.

@@ -297,7 +297,8 @@ fn holder(socket: &Socket) -> Option<Held<'_>> {
 /// several programs, so its group counts only if a process is unknown. The group of a session never counts.
 fn are_of_one_program((cgroup, process): Held<'_>, (other_cgroup, other): Held<'_>) -> Option<bool> {
     let in_one_group = are_in_one_group(cgroup, other_cgroup);
-    let has_one = |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
+    let has_one =
+        |has: fn(&Cgroup) -> bool| in_one_group == Some(true) && cgroup.known(Unread::Doubted).is_some_and(has);
     match (process, other) {
         (Reading::Seen(a), Reading::Seen(b)) => {
             Some((a.pid, a.started) == (b.pid, b.started) || has_one(|it| it.pod.is_some()))

@@ -3,8 +3,11 @@
 
 use std::net::IpAddr;
 
-use super::local_address::is_link_local;
-use portreeve_facts::{Family, Interfaces, Socket, Vantage};
+use super::{
+    devices::has_default_route,
+    local_address::{LocalAddress, is_link_local, vrf_of},
+};
+use portreeve_facts::{Family, Gap, Interfaces, Link, Socket, Source, Vantage, Why};
 
 /// The vantage points from which an address of this node can be reached.
 pub fn vantage_points(address: IpAddr) -> &'static [Vantage] {
@@ -22,64 +25,164 @@ pub fn is_everywhere(socket: &Socket) -> bool {
     socket.local.is_unspecified() && socket.device == 0
 }
 
-/// The vantage points to which a listener answers on an address, if no proxy interferes. Empty if the socket does not
-/// listen on the address.
+/// Whether a listener answers clients at `from` that connect to an address, if no proxy interferes.
 ///
 /// A socket that is bound to a device receives packets that arrive on this device. The socket also receives the node's
-/// own connections to the device's addresses (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu).
-pub fn answering_vantage_points(socket: &Socket, address: IpAddr, interfaces: &Interfaces) -> &'static [Vantage] {
-    let listens = socket.local.is_unspecified() || socket.local == address;
-    if !listens || socket.serves(Family::of(address)) != Some(true) {
-        return &[];
+/// own connections to the device's addresses (`orig_oif` in Linux' net/ipv4/route.c, ip_route_output_key_hash_rcu). A
+/// VRF is the device of all packets that arrive on its links.
+///
+/// # Errors
+/// When the answer depends on the client's VRF, or on the device on which the packets arrive.
+pub(super) fn answers(
+    socket: &Socket,
+    (from, to): (Vantage, LocalAddress),
+    interfaces: &Interfaces,
+) -> Result<bool, Gap> {
+    let listens = socket.local.is_unspecified() || socket.local == to.ip;
+    if !listens || socket.serves(Family::of(to.ip)) != Some(true) || !vantage_points(to.ip).contains(&from) {
+        return Ok(false);
     }
     if socket.device == 0 {
-        return vantage_points(address);
+        return if to.vrf { Err(depends_on_vrf(to.ip)) } else { Ok(true) };
     }
-    let device = interfaces.links.iter().find(|it| it.index == socket.device).map(|it| it.name.as_str());
-    let has_it = interfaces.addresses.iter().any(|it| it.ip == address && Some(&*it.link) == device);
-    match (address.is_loopback(), device, has_it) {
-        (true, Some("lo"), _) => &[Vantage::Loopback],
-        (true, ..) => &[],
-        (false, Some("lo"), _) => &[Vantage::Node],
-        (false, _, true) => &[Vantage::Remote, Vantage::Node],
-        (false, _, false) => &[Vantage::Remote],
+    let Some(device) = interfaces.links.iter().find(|it| it.index == socket.device) else {
+        return Err(depends_on_device(to.ip));
+    };
+    let names = interfaces.addresses.iter().filter(|it| it.ip == to.ip).map(|it| &*it.link);
+    let links: Vec<&Link> = names.filter_map(|name| interfaces.links.iter().find(|it| it.name == name)).collect();
+    let has_it = links.iter().any(|it| it.index == device.index);
+    match (vrf_of(interfaces, device), to.vrf) {
+        (None, false) => {}
+        (Some(vrf), true) if links.iter().any(|it| vrf_of(interfaces, it) == Some(vrf)) => {
+            let arrives = from == Vantage::Remote && (has_it || device == vrf);
+            return if arrives { Ok(true) } else { Err(depends_on_vrf(to.ip)) };
+        }
+        _ => return Ok(false),
     }
+    match (device.name.as_str(), to.ip.is_loopback(), from) {
+        ("lo", true, _) => Ok(true),
+        ("lo", false, _) => Ok(from == Vantage::Node),
+        (_, true, _) => Ok(false),
+        (_, false, Vantage::Node) => Ok(has_it),
+        (_, false, Vantage::Remote) if has_it => Ok(true),
+        (_, false, Vantage::Remote) => arrive_on(device, &links, interfaces).ok_or_else(|| depends_on_device(to.ip)),
+        (_, false, Vantage::Loopback | Vantage::Pods) => Ok(false),
+    }
+}
+
+/// Whether packets of remote clients to an address of other links arrive on this device. If clients cannot be on these
+/// links, the packets take the default route.
+fn arrive_on(device: &Link, links: &[&Link], interfaces: &Interfaces) -> Option<bool> {
+    let is_default = |link: &Link| has_default_route(interfaces, link) == Some(true);
+    let has_clients = |link: &&Link| match link.kind.as_deref() {
+        _ if is_default(link) => Some(true),
+        None => Some(link.name != "lo"),
+        Some("bond" | "team" | "vlan") => Some(true),
+        Some("dummy" | "veth") => Some(false),
+        Some(_) => None,
+    };
+    let have_clients: Vec<Option<bool>> = links.iter().map(has_clients).collect();
+    let is_only_way = is_default(device) && !interfaces.links.iter().any(|it| it != device && is_default(it));
+    match (have_clients.contains(&Some(true)), have_clients.contains(&None)) {
+        (true, _) => Some(false),
+        (false, true) => None,
+        (false, false) => is_only_way.then_some(true),
+    }
+}
+
+fn depends_on_vrf(ip: IpAddr) -> Gap {
+    let detail = format!(
+        "{ip} is in a VRF: whether the socket answers depends on the client's VRF and on the sysctl l3mdev_accept, which Portreeve does not read"
+    );
+    Gap::new(Source::Sysctls, Why::Ambiguous, detail)
+}
+
+fn depends_on_device(ip: IpAddr) -> Gap {
+    let detail = format!(
+        "the socket is bound to a device: whether it answers at {ip} depends on the device on which packets arrive"
+    );
+    Gap::new(Source::Addresses, Why::Ambiguous, detail)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::local_address::local_addresses, *};
     use portreeve_facts::{
         Snapshot,
-        healthy::{PRIMARY, ip},
+        healthy::{PRIMARY, interfaces_of, ip},
     };
 
-    #[test]
-    fn a_socket_of_a_device_receives_from_that_device_and_its_own_node() {
-        let world = Snapshot::healthy().listens("0.0.0.0:30080");
-        let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
+    /// The vantage points to which a socket on all IPv4 addresses answers, if it is bound to this device.
+    fn bound(world: &Snapshot, name: &str, address: &str, vrf: bool) -> Vec<(Vantage, Result<bool, Source>)> {
+        let world = world.clone().listens("0.0.0.0:30080");
+        let interfaces = world.kernel.interfaces.seen().expect("interfaces");
+        let device = interfaces.links.iter().find(|it| it.name == name).map_or(0, |it| it.index);
         let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
-        assert_eq!(answering_vantage_points(&socket, ip(PRIMARY[0]), &interfaces), vantage_points(ip(PRIMARY[0])));
-        let link = &interfaces.addresses.iter().find(|it| it.ip == ip(PRIMARY[0])).expect("an address").link;
-        let device = interfaces.links.iter().find(|it| *it.name == **link).expect("a link").index;
-        let bound = Socket { device, ..socket };
-        assert_eq!(answering_vantage_points(&bound, ip(PRIMARY[0]), &interfaces), [Vantage::Remote, Vantage::Node]);
-        assert_eq!(answering_vantage_points(&bound, ip("127.0.0.1"), &interfaces), []);
-        assert_eq!(answering_vantage_points(&bound, ip(PRIMARY[1]), &interfaces), [], "it is of the other family");
+        let (socket, to) = (Socket { device, ..socket }, LocalAddress { ip: ip(address), vrf });
+        let all = Vantage::ALL.map(|from| (from, answers(&socket, (from, to), interfaces).map_err(|gap| gap.source)));
+        all.into_iter().filter(|(_, answers)| *answers != Ok(false)).collect()
+    }
+
+    fn on(world: &Snapshot, name: &str, address: &str) -> Vec<(Vantage, Result<bool, Source>)> {
+        bound(world, name, address, false)
+    }
+
+    const REMOTE: (Vantage, Result<bool, Source>) = (Vantage::Remote, Ok(true));
+    const NODE: (Vantage, Result<bool, Source>) = (Vantage::Node, Ok(true));
+    const NOT_KNOWN: (Vantage, Result<bool, Source>) = (Vantage::Remote, Err(Source::Addresses));
+
+    fn of_kind(mut world: Snapshot, name: &str, kind: Option<&str>) -> Snapshot {
+        let link = interfaces_of(&mut world).links.iter_mut().find(|it| it.name == name).expect("a link");
+        link.kind = kind.map(str::to_owned);
+        world
     }
 
     #[test]
-    fn loopback_and_other_devices_are_distinct() {
-        let world = Snapshot::healthy().listens("0.0.0.0:30080").address("other0", "198.51.100.1");
-        let interfaces = world.kernel.interfaces.seen().expect("interfaces").clone();
-        let socket = world.kernel.listeners.seen().expect("listeners").last().expect("one").clone();
-        let device = |name: &str| interfaces.links.iter().find(|it| it.name == name).expect("a link").index;
-        let on = |name: &str, address: &str| {
-            answering_vantage_points(&Socket { device: device(name), ..socket.clone() }, ip(address), &interfaces)
-        };
-        assert_eq!(on("other0", "198.51.100.1"), [Vantage::Remote, Vantage::Node]);
-        assert_eq!(on("other0", PRIMARY[0]), [Vantage::Remote], "the node asks another device of its own");
-        assert_eq!(on("lo", "127.0.0.1"), [Vantage::Loopback]);
-        assert_eq!(on("lo", PRIMARY[0]), [Vantage::Node]);
+    fn a_socket_of_a_device_receives_from_that_device_and_its_own_node() {
+        let world = Snapshot::healthy();
+        assert_eq!(on(&world, "none", PRIMARY[0]), [REMOTE, NODE, (Vantage::Pods, Ok(true))]);
+        assert_eq!(on(&world, "eth0", PRIMARY[0]), [REMOTE, NODE]);
+        assert_eq!(on(&world, "eth0", "127.0.0.1"), []);
+        assert_eq!(on(&world, "eth0", PRIMARY[1]), [], "it is of the other family");
+        assert_eq!(on(&world, "lo", "127.0.0.1"), [(Vantage::Loopback, Ok(true))]);
+        assert_eq!(on(&world, "lo", PRIMARY[0]), [NODE]);
+    }
+
+    #[test]
+    fn remote_clients_reach_an_address_over_its_own_link_or_over_the_default_route() {
+        let world = Snapshot::healthy().address("other0", "198.51.100.1");
+        assert_eq!(on(&world, "other0", "198.51.100.1"), [REMOTE, NODE]);
+        assert_eq!(on(&world, "other0", PRIMARY[0]), [], "packets to this address arrive on eth0");
+        assert_eq!(on(&world, "eth0", "198.51.100.1"), [REMOTE], "no client is on a dummy link");
+        for kind in [None, Some("vlan")] {
+            assert_eq!(on(&of_kind(world.clone(), "other0", kind), "eth0", "198.51.100.1"), [], "{kind:?}");
+        }
+        let bridge = of_kind(world.clone(), "other0", Some("bridge"));
+        assert_eq!(on(&bridge, "eth0", "198.51.100.1"), [NOT_KNOWN], "it may have virtual machines, or only pods");
+        let mut two = world.address("eth1", "203.0.113.1");
+        assert_eq!(on(&two, "eth1", "198.51.100.1"), [NOT_KNOWN], "a router may know the address behind eth1");
+        interfaces_of(&mut two).default_links = Some(vec![2, 4]);
+        assert_eq!(on(&two, "eth0", "198.51.100.1"), [NOT_KNOWN], "there are two default routes");
+    }
+
+    #[test]
+    fn a_vrf_has_the_packets_of_its_links_and_of_no_others() {
+        let mut world = Snapshot::healthy().address("blue", "203.0.113.9").address("eth1", "198.51.100.1");
+        let links = &mut interfaces_of(&mut world).links;
+        let blue = links.iter_mut().find(|it| it.name == "blue").expect("a link");
+        blue.kind = Some("vrf".to_owned());
+        let index = blue.index;
+        links.iter_mut().find(|it| it.name == "eth1").expect("a link").master = Some(index);
+        let [remote, node, pods] =
+            [Vantage::Remote, Vantage::Node, Vantage::Pods].map(|from| (from, Err(Source::Sysctls)));
+        assert_eq!(bound(&world, "none", "198.51.100.1", true), [remote, node, pods]);
+        for device in ["blue", "eth1"] {
+            assert_eq!(bound(&world, device, "198.51.100.1", true), [REMOTE, node, pods], "{device}");
+            assert_eq!(on(&world, device, PRIMARY[0]), [], "{device}");
+        }
+        assert_eq!(bound(&world, "eth0", "198.51.100.1", true), []);
+        let locals = local_addresses(world.kernel.interfaces.seen().expect("interfaces"));
+        let in_vrf: Vec<_> = locals.iter().filter(|it| it.vrf).map(|it| it.ip).collect();
+        assert_eq!(in_vrf, [ip("198.51.100.1"), ip("203.0.113.9")]);
     }
 }

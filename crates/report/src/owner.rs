@@ -154,9 +154,9 @@ struct AnswerEntry {
     /// The claimant that causes the answer: an index into `claimants`; absent without a claim at these addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     by: Option<usize>,
-    /// The listener that gets no connections because of this claimant: an index into `claimants`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    loser: Option<usize>,
+    /// The listeners that get no connections because of this claimant: indexes into `claimants`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    losers: Vec<usize>,
     /// The assumption behind the answer, as text; absent if the answer is true with every possible setting of the node.
     #[serde(skip_serializing_if = "Option::is_none")]
     assumed: Option<String>,
@@ -287,14 +287,14 @@ fn protocols(owned: &[Ownership]) -> Vec<ProtocolEntry> {
 
 fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
     let mut groups: Vec<AnswerEntry> = Vec::new();
-    for Answered { from, to, outcome, by, loser, assumed } in answers {
+    for Answered { from, to, outcome, by, losers, assumed } in answers {
         let assumed = assumed.in_words().map(str::to_owned);
         let (answer, why) = match outcome {
             Ok(outcome) => (outcome.name(), None),
             Err(gap) => ("unknown", Some(tidy(&gap.detail))),
         };
         let same = |it: &&mut AnswerEntry| {
-            let alike = (&it.answer[..], it.by, it.loser) == (answer, *by, *loser);
+            let alike = (&it.answer[..], it.by, &it.losers) == (answer, *by, losers);
             it.from == *from && alike && it.why == why && it.assumed == assumed
         };
         match groups.iter_mut().find(same) {
@@ -304,7 +304,7 @@ fn grouped(answers: &[Answered]) -> Vec<AnswerEntry> {
                 to: vec![*to],
                 answer: answer.to_owned(),
                 by: *by,
-                loser: *loser,
+                losers: losers.clone(),
                 assumed,
                 why,
             }),
@@ -446,11 +446,16 @@ fn write_answer(entry: &AnswerEntry, claimants: &[Claimant], style: &Style, out:
         (_, Some(by)) => format!("connections are refused, because of {by}"),
         _ => "connections are refused".to_owned(),
     };
-    let loser = name(entry.loser).map(|loser| format!("; {loser} gets nothing")).unwrap_or_default();
+    let losers: Vec<String> = entry.losers.iter().filter_map(|loser| name(Some(*loser))).collect();
+    let losers = match losers.as_slice() {
+        [] => String::new(),
+        [loser] => format!("; {loser} gets nothing"),
+        losers => format!("; {} get nothing", losers.join(" and ")),
+    };
     let to: Vec<String> = entry.to.iter().map(ToString::to_string).collect();
     let assumed = entry.assumed.as_ref().map(|it| format!(" (assumed: {it})")).unwrap_or_default();
-    let text = format!("to {}: {ends}{loser}{assumed}", to.join(", "));
-    let ink = if entry.loser.is_some() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
+    let text = format!("to {}: {ends}{losers}{assumed}", to.join(", "));
+    let ink = if !entry.losers.is_empty() { Ink::Bad(Severity::Critical) } else { Ink::Plain };
     let label = format!("{:<15}", entry.from.to_string());
     for (index, line) in wrap(&text, style.width.saturating_sub(19)).into_iter().enumerate() {
         let label = if index == 0 { label.as_str() } else { "               " };

@@ -102,7 +102,10 @@ impl<'r, 'a> Absent<'r, 'a> {
                 let gap = ephemeral.gave(self.place.1).err().or_else(unread);
                 Verdict::Unknown(gap.unwrap_or_else(|| self.both_readings(&sockets)))
             }
-            Ok(true) => Verdict::Problem(self.evidence(&sockets)),
+            Ok(true) => match self.round.in_vrfs(&sockets) {
+                Some(gap) => Verdict::Unknown(gap),
+                None => Verdict::Problem(self.evidence(&sockets)),
+            },
             Err(gap) if matches!(self.need, Need::HealthCheck(_)) => Verdict::Unknown(gap),
             Err(gap) => {
                 let detail = "a connection uses a port that kube-proxy may need";

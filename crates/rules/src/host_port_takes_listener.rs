@@ -175,11 +175,9 @@ impl Node<'_, '_> {
         ));
         let moved = move_off(self.snapshot, socket);
         let evidence = evidence.remedy(Remedy { steps: [look].into_iter().chain(moved.steps).collect() });
-        Some(Judgement::on_port(
-            Subject::pod(pod),
-            (port.protocol, number),
-            Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod)))),
-        ))
+        let problem = || Verdict::Problem(evidence.remedy(another_host_port(PortOf::Pod(pod))));
+        let verdict = self.round.in_vrfs(&[*socket]).map_or_else(problem, Verdict::Unknown);
+        Some(Judgement::on_port(Subject::pod(pod), (port.protocol, number), verdict))
     }
 
     fn about(&self, evidence: Evidence, port: &ContainerPort, socket: &Socket) -> Evidence {

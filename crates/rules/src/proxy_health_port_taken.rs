@@ -44,9 +44,10 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
         _ if sockets.is_empty() || sockets.iter().any(|socket| proxy.shares_owner(socket)) => Verdict::Healthy,
         Some(_) if is_reported && sockets.iter().any(|socket| proxy.hangs(socket)) => Verdict::Healthy,
         Some(gap) => Verdict::Unknown(gap.clone()),
-        None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => {
-            Verdict::Problem(evidence(snapshot, address, &sockets))
-        }
+        None if sockets.iter().all(|socket| proxy.certainly_lacks(socket)) => match round.in_vrfs(&sockets) {
+            Some(gap) => Verdict::Unknown(gap),
+            None => Verdict::Problem(evidence(snapshot, address, &sockets)),
+        },
         None => Verdict::Unknown(why_not_compared(&sockets).unwrap_or_else(|| unknown(address.port()))),
     };
     let port = (Protocol::Tcp, address.port());

@@ -57,8 +57,8 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
 struct CaseResult {
     /// The outcome and the claim that gets the connection; `Ok(None)` if the cases differ.
     answer: Result<Option<(Outcome, Option<usize>)>, Gap>,
-    /// The listener that loses the connection in every case, even if the outcomes differ.
-    loser: Option<usize>,
+    /// The listeners that lose the connection in every case, even if the outcomes differ.
+    losers: Vec<usize>,
 }
 
 impl Loss for CaseResult {
@@ -68,22 +68,24 @@ impl Loss for CaseResult {
             (_, Err(gap)) => Err(gap.clone()),
             (Ok(one), Ok(other)) => Ok(one.filter(|it| other.as_ref() == Some(it))),
         };
-        let loser = self.loser.filter(|it| other.loser == Some(*it));
-        (answer != Ok(None) || loser.is_some()).then_some(Self { answer, loser })
+        let losers: Vec<usize> = self.losers.into_iter().filter(|it| other.losers.contains(it)).collect();
+        (answer != Ok(None) || !losers.is_empty()).then_some(Self { answer, losers })
     }
 }
 
 fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to): (Vantage, LocalAddress)) -> Answered {
     let (result, assumed) = addressed.over(true, |assumption, case| {
         Ok(Some(match contest.who(assumption, case, (from, to)) {
-            Ok(answer) => CaseResult { loser: answer.loser(), answer: Ok(Some((answer.outcome, answer.by))) },
-            Err(Undecided { gap, loser: None }) => return Err(gap),
-            Err(Undecided { gap, loser }) => CaseResult { answer: Err(gap), loser },
+            Ok(answer) => {
+                CaseResult { losers: answer.losers().to_vec(), answer: Ok(Some((answer.outcome, answer.by))) }
+            }
+            Err(Undecided { gap, losers }) if losers.is_empty() => return Err(gap),
+            Err(Undecided { gap, losers }) => CaseResult { answer: Err(gap), losers },
         }))
     });
-    let (CaseResult { answer, loser }, gap) = match result {
+    let (CaseResult { answer, losers }, gap) = match result {
         Judged::Certain(result, gap) => (result, gap),
-        Judged::Depends { on, .. } => (CaseResult { answer: Err(on), loser: None }, None),
+        Judged::Depends { on, .. } => (CaseResult { answer: Err(on), losers: Vec::new() }, None),
         Judged::Never => unreachable!("each case has a result"),
     };
     let differs = || gap.unwrap_or_else(|| addressed.assumptions.ambiguity());
@@ -91,8 +93,8 @@ fn answered(contest: &Contest<'_, '_, '_>, addressed: &Addressed<'_>, (from, to)
         Ok((outcome, by)) => (Ok(outcome), by),
         Err(gap) => (Err(gap), None),
     };
-    let assumed = if outcome.is_ok() || loser.is_some() { assumed } else { Stratum::Any };
-    Answered { from, to: to.ip, outcome, by, loser, assumed }
+    let assumed = if outcome.is_ok() || !losers.is_empty() { assumed } else { Stratum::Any };
+    Answered { from, to: to.ip, outcome, by, losers, assumed }
 }
 
 #[cfg(test)]

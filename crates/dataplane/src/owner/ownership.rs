@@ -56,8 +56,8 @@ pub struct Answered {
     pub outcome: Result<Outcome, Gap>,
     /// The claimant that gives this outcome: an index into [`Ownership::claimants`]. `None` if no claimant does.
     pub by: Option<usize>,
-    /// The listener that would answer if no other claim came first.
-    pub loser: Option<usize>,
+    /// The listeners that would answer if no other claim came first. Several owners may share an address and a port.
+    pub losers: Vec<usize>,
     /// The settings for which the answer is true.
     pub assumed: Stratum,
 }

@@ -10,14 +10,14 @@ use super::{
 use portreeve_facts::{
     CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Mode, Netfilter, RangeClaim, Reading,
     Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
-    healthy::{PRIMARY, SECOND, World, gap, ip, objects, proxy_holder, seen, squatter},
+    healthy::{PRIMARY, SECOND, World, daemon, gap, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<ClaimKind>, Option<ClaimKind>) {
     let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
     let claim = |index: Option<usize>| index.map(|index| ownership.claimants[index].claim);
     let answered = ownership.answers.iter().find(|it| it.from == from && it.to == ip(to)).expect("an answer");
-    (answered.outcome.clone(), claim(answered.by), claim(answered.loser))
+    (answered.outcome.clone(), claim(answered.by), claim(answered.losers.first().copied()))
 }
 
 fn web() -> Snapshot {
@@ -479,6 +479,40 @@ fn of_two_listeners_the_one_bound_closer_answers() {
     let world = Snapshot::healthy().listens("0.0.0.0:30080");
     let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", device);
     assert!(found(&world).claimants[0].detail.contains("on interface 2"), "{:?}", found(&world).claimants);
+}
+
+#[test]
+fn of_two_owners_of_one_address_and_port_no_one_certainly_answers_and_both_lose() {
+    let world = |local: &str, device| {
+        let haproxy = |socket: &mut Socket| (socket.owner, socket.device) = (daemon("haproxy", 7), device);
+        Snapshot::healthy().listens("0.0.0.0:30080").socket(Protocol::Tcp, State::Listen, local, "0.0.0.0:0", haproxy)
+    };
+    let shared = world("0.0.0.0:30080", 0);
+    assert_eq!(ask(&shared, Vantage::Remote, PRIMARY[0]).0.map_err(|gap| gap.source), Err(Source::Listeners));
+    let taken = found(&shared.service("web", |it| it.node_port(30080)));
+    let remote = taken.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
+    let remote = remote.expect("an answer");
+    let losers: Vec<&str> = remote.losers.iter().map(|it| &*taken.claimants[*it].name).collect();
+    assert_eq!((&remote.outcome, losers.len()), (&Ok(Outcome::Pod), 2), "{losers:?}");
+    for preferred in [world("0.0.0.0:30080", 2), world("192.0.2.1:30080", 0), world("[::]:30080", 0)] {
+        assert_eq!(ask(&preferred, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+    }
+    assert!(ask(&world("[::]:30080", 2), Vantage::Remote, PRIMARY[0]).0.is_err(), "a device counts as IPv4 does");
+}
+
+#[test]
+fn whether_a_socket_without_a_device_answers_in_a_vrf_is_not_known() {
+    let world = Snapshot::healthy().address("blue", "203.0.113.9").address("eth1", "198.51.100.1");
+    let mut world = world.listens("0.0.0.0:30080");
+    let links = &mut interfaces_of(&mut world).links;
+    (links[2].kind, links[3].master) = (Some("vrf".to_owned()), Some(3));
+    for to in ["203.0.113.9", "198.51.100.1"] {
+        assert_eq!(ask(&world, Vantage::Remote, to).0.map_err(|gap| gap.source), Err(Source::Sysctls), "{to}");
+    }
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Listener));
+    seen(&mut world.kernel.listeners).last_mut().expect("a listener").device = 3;
+    assert_eq!(ask(&world, Vantage::Remote, "198.51.100.1").0, Ok(Outcome::Listener));
+    assert_eq!(ask(&world, Vantage::Remote, PRIMARY[0]).0, Ok(Outcome::Refused));
 }
 
 #[test]

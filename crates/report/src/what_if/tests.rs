@@ -50,7 +50,7 @@ fn answered(outcome: Result<Outcome, Gap>) -> Ownership {
             to: ip("127.0.0.1"),
             by: outcome.as_ref().ok().map(by),
             outcome,
-            loser: None,
+            losers: Vec::new(),
             assumed: Stratum::Any,
         }],
         proxy_mode: None,

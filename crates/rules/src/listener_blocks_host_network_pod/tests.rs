@@ -11,7 +11,7 @@ use crate::{
 };
 use portreeve_facts::{
     Cgroup, Controller, Gap, Mode, Owner, Reading, State, Why,
-    healthy::{PRIMARY, SECOND, daemon, gap, held, ip, objects, seen, squatter},
+    healthy::{PRIMARY, SECOND, daemon, gap, held, interfaces_of, ip, objects, seen, squatter},
 };
 
 fn exporter(change: impl FnOnce(&mut Pod)) -> Snapshot {
@@ -279,6 +279,18 @@ fn servers_of_udp_and_of_interfaces_may_share_a_port() {
     let on_interface =
         exporter(|_| ()).socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", |it| it.device = 2);
     assert_eq!(severity(&on_interface), Severity::Info);
+}
+
+#[test]
+fn a_server_in_a_vrf_may_leave_its_port_to_the_pod() {
+    let of_device = |it: &mut Socket| it.device = 3;
+    let mut world = exporter(|_| ()).address("blue", "198.51.100.1");
+    world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:9100", "0.0.0.0:0", of_device);
+    assert_eq!(severity(&world), Severity::Info);
+    interfaces_of(&mut world).links[2].kind = Some("vrf".to_owned());
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Sysctls);
+    let beside = world.listens_as("192.0.2.2:9100", process());
+    assert!(expect_problem(&RULE, &beside, &subject()).summary.starts_with("Process node_exporter"), "outside the VRF");
 }
 
 #[test]

@@ -345,6 +345,15 @@ fn a_socket_on_a_device_hears_that_device_and_its_own_node() {
 }
 
 #[test]
+fn a_socket_on_a_device_without_node_ports_loses_nothing() {
+    let of_device = |it: &mut Socket| it.device = 3;
+    let world = web(30080).address("eth1", "198.51.100.1");
+    let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30080", "0.0.0.0:0", of_device);
+    assert_eq!(affects(&world), (Severity::Critical, vec![Vantage::Remote, Vantage::Node]));
+    expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
+}
+
+#[test]
 fn unread_is_unknown() {
     let mut world = web(30080).listens("0.0.0.0:30080");
     world.kernel.listeners = gap(Source::Listeners, Why::Torn);
