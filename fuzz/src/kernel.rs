@@ -78,6 +78,9 @@ pub fn sock_diag_message(bytes: &[u8]) {
     for protocol in Protocol::ALL {
         if let Ok(Some(record)) = sock_diag::parse(protocol, bytes) {
             assert_eq!(record.protocol, protocol);
+            if let Ok(others) = sock_diag::other_locals(&record, bytes) {
+                assert!(others.len() <= bytes.len());
+            }
         }
     }
 }
@@ -123,7 +126,8 @@ pub fn proc_net_file(bytes: &[u8]) {
     }
     for line in String::from_utf8_lossy(bytes).lines() {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        for record in [proc_sctp::endpoint(&fields), proc_sctp::association(&fields)].into_iter().flatten().flatten() {
+        let endpoints = proc_sctp::endpoint(&fields).into_iter().flatten();
+        for record in endpoints.chain(proc_sctp::association(&fields).into_iter().flatten()) {
             assert_eq!(record.protocol, Protocol::Sctp);
         }
     }

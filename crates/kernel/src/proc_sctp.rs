@@ -29,19 +29,19 @@ pub fn walk(net: &Path, request: &SocketRequest<'_>, mut take: impl FnMut(&Recor
     Ok(())
 }
 
-fn read(
+fn read<R: IntoIterator<Item = Record>>(
     source: Source,
     name: &Path,
     table: impl BufRead,
     mut take: impl FnMut(&Record),
-    parse: impl Fn(&[&str]) -> Option<Option<Record>>,
+    parse: impl Fn(&[&str]) -> Option<R>,
 ) -> Result<(), Gap> {
     let mut heading = true;
     each_line(source, name, "an SCTP socket", table, |line| {
         if std::mem::take(&mut heading) {
             return line.contains(HEADING).then_some(());
         }
-        if let Some(record) = parse(&line.split_ascii_whitespace().collect::<Vec<_>>())? {
+        for record in parse(&line.split_ascii_whitespace().collect::<Vec<_>>())? {
             take(&record);
         }
         Some(())
@@ -50,16 +50,21 @@ fn read(
     if heading { Err(Gap::new(source, Why::Malformed, format!("{}: empty", name.display()))) } else { Ok(()) }
 }
 
-/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`. There is no record for an endpoint that does not listen, because
-/// this table does not show its peer.
-pub fn endpoint(fields: &[&str]) -> Option<Option<Record>> {
+/// `ENDPT SOCK STY SST HBKT LPORT UID INODE LADDRS`: a record for each address. There is no record for an endpoint that
+/// does not listen, because this table does not show its peer.
+pub fn endpoint(fields: &[&str]) -> Option<Vec<Record>> {
     let [_, _, _, state, _, port, uid, inode, locals @ ..] = fields else { return None };
     if State::from_number(state.parse().ok()?) != Some(State::Listen) {
-        return Some(None);
+        return Some(Vec::new());
     }
-    let local = address(locals.first()?)?;
-    let nowhere = if local.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-    Some(Some(record(State::Listen, (local, port.parse().ok()?), (nowhere, 0), uid.parse().ok()?, inode.parse().ok()?)))
+    let (port, uid, inode) = (port.parse().ok()?, uid.parse().ok()?, inode.parse().ok()?);
+    let at = |local: &&str| {
+        let local = address(local)?;
+        let nowhere = if local.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+        Some(record(State::Listen, (local, port), (nowhere, 0), uid, inode))
+    };
+    let records: Vec<Record> = locals.iter().map(at).collect::<Option<_>>()?;
+    Some(records).filter(|it| !it.is_empty())
 }
 
 /// `ASSOC SOCK STY SST ST HBKT ASSOC-ID TX_QUEUE RX_QUEUE UID INODE LPORT RPORT LADDRS <-> RADDRS ...`, with a star
@@ -132,11 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn listeners_have_the_first_address_that_they_were_bound_to() {
+    fn listeners_have_each_address_that_they_were_bound_to() {
         let listener = |local: &str, remote: &str, inode| (local.to_owned(), remote.to_owned(), State::Listen, inode);
         assert_eq!(
             reported(States::LISTENING).expect("sound"),
-            [listener("0.0.0.0:30132", "0.0.0.0:0", 4711), listener("[2001:db8::1]:30133", "[::]:0", 4712)]
+            [
+                listener("0.0.0.0:30132", "0.0.0.0:0", 4711),
+                listener("[2001:db8::1]:30133", "[::]:0", 4712),
+                listener("192.0.2.1:30133", "0.0.0.0:0", 4712),
+            ]
         );
     }
 

@@ -30,6 +30,8 @@ const RANGE: usize = 2 * TEST + JUMP;
 const RANGES: usize = 8;
 /// `sizeof(struct inet_diag_msg)`.
 const MESSAGE: usize = 72;
+/// `sizeof(struct sockaddr_storage)`.
+const STORAGE: usize = 128;
 /// The value of `idiag_timer` while a segment is sent again.
 const TIMER_RETRANSMIT: u8 = 1;
 
@@ -67,6 +69,9 @@ pub fn walk<T: Clone>(
                     && request.wants(&record)
                 {
                     each(collected, &record);
+                    for local in other_locals(&record, message.body)? {
+                        each(collected, &Record { local, ..record });
+                    }
                 }
                 Ok(())
             },
@@ -193,6 +198,22 @@ pub fn parse(protocol: Protocol, body: &[u8]) -> Result<Option<Record>, Malforme
     Ok(Some(record))
 }
 
+/// The addresses of an SCTP listener after the first. A program can bind it to several addresses (`sctp_bindx`).
+pub fn other_locals(record: &Record, body: &[u8]) -> Result<Vec<IpAddr>, Malformed> {
+    let mut others = Vec::new();
+    if (record.protocol, record.state) != (Protocol::Sctp, State::Listen) {
+        return Ok(others);
+    }
+    for attribute in attributes(body.get(MESSAGE..).unwrap_or_default()) {
+        if let (INET_DIAG_LOCALS, payload) = attribute? {
+            for address in payload.chunks(STORAGE).skip(1) {
+                others.extend(sockaddr(address)?);
+            }
+        }
+    }
+    Ok(others)
+}
+
 /// The first address in a list of `struct sockaddr_storage`. `None` for a family other than IPv4 and IPv6.
 fn sockaddr(bytes: &[u8]) -> Result<Option<IpAddr>, Malformed> {
     let family = u16::from_ne_bytes(bytes_at(bytes, 0)?);
@@ -288,6 +309,25 @@ mod tests {
         bound.resize(132, 0);
         bytes.extend(bound);
         assert_eq!(parse(Protocol::Sctp, &bytes).expect("sound").expect("ours").local.to_string(), "0.0.0.0");
+    }
+
+    #[test]
+    fn an_sctp_listener_has_each_address_to_which_it_is_bound() {
+        let mut bytes = listening();
+        bytes.extend([4, 1, 12, 0]);
+        for (family, at, address) in [(AF_INET, 4, [192, 0, 2, 1]), (AF_INET6, 8, [0x20, 0x01, 0x0d, 0xb8])] {
+            let mut storage = [0; STORAGE];
+            storage[0] = family;
+            storage[at..at + 4].copy_from_slice(&address);
+            bytes.extend(storage);
+        }
+        let record = parse(Protocol::Sctp, &bytes).expect("sound").expect("ours");
+        let others = |record: &Record| other_locals(record, &bytes).expect("sound");
+        assert_eq!(record.local.to_string(), "192.0.2.1");
+        assert_eq!(others(&record).iter().map(IpAddr::to_string).collect::<Vec<_>>(), ["2001:db8::"]);
+        assert!(others(&Record { state: State::Established, ..record }).is_empty(), "one association is one record");
+        bytes.truncate(bytes.len() - 1);
+        assert!(other_locals(&record, &bytes).is_err());
     }
 
     /// Evaluates a filter program as the kernel does (`inet_diag_bc_run`).
