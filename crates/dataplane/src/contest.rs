@@ -25,7 +25,7 @@ use super::{
     vantage::{answers, vantage_points},
 };
 use portreeve_facts::{
-    Affected, Family, Gap, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
+    Affected, Family, Gap, Interfaces, Mode, Protocol, Redirection, Service, ServicePort, Socket, Source, Vantage, Why,
 };
 
 /// Claims on one port and protocol. Claims of one kind are in the order in which they are evaluated.
@@ -390,24 +390,11 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
         for (index, contender) in self.contenders.iter().enumerate() {
             let Claim::Listener(socket, _) = contender.claim else { continue };
             let is_behind = found.iter().any(|(_, it)| rank(it) != rank(socket) || group(it) == group(socket));
-            if !is_behind && self.is_answered_by(socket, case, (from, to)) {
+            if !is_behind && takes(case, socket, (from, to), self.addressed.interfaces) {
                 found.push((index, socket));
             }
         }
         found.into_iter().map(|(index, _)| index).collect()
-    }
-
-    fn is_answered_by(&self, socket: &Socket, case: &mut Case, (from, to): (Vantage, LocalAddress)) -> bool {
-        let question = (Doubt::Device, socket.device as usize, usize::from(to.vrf));
-        let may_answer = |case: &mut Case, socket: &Socket| {
-            answers(socket, (from, to), self.addressed.interfaces)
-                .unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
-        };
-        match socket.serves(Family::of(to.ip)) {
-            Some(_) => may_answer(case, socket),
-            // The case chooses about IPv4 only if the socket would answer with IPv4.
-            None => may_answer(case, &Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
-        }
     }
 
     fn serves(
@@ -605,9 +592,17 @@ pub fn v6only_unknown(socket: &Socket) -> Gap {
     Gap::new(Source::Listeners, Why::Ambiguous, detail)
 }
 
-/// Whether a socket gets connections of a family in this case.
-pub fn takes(case: &mut Case, socket: &Socket, family: Family) -> bool {
-    socket.serves(family).unwrap_or_else(|| takes_both(case, socket))
+/// Whether a socket gets connections from a vantage point to an address in this case, if no proxy interferes.
+pub fn takes(case: &mut Case, socket: &Socket, (from, to): (Vantage, LocalAddress), interfaces: &Interfaces) -> bool {
+    let question = (Doubt::Device, socket.device as usize, usize::from(to.vrf));
+    let may_answer = |case: &mut Case, socket: &Socket| {
+        answers(socket, (from, to), interfaces).unwrap_or_else(|gap| case.choose(question, &[false, true], || gap))
+    };
+    match socket.serves(Family::of(to.ip)) {
+        Some(_) => may_answer(case, socket),
+        // The case chooses about IPv4 only if the socket would answer with IPv4.
+        None => may_answer(case, &Socket { v6only: Some(false), ..socket.clone() }) && takes_both(case, socket),
+    }
 }
 
 /// Whether the node itself connects to one of its link-local addresses. If a data plane translates such a packet, it

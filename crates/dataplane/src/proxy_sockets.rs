@@ -11,8 +11,8 @@ use super::{
     usual_ports::{Role, is_usual},
 };
 use portreeve_facts::{
-    Cgroup, Clients, Gap, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread, Why,
-    if_requested,
+    Cgroup, Clients, Gap, Mode, Owner, PROXY_METRICS, Process, Protocol, Reading, Snapshot, Socket, Source, Unread,
+    Why, if_requested,
 };
 
 /// A proxy may not have opened its newest NodePorts yet: one port for each `MANY` open ports, and at least one port.

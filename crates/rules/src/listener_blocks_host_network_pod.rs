@@ -102,9 +102,8 @@ impl Blocked<'_, '_> {
         let alone = in_the_way.iter().map(owner).collect::<BTreeSet<_>>().len() == 1;
         let mut worst: Vec<(Severity, &Socket)> =
             in_the_way.iter().filter_map(|socket| Some((self.severity(socket, alone)?, *socket))).collect();
-        worst.sort_by_key(|(severity, socket)| {
-            (std::cmp::Reverse(*severity), self.round.in_vrfs(&[*socket]).is_some())
-        });
+        worst
+            .sort_by_key(|(severity, socket)| (std::cmp::Reverse(*severity), self.round.in_vrfs(&[*socket]).is_some()));
         let (severity, socket) = worst.first()?;
         Some(match holdings.into_iter().find_map(Holding::gap).or_else(|| self.round.in_vrfs(&[*socket])) {
             Some(gap) => Verdict::Unknown(gap),

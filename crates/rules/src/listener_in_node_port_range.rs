@@ -16,10 +16,10 @@ use super::{
 use crate::findings::{Evidence, Judgement, Judgements, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
     Addressed, Judged, LocalAddress, Loss, Role, is_everywhere, is_usual, other_loopback, owner_name, place, takes,
-    workers,
+    vantage_points, workers,
 };
 use portreeve_facts::{
-    ContainerPort, Family, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Why, Workload,
+    ContainerPort, Gap, NodePortRange, PortSet, Protocol, Reading, Snapshot, Socket, Source, Vantage, Why, Workload,
 };
 
 pub(super) static RULE: Rule = Rule::of(
@@ -112,8 +112,11 @@ impl Node<'_, '_> {
         let excuse = self.excuse(socket);
         let everywhere = is_everywhere(socket);
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
-            let mut bound = self.bound(socket).filter(|local| takes(case, socket, Family::of(local.ip)));
-            match (bound.any(|local| assumption.may_take(local, socket.protocol)), &excuse) {
+            let is_lost = self.places(socket).any(|(from, to)| {
+                assumption.may_take_from((to, socket.protocol), from)
+                    && takes(case, socket, (from, to), self.addressed.interfaces)
+            });
+            match (is_lost, &excuse) {
                 (false, _) | (true, Ok(true)) => Ok(None),
                 (true, Ok(false)) => Ok(Some(Loses)),
                 (true, Err(gap)) => Err(gap.clone()),
@@ -137,10 +140,10 @@ impl Node<'_, '_> {
             || self.allocated.has(socket.local_port)?)
     }
 
-    fn bound(&self, socket: &Socket) -> impl Iterator<Item = LocalAddress> {
+    fn places(&self, socket: &Socket) -> impl Iterator<Item = (Vantage, LocalAddress)> {
         let locals = &self.addressed.locals;
         let all = locals.iter().copied().chain(other_loopback(locals, socket));
-        all.filter(|local| socket.local.is_unspecified() || socket.local == local.ip)
+        all.flat_map(|to| vantage_points(to.ip).iter().map(move |from| (*from, to)))
     }
 
     fn evidence(&self, socket: &Socket, by_kernel: bool) -> Evidence {
@@ -190,7 +193,7 @@ mod tests {
         findings::Subject,
     };
     use portreeve_facts::{
-        KernelFacts, Mode, ProxyConfig, WorkloadKind,
+        KernelFacts, Mode, ProxyConfig, State, WorkloadKind,
         healthy::{SECOND, gap, objects, proxy_holder, seen},
     };
 
@@ -253,6 +256,15 @@ mod tests {
         let second = Snapshot::healthy().listens(&format!("{}:30500", SECOND[0]));
         expect_healthy(&RULE, &second.with_mode(Mode::Nftables), &subject());
         found(&world().without_proxy());
+    }
+
+    #[test]
+    fn a_socket_on_a_device_without_node_ports_is_silent() {
+        let of_device = |it: &mut Socket| it.device = 3;
+        let world = Snapshot::healthy().address("eth1", "198.51.100.1");
+        let world = world.socket(Protocol::Tcp, State::Listen, "0.0.0.0:30500", "0.0.0.0:0", of_device);
+        found(&world);
+        expect_healthy(&RULE, &world.with_mode(Mode::Nftables), &subject());
     }
 
     #[test]
