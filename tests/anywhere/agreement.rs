@@ -7,14 +7,15 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{Answered, ClaimKind, Outcome, Ownership, Port, owner};
+use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner};
 use portreeve_facts::{Mode, PortSet, Protocol, Service, Snapshot, Vantage, healthy::World};
 use portreeve_guard::Wanted;
 use portreeve_rules::{
-    FleetReservation, GuardRun, Limits, NodeGuard, NodeReservation,
-    findings::{Finding, Key, Scope, Severity, Subject},
+    FleetReservation, FreePorts, GuardRun, Limits, NodeGuard, NodeReservation,
+    findings::{Finding, Key, Scope, Severity, Subject, SubjectKind},
     ids::{self, Arbiter, Id, Kind, Named, Rows, Variant},
     ledger::Board,
+    port_usage,
 };
 
 use crate::every_node::{board, one_of_each_plane, pair, ports, small};
@@ -33,6 +34,12 @@ const OF_CLAIMS: [(&str, &[ClaimKind]); 7] = [
     ("node-port-claimed-twice/pods", &[ClaimKind::NodePort]),
     ("host-port-conflict/health-check", &[ClaimKind::HostPort]),
 ];
+
+/// Variants about a server that is absent: `owner` names the server's need.
+const OF_NEEDS: [&str; 2] = ["connection-on-port/blocks", "health-check-unserved/nobody"];
+/// Variants about a port that is not on this node: in the network of a pod, or of pods that do not exist yet.
+const OF_NO_NODE: [&str; 3] =
+    ["connection-on-port/blocks-in-pod", "pod-waits-for-port/workloads", "pod-waits-for-port/replicas"];
 
 pub(crate) fn owned(snapshot: &Snapshot, (port, protocol): (u16, Protocol)) -> Option<Ownership> {
     owner(&Limits::default().round(snapshot, None), protocol, port).ok()
@@ -80,6 +87,27 @@ fn not_shown(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
         claims.iter().any(|claim| count(&all, claim) < count(claims, claim))
     });
     lacks.then(|| format!("{}: owner lists {all:?} only", pair(&finding.key)))
+}
+
+/// Whether a finding is about sockets or pods that need a port of this node. Such a finding is not about packets.
+fn is_of_users(Finding { key, .. }: &Finding) -> bool {
+    let rule = name(key);
+    let kind = ids::find(key.rule.0).and_then(|id| id.variant(key.variant)).map(|it| it.kind);
+    let is_decided = matches!(kind, Some(Kind::Pair(Arbiter::Bind | Arbiter::Replies | Arbiter::Scheduler)));
+    let is_here = key.subject.kind != SubjectKind::Cluster && !OF_NO_NODE.contains(&&*rule);
+    is_here && (is_decided || OF_NEEDS.contains(&&*rule))
+}
+
+/// The error if `owner` names no user of a port although a finding is about its users.
+fn not_named(snapshot: &Snapshot, finding: &Finding) -> Option<String> {
+    let port = (finding.key.port?, finding.key.protocol?);
+    let owned = is_of_users(finding).then(|| owned(snapshot, port))??;
+    let has = |wanted: fn(BesideKind) -> bool| owned.beside.iter().any(|it| wanted(it.kind));
+    let is_named = match OF_NEEDS.contains(&&*name(&finding.key)) {
+        true => has(|kind| kind == BesideKind::Need),
+        false => !owned.claimants.is_empty() || has(|kind| kind != BesideKind::Possible),
+    };
+    (!is_named).then(|| format!("{}: owner names nobody: {:?}", pair(&finding.key), owned.beside))
 }
 
 /// The error if a finding has the wrong key. If routes decide, the key has no port. If packets, `bind`, the scheduler
@@ -192,6 +220,7 @@ fn claimed(snapshot: &Snapshot, board: &Board) -> Vec<(u16, Protocol)> {
 pub(crate) fn disagreements(snapshot: &Snapshot, board: &Board) -> (Vec<String>, BTreeMap<Option<Excuse>, usize>) {
     let mut wrong: Vec<String> = board.findings.iter().filter_map(|it| not_shown(snapshot, it)).collect();
     wrong.extend(board.findings.iter().filter_map(has_another_key));
+    wrong.extend(board.findings.iter().filter_map(|it| not_named(snapshot, it)));
     let mut asked = BTreeMap::new();
     for port in claimed(snapshot, board) {
         let Some(owned) = owned(snapshot, port) else { continue };
@@ -240,16 +269,41 @@ fn owner_is_asked_about_every_loss_that_the_data_plane_decides() {
 fn owner_and_findings_are_one_judgement() {
     let mut wrong = Vec::new();
     let mut compared: BTreeMap<Option<Excuse>, usize> = BTreeMap::new();
-    for (name, snapshot) in small().into_iter().chain(one_of_each_plane()) {
-        let (here, asked) = disagreements(&snapshot, &board(&snapshot));
+    let mut of_users = BTreeSet::new();
+    for (node, snapshot) in small().into_iter().chain(one_of_each_plane()) {
+        let board = board(&snapshot);
+        let (here, asked) = disagreements(&snapshot, &board);
         asked.into_iter().for_each(|(excuse, count)| *compared.entry(excuse).or_default() += count);
-        wrong.extend(here.into_iter().map(|it| format!("{name}: {it}")));
+        of_users.extend(board.findings.iter().filter(|it| is_of_users(it)).map(|it| name(&it.key)));
+        wrong.extend(here.into_iter().map(|it| format!("{node}: {it}")));
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
     assert!(compared.get(&None) >= Some(&100), "{compared:?} losers compared");
     for excuse in Excuse::ALL {
         assert!(compared.contains_key(&Some(excuse)), "nobody has {excuse:?} for an excuse: {compared:?}");
     }
+    let wanted =
+        ["connection-on-port/answers-taken", "host-network-port-taken/listener", "tunnel-port-conflict/devices"];
+    let lacking: Vec<_> = wanted.into_iter().chain(OF_NEEDS).filter(|it| !of_users.contains(*it)).collect();
+    assert!(lacking.is_empty(), "no node has {lacking:?}: {of_users:?}");
+}
+
+#[test]
+fn map_calls_a_number_free_if_suggest_suggests_it() {
+    let mut compared = 0;
+    for (name, snapshot) in small() {
+        let (Ok(usage), free) = (port_usage(&snapshot), FreePorts::of(&snapshot)) else { continue };
+        if !free.is_known() {
+            continue;
+        }
+        let is_free = |it: &u16| *it > 0 && !usage.used.contains_key(it) && !usage.ephemeral.contains(*it);
+        let drawn: PortSet = usage.range.range.iter().filter(is_free).collect();
+        assert_eq!(drawn, free.as_read().collect::<PortSet>(), "{name}");
+        let lacks = |source| usage.unread.iter().any(|gap| gap.source == source);
+        assert!(free.unread.iter().all(|(_, gap)| lacks(gap.source)), "{name}: {:?}", usage.unread);
+        compared += 1;
+    }
+    assert!(compared > 100, "{compared} nodes");
 }
 
 #[test]

@@ -66,6 +66,7 @@ fn one_scan_of_a_live_host_has_listener_client_holder_and_proxy() {
     assert!(process.command_line.is_some());
     let clients = seen.clients.get().expect("clients");
     assert!(clients.sockets.iter().any(|socket| socket.local_port == 30080 && socket.state == State::Established));
+    assert!(clients.searched.contains(30080) && !clients.searched.contains(8080), "{:?}", clients.searched);
     assert_eq!(seen.socket_source.split(';').next(), Some("sock_diag"));
     assert_eq!(seen.proxy.mode.get().expect("a mode").value, Mode::Ipvs);
     assert_eq!(seen.sysctls.ip_local_port_range, Reading::Seen(PortRange::DEFAULT_EPHEMERAL));

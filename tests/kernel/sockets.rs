@@ -195,6 +195,7 @@ fn a_second_walk_shows_peers_that_are_servers_and_sockets_that_are_only_bound() 
         let clients = live().clients(&contested, &listeners()).expect("clients");
         let told = live().walk_again(clients, &contested, &listeners(), lists_bound).expect("clients");
         assert_eq!(told.bound_unlisted, !lists_bound);
+        assert_eq!(told.bound_searched.is_empty(), !lists_bound);
         (told.servers, told.sockets.iter().map(|it| (it.local_port, it.state)).collect::<Vec<_>>())
     };
     let connected = (30081, State::Established);

@@ -123,6 +123,41 @@ fn a_connection_or_a_bound_socket_with_the_port_of_a_crashing_pod_is_reported() 
     expect_silent(&stage.check(&[]), rule, "no socket has the port");
 }
 
+/// The output of `owner`, in one line.
+fn owner(stage: &Stage, port: &str) -> String {
+    let output = stage.command("owner").arg(port).output().expect("portreeve runs");
+    String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn owner_names_a_connection_or_a_bound_socket_on_a_port_that_no_rule_asks_about() {
+    let stage = exporter(READY);
+    let ask = || owner(&stage, "34572/tcp");
+    let is_taken = || TcpListener::bind("0.0.0.0:34572").expect_err("the port is taken");
+    assert!(!ask().contains("the same number has"), "{}", ask());
+    let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
+    let client = bound("127.0.0.1:34572");
+    let to = server.local_addr().expect("an address");
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
+    is_taken();
+    assert!(ask().contains("tcp ESTAB 127.0.0.1:34572 -> 127.0.0.1:7777"), "{}", ask());
+    assert!(!ask().contains("no Service, pod or process has it"), "{}", ask());
+    drop((client, server));
+
+    let _idle = bound("192.0.2.1:34572");
+    is_taken();
+    assert!(ask().contains("tcp BOUND 192.0.2.1:34572"), "{}", ask());
+    assert!(!ask().contains("no Service, pod or process has it"), "{}", ask());
+}
+
+#[test]
+fn owner_names_a_pod_that_declares_the_port_and_does_not_listen() {
+    let text = owner(&exporter(CRASHES), "9100/tcp");
+    let need =
+        "hostNetwork pod monitoring/exporter-x a container declares the port, and no process listens on this port";
+    assert!(text.contains(need) && !text.contains("no Service, pod or process has it"), "{text}");
+}
+
 #[test]
 fn the_owner_of_an_address_that_a_container_reported_in_use_is_named() {
     let rule = "host-network-port-taken/listener";

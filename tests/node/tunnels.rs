@@ -42,7 +42,9 @@ fn a_tunnel_that_another_tunnel_keeps_down_is_reported_and_owner_names_the_tunne
     let evidence = finding.evidence();
     assert!(evidence.contains("down = vxlan.calico: vxlan, external"), "{evidence}");
     assert!(evidence.contains("up = swarm0: vxlan, id 4096"), "{evidence}");
-    assert!(owner(&stage).contains("swarm0"), "{}", owner(&stage));
+    for name in ["swarm0", "tunnel vxlan.calico, which is down"] {
+        assert!(owner(&stage).contains(name), "{name}: {}", owner(&stage));
+    }
 
     let stage = stage.document(NOT_READY);
     let scan = stage.check(&[]);

@@ -26,7 +26,7 @@ pub struct SnapshotSources {
     pub overrides: Overrides,
     /// The NodePort range, if a person configured it.
     pub node_port_range: Option<NodePortRange>,
-    /// Ports whose owners are read, in addition to the ports that rules need.
+    /// Ports whose owners, client sockets and bound sockets are read, in addition to the ports that rules need.
     pub owner_ports: PortSet,
     /// A pod `namespace/name`. The owners of `owner_ports` are also read in the pod's own network.
     pub pod: Option<String>,
@@ -82,6 +82,9 @@ impl SnapshotSources {
         query.owner_ports = query.owner_ports.union(owner_ports);
         if let Some(pod) = pod {
             rules::limit_to_pod(&mut query, &cluster, pod, owner_ports);
+        } else {
+            query.client_ports = query.client_ports.union(owner_ports);
+            query.contested = query.contested.union(owner_ports);
         }
         // A single snapshot must show everything that an agent finds in several scans.
         query.bound_on_purpose = true;

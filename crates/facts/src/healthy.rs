@@ -372,6 +372,10 @@ fn node(name: &str, addresses: &[&str]) -> Node {
     }
 }
 
+fn every_port() -> PortSet {
+    PortRange { first: 1, last: u16::MAX }.into()
+}
+
 fn kernel(at: Timestamp) -> KernelFacts {
     let Owner::Held(proxy) = proxy_holder() else { unreachable!("the proxy is a process") };
     KernelFacts {
@@ -382,7 +386,7 @@ fn kernel(at: Timestamp) -> KernelFacts {
         listeners: Reading::Seen(Vec::new()),
         no_udp: None,
         socket_source: "sock_diag".to_owned(),
-        clients: Reading::Seen(Clients::default()),
+        clients: Reading::Seen(Clients { searched: every_port(), bound_searched: every_port(), ..Clients::default() }),
         ephemeral: Reading::Seen(EphemeralUse::of_every_socket(40)),
         pod_namespaces: Reading::Seen(Vec::new()),
         sysctls: Sysctls {

@@ -157,9 +157,9 @@ pub struct NodeQuery {
     pub owner_ports: PortSet,
     /// Local ports. The scan lists client sockets on these ports, and masqueraded flows that have no answer.
     pub client_ports: PortSet,
-    /// Local ports that a server needs and may be unable to get. If no process listens on one of these ports, the scan
-    /// reads two more facts. One is which peers of the port's clients are servers. The other is which sockets are bound
-    /// to the port without listening.
+    /// Local ports that a server needs and may be unable to get, and the port of `owner`. If no process listens on one
+    /// of these ports, the scan reads two more facts. One is which peers of the port's clients are servers. The other
+    /// is which sockets are bound to the port without listening.
     pub contested: PortSet,
     /// Whether the scan also searches for clients on ports outside the ephemeral port range. Such a client chose its
     /// port by number. On a host with many connections, this search costs more than all other facts.

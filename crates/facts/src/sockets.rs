@@ -325,6 +325,13 @@ pub struct Clients {
     /// have such sockets, and Portreeve keeps at most 64.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_unlisted: bool,
+    /// The local ports on which the scan searched for clients. Empty in snapshots of earlier versions.
+    #[serde(default, skip_serializing_if = "PortSet::is_empty")]
+    pub searched: PortSet,
+    /// The ports on which the scan found all sockets that are bound and neither listen nor connect. Only ports without
+    /// a listener. Empty in snapshots of earlier versions.
+    #[serde(default, skip_serializing_if = "PortSet::is_empty")]
+    pub bound_searched: PortSet,
 }
 
 impl Clients {

@@ -165,6 +165,7 @@ impl Sockets {
             let request = SocketRequest { source, protocol, states, ports: Some(&free), peers: None };
             let (mut bound, read_from) = self.walk(&request, Vec::new(), bound)?;
             clients.bound_unlisted = read_from == ReadFrom::Text || bound.len() > BOUND;
+            clients.bound_searched = if clients.bound_unlisted { PortSet::default() } else { free };
             bound.truncate(BOUND);
             clients.sockets.extend(in_order(bound));
         }

@@ -367,7 +367,7 @@ fn connections(
         clients: match is_wanted(Source::Clients) {
             false => Err(not_needed(Source::Clients)),
             true if passed_over => Ok(Clients { passed_over, ..Clients::default() }),
-            true => found.clients,
+            true => found.clients.map(|clients| Clients { searched: wanted.client_ports.clone(), ..clients }),
         },
         counted: match is_wanted(Source::EphemeralUse) {
             false => Err(not_needed(Source::EphemeralUse)),

@@ -133,9 +133,9 @@ struct ClaimantEntry {
 
 #[derive(Debug, Serialize, JsonSchema)]
 struct BesideEntry {
-    /// `connection`: the local port of an outgoing connection. `cluster-ip`: a port of a Service at its cluster IP. `not-served`: a nodePort
-    /// or an external address of a Service that this node's proxy does not serve. `need`: in a pod, one of its own servers wants the port.
-    /// `possible`: a connection or a socket that may exist, because the scan did not read or list it.
+    /// `connection`: a connection with this local port, or a socket bound to it. `cluster-ip`: a port of a Service at its cluster IP.
+    /// `not-served`: a nodePort or an external address of a Service that this node's proxy does not serve. `need`: a server or a tunnel that
+    /// needs the port. `possible`: a connection, a socket or a need that may exist, because the scan did not read or list it.
     kind: &'static str,
     /// The user of the port number, as text.
     name: String,
@@ -358,7 +358,7 @@ pub fn write_owner(
                 () if has(BesideKind::NotServed) => {
                     "no process, pod or Service of this node's proxy has it; another proxy may answer"
                 }
-                () if has(BesideKind::Connection) || has(BesideKind::Possible) => {
+                () if [BesideKind::Connection, BesideKind::Need, BesideKind::Possible].into_iter().any(has) => {
                     "no server has it: new connections are refused"
                 }
                 () => "no Service, pod or process has it: connections are refused",

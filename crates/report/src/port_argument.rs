@@ -3,7 +3,7 @@
 use std::{fmt, str::FromStr};
 
 use crate::PortOwner;
-use portreeve_dataplane::{Ownership, owner, owner_in_pod, pod_of_name};
+use portreeve_dataplane::{Beside, BesideKind, Ownership, owner, owner_in_pod, pod_of_name};
 use portreeve_facts::{Gap, Protocol, Snapshot, Source, Why};
 use portreeve_rules::{FreePort, Limits, pod_port_advice, port_advice};
 
@@ -50,8 +50,8 @@ impl PortArgument {
 
     /// The owners of the port in a snapshot, and the advice. `refused` means that the API server refused the number to
     /// a Service, and `free` is a free number. A protocol is left out if the port has no claimant and no other user
-    /// over this protocol. If this leaves no protocol, the first is listed. If a protocol has no answer, the input for
-    /// it is listed as unread.
+    /// over this protocol, except unread users that another protocol lists. If this leaves no protocol, the first is
+    /// listed. If a protocol has no answer, the input for it is listed as unread.
     ///
     /// # Errors
     /// When no protocol has an answer, because a fact is missing.
@@ -67,8 +67,15 @@ impl PortArgument {
             return Err(gap.clone());
         }
         all.iter_mut().for_each(|it| it.unread.extend_from_slice(&unknown));
-        let claimed: Vec<Ownership> =
-            all.iter().filter(|it| !it.claimants.is_empty() || !it.beside.is_empty()).cloned().collect();
+        let mut claimed: Vec<Ownership> = Vec::new();
+        for one in &all {
+            // What the scan did not read is often the same for each protocol.
+            let is_said =
+                |it: &Beside| it.kind == BesideKind::Possible && claimed.iter().any(|other| other.beside.contains(it));
+            if !one.claimants.is_empty() || !one.beside.iter().all(is_said) {
+                claimed.push(one.clone());
+            }
+        }
         let owned = if claimed.is_empty() { all.into_iter().take(1).collect() } else { claimed };
         let advice = port_advice(snapshot, &owned, &limits, (refused, free));
         Ok(PortOwner { looked_at: snapshot.at, version: snapshot.version.clone(), owned, advice, pod: None })
@@ -103,7 +110,7 @@ mod tests {
     use super::*;
     use crate::{CheckResult, NodeOwner, Style, write_owner, write_owner_json};
     use portreeve_facts::{
-        Netfilter, PodNamespace, Reading, Socket,
+        ContainerPort, Netfilter, PodNamespace, Reading, Socket,
         healthy::{gap, seen},
     };
 
@@ -162,6 +169,29 @@ mod tests {
         assert!(
             text.contains("-  Service default/web at its nodePort") && text.contains("does not serve the Service"),
             "{text}"
+        );
+    }
+
+    #[test]
+    fn a_port_that_was_not_searched_is_said_once_and_a_port_that_is_needed_is_not_called_unused() {
+        let unsearched = |mut world: Snapshot| {
+            let clients = seen(&mut world.kernel.clients);
+            (clients.searched, clients.bound_searched) = Default::default();
+            let text = printed(&PORT.owner(&world, false, None).expect("it is known"));
+            assert_eq!(text.matches("perhaps an outgoing connection").count(), 1, "{text}");
+            text
+        };
+        let free = unsearched(Snapshot::healthy());
+        assert!(free.contains("no server has it: new connections are refused"), "{free}");
+        assert!(!free.contains("30080/udp") && !free.contains("30080/sctp"), "{free}");
+        let taken = unsearched(Snapshot::healthy().listens("0.0.0.0:30080"));
+        assert!(taken.contains("30080/udp") && !taken.contains("30080/sctp"), "{taken}");
+        let port = ContainerPort { port: 30080, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+        let needed = Snapshot::healthy().pod("edge", |pod| (pod.host_network, pod.ports) = (true, vec![port]));
+        let needed = printed(&PORT.owner(&needed, false, None).expect("it is known"));
+        assert!(needed.contains("no server has it") && needed.contains("-  hostNetwork pod default/edge"), "{needed}");
+        assert!(
+            printed(&PORT.owner(&Snapshot::healthy(), false, None).expect("it is known")).contains("process has it")
         );
     }
 

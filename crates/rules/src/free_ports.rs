@@ -47,8 +47,12 @@ impl FreePorts {
 
     /// The ports from one scan.
     pub fn of(snapshot: &Snapshot) -> Self {
+        Self::of_round(&Limits::default().round(snapshot, None))
+    }
+
+    pub(super) fn of_round(round: &Round<'_>) -> Self {
         let mut free = Self::default();
-        free.absorb(snapshot);
+        free.take_in(round);
         free
     }
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::{Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
+use super::{FreePorts, Limits, ephemeral::EphemeralPorts, node_ports::bands_here};
 use portreeve_dataplane::{ByPort, Own, Port, owner_name};
-use portreeve_facts::{Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why};
+use portreeve_facts::{
+    Gap, NodePortRange, PortRange, PortSet, Service, ServicePort, Snapshot, Source, Unread, Why, if_requested,
+};
 
 /// The use of the NodePort range. A port that is not listed is free, unless unread input contains its user.
 #[derive(Clone, Debug)]
@@ -30,7 +32,7 @@ pub struct PortUse {
     pub allocated: Option<(String, Choice)>,
     /// The user of the port, if it is neither the proxy nor the Service with the number: `nginx listens`, `pod shop/web
     /// has it as hostPort`. Or a redirection left over from a deleted pod, or a Service at an external address of this
-    /// node.
+    /// node. Without an allocation, also a server that needs the port, or anything else of the cluster that may need it.
     pub taken: Option<String>,
 }
 
@@ -44,6 +46,10 @@ pub enum Choice {
     /// The object does not show who chose the number.
     Unknown,
 }
+
+/// The user of a port that `suggest` leaves out, if nothing on this node has or needs the port. Examples are a hostPort
+/// on another node, and a port that a daemon usually has.
+const OF_CLUSTER: &str = "a server, a pod or a Service of the cluster may need it";
 
 /// Lists the used ports of the range, and the unread input.
 ///
@@ -135,6 +141,18 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         }
     }
 
+    unread.extend(if_requested(snapshot.cluster.waiting_pods.get()).err());
+    for ((_, number), needs) in round.needs().known().ports().filter(|((_, number), _)| range.range.contains(*number)) {
+        let used = used.entry(number).or_default();
+        let whose = needs.iter().map(|need| need.whose(snapshot)).min().filter(|_| used.allocated.is_none());
+        used.taken = used.taken.take().or(whose.map(|it| format!("{it} needs it")));
+    }
+    let free = FreePorts::of_round(&round);
+    let may_be_free: PortSet = free.as_read().chain(ephemeral.ports().iter()).collect();
+    for number in range.range.iter().filter(|it| free.is_known() && *it > 0 && !may_be_free.contains(*it)) {
+        used.entry(number).or_insert_with(|| PortUse { taken: Some(OF_CLUSTER.to_owned()), ..PortUse::default() });
+    }
+
     Ok(PortUsage {
         static_band: bands_here(snapshot, range.range).fixed,
         ephemeral: ephemeral.ports().intersection(&within),
@@ -157,7 +175,7 @@ fn choice(fixed: Option<bool>) -> Choice {
 mod tests {
     use super::*;
     use portreeve_facts::{
-        Netfilter, Protocol, Reading, Redirection,
+        ContainerPort, Netfilter, Protocol, Reading, Redirection, WaitingPod,
         healthy::{gap, objects, proxy_holder},
     };
 
@@ -190,6 +208,42 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_a_server_needs_is_not_free_and_the_server_is_named() {
+        let port = |port| ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp };
+        let mut world = Snapshot::healthy().service("web", |it| it.node_port(30080)).pod("edge", |pod| {
+            pod.host_network = true;
+            (pod.ports, pod.probed) = (vec![port(30001), port(30080)], vec![port(30002)]);
+        });
+        let waits = WaitingPod {
+            namespace: "default".to_owned(),
+            name: "waits".to_owned(),
+            uid: None,
+            controller: None,
+            service_lb_of: None,
+            meant_for: None,
+            everywhere: false,
+            rejected: false,
+            ports: vec![ContainerPort { host_port: Some(30003), ..port(80) }],
+            since: None,
+        };
+        let elsewhere = WaitingPod {
+            meant_for: Some("n2".to_owned()),
+            ports: vec![ContainerPort { host_port: Some(30004), ..port(80) }],
+            ..waits.clone()
+        };
+        world.cluster.waiting_pods = Reading::Seen(vec![waits.into(), elsewhere.into()]);
+        let usage = port_usage(&world).expect("the range is known");
+        let taken = |port: u16| usage.used.get(&port).and_then(|it| it.taken.as_deref());
+        assert_eq!([30001, 30002].map(taken), [Some("hostNetwork pod default/edge needs it"); 2]);
+        assert_eq!([30003, 30004].map(taken), [Some("waiting pod default/waits needs it"), Some(OF_CLUSTER)]);
+        assert_eq!([30000, 30080].map(taken), [None; 2], "it is free, and it is allocated");
+        assert_eq!((usage.used.len(), usage.unread), (5, Vec::new()));
+        world.cluster.waiting_pods = gap(Source::WaitingPods, Why::TimedOut);
+        let unread = port_usage(&world).expect("the range is known").unread;
+        assert_eq!(unread.iter().map(|gap| gap.source).collect::<Vec<_>>(), [Source::WaitingPods]);
+    }
+
+    #[test]
     fn what_takes_the_connections_of_a_port_is_its_user() {
         let mut world = Snapshot::healthy()
             .service("web", |it| it.node_port(30080))
@@ -203,7 +257,7 @@ mod tests {
         let taken =
             |world: &Snapshot, port| port_usage(world).expect("the range is known").used.get(&port)?.taken.clone();
         assert_eq!(taken(&world, 30080).as_deref(), Some("Service default/ext has it at 192.0.2.1"));
-        assert_eq!(taken(&world, 30001), None, "the address is not of this node");
+        assert_eq!(taken(&world, 30001).as_deref(), Some(OF_CLUSTER), "the address is of another node");
         assert_eq!(taken(&world, 30002).as_deref(), Some("a leftover redirection of a hostPort leads to 10.1.0.7"));
         world.kernel.interfaces = gap(Source::Addresses, Why::TimedOut);
         let unread = port_usage(&world).expect("the range is known").unread;

@@ -242,6 +242,7 @@ fn only_what_is_asked(world: &mut Snapshot) {
     };
     let clients = seen(&mut world.kernel.clients);
     clients.sockets.retain(|socket| query.client_ports.contains(socket.local_port));
+    (clients.searched, clients.bound_searched) = (query.client_ports, query.contested);
     clients.sockets.sort_by_key(accepted);
     clients.outgoing = clients.sockets.iter().filter(|socket| !accepted(socket)).count() as u64;
     let wanted: BTreeSet<u16> = query.health_check_ports.into_iter().collect();

@@ -15,13 +15,13 @@ use portreeve_facts::{Clients, Service, Socket, State, Unread, if_requested};
 /// The kind of a user of a port number that gets no new connections to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BesideKind {
-    /// The local port of an outgoing connection.
+    /// A connection with this local port, or a socket that is bound to the port.
     Connection,
     /// A port of a Service at its cluster IP.
     ClusterIp,
     /// A nodePort or an external address of a Service that this node's proxy does not serve.
     NotServed,
-    /// The claim is in a pod, and a server of this pod needs the port.
+    /// A server or a tunnel needs the port, and may have no socket on it.
     Need,
     /// A user that may exist: an input was not read, or the scan does not list sockets of this kind.
     Possible,
@@ -52,35 +52,42 @@ pub struct Beside {
 }
 
 /// The largest number of users that are listed for each kind.
-const MOST: usize = 4;
+pub(super) const MOST: usize = 4;
 
 /// If the port has a listener, connections are left out, because the listener may have accepted them. Cluster IPs are
 /// left out if NodePorts cannot have the number.
-pub(super) fn beside(round: &Round<'_>, port: Port) -> Vec<Beside> {
+pub(super) fn beside(round: &Round<'_>, port: Port, is_unclaimed: bool) -> Vec<Beside> {
     let snapshot = round.now;
     let (protocol, number) = port;
     let has_listener = round.listeners().is_ok_and(|it| !it.at(port).is_empty());
-    let clients = if_requested(snapshot.kernel.clients.get()).map(|clients| clients.filter(|_| !has_listener));
-    let unread = match &clients {
-        Err(gap) => Some(gap.clone()).filter(|_| !has_listener),
-        Ok(listed) => listed.and_then(Clients::outgoing_missing),
-    };
-    let unread = unread.map(|gap| Beside {
-        kind: BesideKind::Possible,
-        name: "perhaps an outgoing connection".to_owned(),
-        detail: format!(
-            "not known; if the connection is outgoing, a server cannot listen on this port: {}",
-            gap.detail
-        ),
-    });
-    let unlisted = round.assumed_unbound(port).map(|assumed| Beside {
-        kind: BesideKind::Possible,
-        name: "perhaps a socket that is bound and does not listen".to_owned(),
-        detail: format!("assumed: {assumed}"),
-    });
-    let clients = clients.into_iter().flatten().flat_map(|it| &it.sockets);
+    let read = if_requested(snapshot.kernel.clients.get());
+    let listed = read.as_ref().ok().copied().flatten();
+    let clients = listed.into_iter().filter(|_| !has_listener).flat_map(|it| &it.sockets);
     let mut clients: Vec<_> = clients.filter(|it| (it.protocol, it.local_port) == port).collect();
     clients.sort_by_key(|it| (it.local, it.remote, it.remote_port, it.inode));
+    // A scan searches only the ports that rules need, and `owner` adds its own port.
+    let unsearched = || format!("the scan did not search the port; `portreeve owner {number}` on the node does");
+    let is_searched = !clients.is_empty() || listed.is_some_and(|it| it.searched.contains(number));
+    let unread = match read {
+        _ if has_listener => None,
+        Err(gap) => Some(gap.detail),
+        Ok(_) if !is_searched => Some(unsearched()),
+        Ok(listed) => listed.and_then(Clients::outgoing_missing).map(|gap| gap.detail),
+    };
+    let is_open = protocol == Protocol::Tcp && is_unclaimed && unread.is_none() && clients.is_empty();
+    let is_bound_searched = listed.is_some_and(|it| it.bound_searched.contains(number));
+    let doubt = round.bound_unlisted().or_else(|| (!is_bound_searched).then(unsearched)).filter(|_| is_open);
+    let unbound = round.assumed_unbound(port).map(|assumed| format!("assumed: {assumed}"));
+    let unlisted = unbound.or_else(|| Some(format!("not known: {}", doubt?))).map(|detail| Beside {
+        kind: BesideKind::Possible,
+        name: "perhaps a socket that is bound and does not listen".to_owned(),
+        detail,
+    });
+    let unread = unread.map(|why| Beside {
+        kind: BesideKind::Possible,
+        name: "perhaps an outgoing connection".to_owned(),
+        detail: format!("not known; if the connection is outgoing, a server cannot listen on this port: {why}"),
+    });
     let connection = |it: &&Socket| connection(&owner_name(snapshot, &it.owner), it);
     let more = more(BesideKind::Connection, clients.len());
     let mut all: Vec<Beside> =
@@ -130,25 +137,32 @@ fn not_served(round: &Round<'_>, port: Port) -> impl Iterator<Item = Beside> {
     listed.into_iter().chain(more(BesideKind::NotServed, services.len()))
 }
 
-fn more(kind: BesideKind, all: usize) -> Option<Beside> {
+pub(super) fn more(kind: BesideKind, all: usize) -> Option<Beside> {
     let more = all.checked_sub(MOST).filter(|more| *more > 0)?;
     let (name, detail) = match kind {
         BesideKind::ClusterIp => (format!("{more} more Services"), "at their cluster IPs: no conflict"),
         BesideKind::NotServed => (format!("{more} more ports of Services"), "not served by this node's proxy"),
-        BesideKind::Connection | BesideKind::Need | BesideKind::Possible => {
-            (format!("{more} more connections"), "of the same port")
-        }
+        BesideKind::Need => (format!("{more} more servers"), "which need this port"),
+        BesideKind::Connection | BesideKind::Possible => (format!("{more} more connections"), "of the same port"),
     };
     Some(Beside { kind, name, detail: detail.to_owned() })
 }
 
 pub(super) fn connection(name: &str, socket: &Socket) -> Beside {
     let blocks = match socket.state {
-        State::TimeWait => "ended; for up to a minute, a server cannot listen on this port",
+        State::TimeWait => {
+            "ended; if the connection was outgoing, for up to a minute no server can listen on this port"
+        }
         _ if is_bound(socket) => {
             "a socket that neither listens nor connects; while it is open, possibly no server can listen on this port"
         }
-        _ => "while it is open, a server cannot listen on this port: bind fails with EADDRINUSE",
+        State::SynSent => {
+            "while the connection is open, a server cannot listen on this port: bind fails with EADDRINUSE"
+        }
+        // A server may have accepted the connection and ended. Most servers can then listen again.
+        _ => {
+            "if the connection is outgoing, a server cannot listen on this port while the connection is open: bind fails with EADDRINUSE"
+        }
     };
     Beside {
         kind: BesideKind::Connection,

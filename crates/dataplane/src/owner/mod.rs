@@ -5,12 +5,14 @@
 mod beside;
 mod claims;
 mod in_pod;
+mod needs;
 mod ownership;
 
 use beside::beside;
 pub use beside::{Beside, BesideKind};
 use claims::claims;
 pub use in_pod::{owner_in_pod, pod_of_name};
+use needs::needs;
 pub use ownership::{Answered, Claimant, Ownership};
 
 use super::{
@@ -40,14 +42,15 @@ pub fn owner(round: &Round<'_>, protocol: Protocol, port: u16) -> Result<Ownersh
     let contest = Contest::of(round, addressed, (protocol, port), claims).complete();
     let mut answers: Vec<Answered> = contest.places().map(|place| answered(&contest, addressed, place)).collect();
     answers.sort_by_key(|it| (it.from, it.to));
-    let claimants = contest.claims().map(|it| it.claimant(round)).collect();
+    let claimants: Vec<Claimant> = contest.claims().map(|it| it.claimant(round)).collect();
     let cluster = &snapshot.cluster;
     let left_out =
         cluster.rejected.iter().filter(|it| matches!(it.source, Source::Services | Source::Pods | Source::Nodes));
     let unread = [cluster.services.gap(), cluster.pods.gap()].into_iter().flatten().chain(left_out).cloned().collect();
     let proxy_mode = snapshot.proxy_mode().ok().map(|mode| mode.value);
     let mode = addressed.assumptions.mode_in_words();
-    let beside = beside(round, (protocol, port));
+    let users = beside(round, (protocol, port), claimants.is_empty());
+    let beside = needs(round, (protocol, port)).into_iter().chain(users).collect();
     let redirections = round.unread_redirections();
     Ok(Ownership { protocol, port, proxy_mode, claimants, beside, answers, mode, unread, redirections })
 }

@@ -8,9 +8,10 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Mode, Netfilter, RangeClaim, Reading,
-    Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage, Why, WithoutBackend,
-    healthy::{PRIMARY, SECOND, World, daemon, gap, interfaces_of, ip, objects, proxy_holder, seen, squatter},
+    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter, OwnPort, Pod,
+    PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage,
+    WaitingPod, Why, WithoutBackend,
+    healthy::{PRIMARY, SECOND, World, daemon, gap, held, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
 
 fn ask(world: &Snapshot, from: Vantage, to: &str) -> (Result<Outcome, Gap>, Option<ClaimKind>, Option<ClaimKind>) {
@@ -34,9 +35,21 @@ fn a_free_port_is_refused_and_a_listener_answers() {
     assert_eq!(ask(&world, Vantage::Remote, PRIMARY[1]), (Ok(Outcome::Refused), None, None), "it is of IPv4");
 }
 
-fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
-    let ownership = owner(&Round::of(world, None, 60), Protocol::Tcp, 30080).expect("it is known");
+fn beside_at(world: &Snapshot, (protocol, number): (Protocol, u16)) -> Vec<(BesideKind, String, String)> {
+    let ownership = owner(&Round::of(world, None, 60), protocol, number).expect("it is known");
     ownership.beside.into_iter().map(|it| (it.kind, it.name, it.detail)).collect()
+}
+
+fn beside(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
+    beside_at(world, (Protocol::Tcp, 30080))
+}
+
+fn possible(world: &Snapshot) -> Vec<(BesideKind, String, String)> {
+    beside(world).into_iter().filter(|(kind, ..)| *kind == BesideKind::Possible).collect()
+}
+
+fn container_port(port: u16) -> ContainerPort {
+    ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp }
 }
 
 #[test]
@@ -44,15 +57,15 @@ fn a_scan_that_lists_no_bound_sockets_assumes_that_none_has_the_port_of_an_absen
     let pod = |port, ready| {
         let world = Snapshot::healthy().pod("edge", |pod| {
             (pod.host_network, pod.ready) = (true, ready);
-            pod.ports.push(ContainerPort { port, host_port: None, host_ip: None, protocol: Protocol::Tcp });
+            pod.ports.push(container_port(port));
         });
         on_linux(world, "6.1.0-56-amd64")
     };
-    let [(BesideKind::Possible, name, detail)] = &beside(&pod(30080, false))[..] else { panic!("one line") };
+    let [(_, name, detail)] = &possible(&pod(30080, false))[..] else { panic!("one line") };
     assert_eq!(name, "perhaps a socket that is bound and does not listen");
     let words = "assumed: no socket is bound to 30080/tcp without listening; Linux lists such sockets since 6.8, and this node has 6.1.0-56-amd64";
     assert_eq!(detail, words);
-    assert_eq!(beside(&on_linux(pod(30080, false), "6.8.0")), [], "the kernel lists them");
+    assert_eq!(possible(&on_linux(pod(30080, false), "6.8.0")), [], "the kernel lists them");
     let since_6_8 = |change: fn(&mut KernelFacts)| {
         let mut world = on_linux(pod(30080, false), "6.8.0");
         change(&mut world.kernel);
@@ -70,9 +83,143 @@ fn a_scan_that_lists_no_bound_sockets_assumes_that_none_has_the_port_of_an_absen
     );
     let unread = since_6_8(|kernel| kernel.clients = gap(Source::Clients, Why::NotRequested));
     assert!(matches!(&unread[..], [words] if words.starts_with("such sockets were not read: ")), "{unread:?}");
-    assert_eq!(beside(&pod(30081, false)), [], "no server needs the port");
-    assert_eq!(beside(&pod(30080, true)), [], "the server is there");
-    assert_eq!(beside(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
+    for free in [pod(30081, false), pod(30080, true)] {
+        let [(_, _, detail)] = &possible(&free)[..] else { panic!("{:?}", possible(&free)) };
+        assert_eq!(detail, "not known: Linux lists such sockets since 6.8, and this node has 6.1.0-56-amd64");
+    }
+    assert_eq!(possible(&pod(30081, false).service("web", |it| it.node_port(30080))), [], "a Service claims the port");
+    assert_eq!(possible(&pod(30080, false).listens("127.0.0.1:30080")), [], "a process has the port");
+}
+
+#[test]
+fn a_port_on_which_no_connection_or_bound_socket_was_searched_is_not_called_free() {
+    let [nothing, some]: [PortSet; 2] = ["", "30080"].map(|it| it.parse().expect("ports"));
+    let possible = |searched: &PortSet, bound_searched: &PortSet, port| {
+        let mut world = Snapshot::healthy();
+        let clients = seen(&mut world.kernel.clients);
+        (clients.searched, clients.bound_searched) = (searched.clone(), bound_searched.clone());
+        beside_at(&world, port)
+    };
+    let (tcp, udp) = ((Protocol::Tcp, 30080), (Protocol::Udp, 30080));
+    assert_eq!(possible(&some, &some, tcp), []);
+    let [(BesideKind::Possible, name, detail)] = &possible(&nothing, &nothing, tcp)[..] else { panic!("one line") };
+    assert_eq!(name, "perhaps an outgoing connection");
+    assert!(detail.ends_with("the scan did not search the port; `portreeve owner 30080` on the node does"), "{detail}");
+    assert_eq!(possible(&nothing, &nothing, udp), possible(&nothing, &nothing, tcp), "one line is true of both");
+    let [(BesideKind::Possible, name, detail)] = &possible(&some, &nothing, tcp)[..] else { panic!("one line") };
+    assert_eq!(name, "perhaps a socket that is bound and does not listen");
+    assert!(detail.starts_with("not known: the scan did not search the port"), "{detail}");
+    assert_eq!(possible(&some, &nothing, udp), []);
+}
+
+#[test]
+fn the_connections_of_a_snapshot_from_before_the_searched_ports_were_recorded_are_named_without_a_doubt() {
+    let mut world = Snapshot::healthy().connects(State::Established, "192.0.2.1:30080", "198.51.100.7:8443");
+    let clients = seen(&mut world.kernel.clients);
+    (clients.searched, clients.bound_searched) = Default::default();
+    assert!(matches!(&beside(&world)[..], [(BesideKind::Connection, ..)]), "{:?}", beside(&world));
+}
+
+/// A node with a hostNetwork pod that is not ready.
+fn needing(change: impl FnOnce(&mut Pod)) -> Snapshot {
+    Snapshot::healthy().pod("edge", |pod| {
+        (pod.host_network, pod.ready) = (true, false);
+        change(pod);
+    })
+}
+
+#[test]
+fn each_kind_of_need_without_a_listener_is_named() {
+    let waits = |world: &mut Snapshot| {
+        let waits = WaitingPod {
+            namespace: "default".to_owned(),
+            name: "waits".to_owned(),
+            uid: None,
+            controller: None,
+            service_lb_of: None,
+            meant_for: None,
+            everywhere: false,
+            rejected: false,
+            ports: vec![ContainerPort { host_port: Some(30080), ..container_port(80) }],
+            since: None,
+        };
+        world.cluster.waiting_pods = Reading::Seen(vec![waits.into()]);
+    };
+    let checked = |service: &mut Service| {
+        (service.kind, service.external_local) = (ServiceKind::LoadBalancer, true);
+        (service.ports[0].node_port, service.health_check_node_port) = (None, Some(30080));
+    };
+    let own_port = OwnPort { address: "192.0.2.1:30080".parse().expect("an address"), taken: false };
+    let mut worlds = [(); 5].map(|()| Snapshot::healthy());
+    let [waiting, agent, metrics, health, tunnel] = &mut worlds;
+    waits(waiting);
+    agent.own_port = Reading::Seen(own_port);
+    metrics.kernel.proxy.mode = gap(Source::ProxyMode, Why::TimedOut);
+    metrics.overrides.proxy_mode = Some(Learned { value: Mode::Iptables, place: "--proxy-mode".to_owned() });
+    seen(&mut metrics.kernel.listeners).clear();
+    *health = health.clone().with_config(|it| it.healthz_bind_address = Some("0.0.0.0:30080".to_owned()));
+    *tunnel = tunnel.clone().tunnel("vxlan.calico", "vxlan", 30080, |link| link.up = false);
+    let lb = Snapshot::healthy().service("lb", |it| it.node_port(30081).with(checked));
+    let (tcp, udp) = ((Protocol::Tcp, 30080), (Protocol::Udp, 30080));
+    let [waiting, agent, metrics, health, tunnel] = worlds;
+    for (world, port, name, reason) in [
+        (needing(|pod| pod.ports = vec![container_port(30080)]), tcp, "hostNetwork pod default/edge", "declares"),
+        (needing(|pod| pod.probed = vec![container_port(30080)]), tcp, "hostNetwork pod default/edge", "a probe names"),
+        (
+            needing(|pod| pod.reported_in_use = vec![container_port(30080)]),
+            tcp,
+            "hostNetwork pod default/edge",
+            "reported",
+        ),
+        (waiting, tcp, "waiting pod default/waits", "the scheduler may choose this node"),
+        (lb, tcp, "the health check of Service default/lb", "has to answer"),
+        (agent, tcp, "the agent of Portreeve", "metrics"),
+        (metrics, (Protocol::Tcp, 10249), "kube-proxy", "metrics"),
+        (health, tcp, "kube-proxy", "health"),
+        (tunnel, udp, "tunnel vxlan.calico, which is down", "when the tunnel comes up"),
+    ] {
+        let found = beside_at(&world, port);
+        let [(BesideKind::Need, of, detail)] = &found[..] else { panic!("{name}: {found:?}") };
+        assert!(of == name && detail.contains(reason), "{name}: {found:?}");
+        assert_eq!(detail.ends_with("and no process listens on this port"), port.0 == Protocol::Tcp, "{found:?}");
+        let another = (port.0, port.1 + 1);
+        assert!(beside_at(&world, another).iter().all(|(kind, ..)| *kind != BesideKind::Need), "{name}");
+    }
+}
+
+#[test]
+fn a_server_that_listens_on_its_port_is_a_claimant_only_and_another_process_is_beside_the_need() {
+    let held = |uid: &str| {
+        let world = needing(|pod| pod.ports = vec![container_port(30080)]);
+        beside(&world.listens_as("0.0.0.0:30080", held("/kubepods/besteffort/pod/c1", Some(uid), "edge", 5)))
+    };
+    assert_eq!(held("uid-edge"), []);
+    let [(BesideKind::Need, _, detail)] = &held("uid-other")[..] else { panic!("one need") };
+    assert_eq!(detail, "a container declares the port");
+    assert_eq!(beside_at(&Snapshot::healthy(), (Protocol::Tcp, 10256)), [], "kube-proxy listens");
+}
+
+#[test]
+fn more_needs_than_are_listed_are_counted_and_one_that_is_not_known_is_said() {
+    let many = (1..=6).fold(Snapshot::healthy(), |world, n| {
+        world.pod(&format!("p{n}"), |pod| {
+            pod.host_network = true;
+            pod.ports = vec![container_port(30080), container_port(30080)];
+        })
+    });
+    let names: Vec<String> = beside(&many).into_iter().map(|(_, name, _)| name).collect();
+    assert_eq!((names.len(), &*names[4]), (5, "2 more servers"), "{names:?}");
+    let mut unread = Snapshot::healthy();
+    unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::TimedOut);
+    let [(_, name, detail)] = &possible(&unread)[..] else { panic!("{:?}", possible(&unread)) };
+    assert_eq!((&**name, &**detail), ("perhaps a server that needs the port", "not known: so the test says"));
+    unread.cluster.waiting_pods = gap(Source::WaitingPods, Why::NotRequested);
+    assert_eq!(beside(&unread), []);
+    let metrics = (Protocol::Tcp, 10249);
+    let mut silent = Snapshot::healthy().without_proxy();
+    seen(&mut silent.kernel.listeners).clear();
+    let [(BesideKind::Possible, name, _)] = &beside_at(&silent, metrics)[..] else { panic!("perhaps kube-proxy") };
+    assert_eq!(name, "perhaps kube-proxy");
 }
 
 fn on_linux(mut world: Snapshot, release: &str) -> Snapshot {
@@ -87,6 +234,9 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     let [(BesideKind::Connection, name, detail)] = &beside(&world)[..] else { panic!("{:?}", beside(&world)) };
     assert_eq!(name, "process nginx from 192.0.2.1:30080/tcp");
     assert!(detail.contains("-> 198.51.100.7:8443") && detail.contains("EADDRINUSE"), "{detail}");
+    assert!(detail.contains("if the connection is outgoing"), "a server that has ended may have accepted it: {detail}");
+    let hangs = Snapshot::healthy().connects(State::SynSent, "192.0.2.1:30080", "198.51.100.7:8443");
+    assert!(!beside(&hangs)[0].2.contains("if the connection is outgoing"), "{:?}", beside(&hangs));
     assert_eq!(beside(&connects(Snapshot::healthy().listens("0.0.0.0:30080"))), []);
     let unread = |world: Snapshot, why| {
         let mut world = world;
@@ -95,7 +245,8 @@ fn a_connection_with_the_port_is_named_unless_a_listener_may_have_accepted_it() 
     };
     let [(BesideKind::Possible, name, detail)] = &unread(world.clone(), Why::Torn)[..] else { panic!("one") };
     assert!(name.starts_with("perhaps ") && detail.starts_with("not known"), "{name}: {detail}");
-    assert_eq!(unread(world.clone(), Why::NotRequested), []);
+    let [(BesideKind::Possible, _, detail)] = &unread(world.clone(), Why::NotRequested)[..] else { panic!("one") };
+    assert!(detail.contains("the scan did not search the port"), "{detail}");
     assert_eq!(unread(world.clone().listens("0.0.0.0:30080"), Why::Torn), []);
     let full = |mut world: Snapshot, outgoing| {
         let clients = seen(&mut world.kernel.clients);

@@ -24,7 +24,7 @@ pub fn map_result(usage: &PortUsage) -> CheckResult {
 pub(super) enum PortState {
     /// Allocated, and another user has the port: a program that listens, a hostPort, or another Service at an external address.
     Contested,
-    /// Not allocated, and another user has the port: a program that listens, a hostPort, or a Service at an external address.
+    /// Not allocated, and another user has or needs the port: a server, a hostPort, or a Service at an external address.
     Listener,
     /// Allocated to a Service that names the port.
     Fixed,
@@ -74,7 +74,7 @@ impl PortState {
     fn legend(self) -> &'static str {
         match self {
             Self::Contested => "allocated, but a listener, a hostPort or another Service has it",
-            Self::Listener => "not allocated, but a listener, a hostPort or another Service has it",
+            Self::Listener => "not allocated, but a server, a hostPort or another Service has or needs it",
             Self::Fixed => "allocated, chosen by a person",
             Self::Automatic => "allocated, chosen by the API server",
             Self::Allocated => "allocated",

@@ -1,0 +1,102 @@
+//! The servers and tunnels that need a port, in words.
+
+use super::{
+    super::{
+        by_port::Port,
+        need::Need,
+        owners::{owner_name, pod_of},
+        round::Round,
+    },
+    beside::{Beside, BesideKind, MOST, more},
+};
+use portreeve_facts::{Interfaces, Link, Protocol, Snapshot, Socket, Source, Why};
+
+/// Unread inputs that may contain more needs. The answer names Pods and Services itself.
+const MAY_NEED: [Source; 3] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort];
+
+/// The servers and tunnels that need the port. A server that listens on the port is a claimant, and is left out.
+pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
+    let snapshot = round.now;
+    let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
+    let end = if listeners.is_empty() { ", and no process listens on this port" } else { "" };
+    let lacks_it = |need: &Need<'_>| !listeners.iter().any(|socket| need.has(round, socket));
+    // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
+    let answers = |need: &Need<'_>| matches!(need, Need::ProxyMetrics) && snapshot.kernel.proxy.mode.gap().is_none();
+    let in_words = |need: &Need<'_>| {
+        let name = need.whose(snapshot);
+        match need.is_there(round) {
+            Ok(false) => None,
+            Ok(true) => Some(Beside { kind: BesideKind::Need, name, detail: format!("{}{end}", need.reason()) }),
+            Err(gap) => Some(possible(format!("perhaps {name}"), &gap.detail)),
+        }
+    };
+    let known = round.needs().known().at(port).iter().filter(|it| lacks_it(it) && !answers(it));
+    let interfaces = round.addressed().into_iter().map(|addressed| addressed.interfaces);
+    let tunnels = interfaces.flat_map(Interfaces::tunnels_down).filter(|(number, _)| (Protocol::Udp, *number) == port);
+    let mut all: Vec<Beside> = known.filter_map(in_words).chain(tunnels.map(|(_, link)| tunnel(link))).collect();
+    all.sort_by(|one, other| (&one.name, &one.detail).cmp(&(&other.name, &other.detail)));
+    all.dedup();
+    let more = more(BesideKind::Need, all.len());
+    all.truncate(MOST);
+    all.extend(more);
+    let unread = MAY_NEED.iter().filter_map(|source| round.needs().with(&[*source]).err());
+    let unread = unread.filter(|gap| gap.why != Why::NotRequested);
+    all.extend(unread.map(|gap| possible("perhaps a server that needs the port".to_owned(), &gap.detail)));
+    all
+}
+
+fn possible(name: String, why: &str) -> Beside {
+    Beside { kind: BesideKind::Possible, name, detail: format!("not known: {why}") }
+}
+
+fn tunnel(link: &Link) -> Beside {
+    let detail = match link.wireguard() {
+        Some(it) => format!("assumed: the default port of {}; the device's own port is not read", it.plugin),
+        None => "the kernel opens the port when the tunnel comes up".to_owned(),
+    };
+    Beside { kind: BesideKind::Need, name: format!("tunnel {}, which is down", link.name), detail }
+}
+
+impl Need<'_> {
+    /// The server that needs the port: `hostNetwork pod shop/web`.
+    pub fn whose(self, snapshot: &Snapshot) -> String {
+        match self {
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
+                format!("hostNetwork pod {}/{}", pod.namespace, pod.name)
+            }
+            Self::HostPort(pod, _) => format!("pod {}/{}", pod.namespace, pod.name),
+            Self::Waiting(pod, _) => format!("waiting pod {}/{}", pod.namespace, pod.name),
+            Self::HealthCheck(service) => format!("the health check of Service {}/{}", service.namespace, service.name),
+            Self::ProxyMetrics | Self::ProxyHealth(_) => "kube-proxy".to_owned(),
+            Self::Agent(_) => "the agent of Portreeve".to_owned(),
+            Self::Daemon(socket) => owner_name(snapshot, &socket.owner),
+        }
+    }
+
+    fn reason(self) -> &'static str {
+        match self {
+            Self::Declared(..) => "a container declares the port",
+            Self::Probe(..) => "a probe names the port, and another program may answer the probe",
+            Self::Reported(..) => "a container reported at its end that the port is in use",
+            Self::Waiting(..) => "the pod wants this hostPort, and the scheduler may choose this node",
+            Self::HealthCheck(_) => "the proxy has to answer the health check",
+            Self::ProxyMetrics => "for its metrics",
+            Self::ProxyHealth(_) => "for its health",
+            Self::Agent(_) => "for its metrics and its page",
+            Self::HostPort(..) | Self::Daemon(_) => "a process listens on the port",
+        }
+    }
+
+    /// Whether this listener is the server that needs the port.
+    fn has(self, round: &Round<'_>, socket: &Socket) -> bool {
+        match self {
+            Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
+                pod_of(round.now, &socket.owner).is_some_and(|its| std::ptr::eq(its, pod))
+            }
+            Self::Waiting(..) => false,
+            Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => round.proxy().shares_owner(socket),
+            Self::Agent(own) => !own.taken,
+            Self::HostPort(..) | Self::Daemon(_) => true,
+        }
+    }
+}
