@@ -86,7 +86,21 @@ fn on_the_hosts_network_a_probe_names_a_port_that_no_container_declares() {
     assert_eq!(probed("true", &format!("initContainers: [{{{beside}}}]")), [], "it ends before the others begin");
     let probe = |port: u16| format!("{{livenessProbe: {{tcpSocket: {{port: {port}}}}}}}");
     let many: Vec<String> = (1..=40).chain(1..=40).map(probe).collect();
-    assert_eq!(probed("true", &format!("containers: [{}]", many.join(","))).len(), 16);
+    assert_eq!(probed("true", &format!("containers: [{}]", many.join(","))).len(), 40);
+}
+
+#[test]
+fn no_port_of_a_failing_pod_and_of_its_containers_is_left_out() {
+    let ports: Vec<String> = (9001..=9020).map(|port| format!("{{containerPort: {port}}}")).collect();
+    let spec =
+        format!("nodeName: n1, containers: [{{name: server, ports: [{}]}}, {{name: sidecar}}]", ports.join(", "));
+    let status = "phase: Running, containerStatuses: [\
+                  {name: server, containerID: 'containerd://c1', ready: false, state: {terminated: {exitCode: 1}}}, \
+                  {name: sidecar, containerID: 'containerd://c2', ready: true}]";
+    let facts = facts_of(&[format!("{NODE}{}", pod("", &spec, status))]);
+    let pod = &facts.pods.get().expect("pods")[0];
+    assert_eq!(pod.own_ports.len(), 20);
+    assert_eq!((pod.container_needs("c1", 9020), pod.container_needs("c2", 9020)), (Some(true), Some(false)));
 }
 
 #[test]

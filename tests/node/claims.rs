@@ -3,7 +3,11 @@
 
 use std::net::TcpListener;
 
-use crate::stage::{Stage, connecting};
+use crate::{
+    host_network::bound,
+    near_misses::expect_silent,
+    stage::{Stage, connecting},
+};
 
 pub(crate) fn edge(host_port: u16) -> Stage {
     Stage::new().document(&format!(
@@ -86,6 +90,18 @@ fn a_connection_from_the_port_of_a_health_check_blocks_the_proxy() {
     drop(connection);
     let _elsewhere = connecting("192.0.2.1:30998", "192.0.2.9:443");
     assert!(stage.check(&["--proxy-mode", "iptables"]).findings("connection-on-port/blocks").is_empty());
+}
+
+#[test]
+fn a_process_that_is_bound_to_the_port_of_kube_proxys_health_blocks_kube_proxy() {
+    let (rule, mode) = ("connection-on-port/blocks", ["--proxy-mode", "iptables"]);
+    let stage = balanced().node_port_range("30000-32767");
+    let idle = bound("0.0.0.0:10256");
+    let evidence = stage.check(&mode).finding(rule, "n1").evidence();
+    assert!(evidence.contains("socket = tcp BOUND 0.0.0.0:10256"), "{evidence}");
+    drop(idle);
+    let _elsewhere = bound("0.0.0.0:10257");
+    expect_silent(&stage.check(&mode), rule, "another port");
 }
 
 pub(crate) fn gate(stage: Stage, address: &str, port: u16) -> Stage {

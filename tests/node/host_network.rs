@@ -47,26 +47,29 @@ fn a_process_with_the_port_of_a_crashing_host_network_pod_is_reported() {
     }
 }
 
+fn probed(status: &str) -> Stage {
+    Stage::new().document(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: operator-x, namespace: monitoring, uid: uid-operator}}\nspec:\n  \
+         nodeName: n1\n  hostNetwork: true\n  containers: [{{name: c, livenessProbe: {{httpGet: {{port: 9100}}}}}}]\n\
+         status: {{phase: Running, podIPs: [{{ip: 192.0.2.1}}], {status}}}"
+    ))
+}
+
 #[test]
 fn a_process_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_reported() {
     let rule = "host-network-port-taken/listener";
-    let probed = |status: &str| {
-        Stage::new().document(&format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: operator-x, namespace: monitoring, uid: uid-operator}}\nspec:\n  \
-             nodeName: n1\n  hostNetwork: true\n  containers: [{{name: c, livenessProbe: {{httpGet: {{port: 9100}}}}}}]\n\
-             status: {{phase: Running, podIPs: [{{ip: 192.0.2.1}}], {status}}}"
-        ))
-    };
     let stage = probed(CRASHES);
     let listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
     let scan = stage.check(&[]);
     let finding = scan.finding(rule, "operator-x");
     assert_eq!(finding.verdict(), "warning");
     assert!(finding.evidence().contains("process = "), "{}", finding.evidence());
-    drop(stage);
-    expect_silent(&probed(READY).check(&[]), rule, "the pod is ready");
     drop(listener);
-    expect_silent(&probed(CRASHES).check(&[]), rule, "no process listens any more");
+    expect_silent(&stage.check(&[]), rule, "no process listens any more");
+    drop(stage);
+    let ready = probed(READY);
+    let _listener = TcpListener::bind("0.0.0.0:9100").expect("the port is free");
+    expect_silent(&ready.check(&[]), rule, "the pod is ready");
 }
 
 #[test]
@@ -81,7 +84,7 @@ fn a_ready_pod_another_port_and_another_protocol_block_no_pod() {
     expect_silent(&crashes.check(&[]), "host-network-port-taken/listener", "port 9101, and 9100 of UDP");
 }
 
-fn bound(address: &str) -> OwnedFd {
+pub(crate) fn bound(address: &str) -> OwnedFd {
     let address: SocketAddr = address.parse().expect("an address and port");
     let made = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).expect("a socket");
     bind(made.as_raw_fd(), &SockaddrStorage::from(address)).expect("the port is free");
@@ -156,6 +159,25 @@ fn owner_names_a_pod_that_declares_the_port_and_does_not_listen() {
     let need =
         "hostNetwork pod monitoring/exporter-x a container declares the port, and no process listens on this port";
     assert!(text.contains(need) && !text.contains("no Service, pod or process has it"), "{text}");
+}
+
+#[test]
+fn a_connection_on_a_port_that_only_a_probe_of_a_crashing_pod_names_is_reported() {
+    let rule = "connection-on-port/blocks";
+    let connected = |status: &str| {
+        let stage = probed(status);
+        let server = TcpListener::bind("127.0.0.1:7777").expect("the port is free");
+        let client = bound("127.0.0.1:9100");
+        let to = server.local_addr().expect("an address");
+        connect(client.as_raw_fd(), &SockaddrStorage::from(to)).expect("the server listens");
+        stage.check(&[])
+    };
+    let scan = connected(CRASHES);
+    let finding = scan.finding(rule, "operator-x");
+    assert_eq!(finding.verdict(), "warning");
+    let starts = CRASHES.replace(", lastState: {terminated: {exitCode: 1}}", "");
+    expect_silent(&connected(&starts), rule, "another program may answer the probe");
+    expect_silent(&probed(CRASHES).check(&[]), rule, "no socket has the port");
 }
 
 #[test]

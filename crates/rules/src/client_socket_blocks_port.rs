@@ -57,15 +57,15 @@ impl<'r, 'a> Absent<'r, 'a> {
                 Subject::service(service),
                 format!("the health check of Service {}/{}", service.namespace, service.name),
             ),
-            Need::Declared(..) | Need::Reported(..) => {
+            // Another program may answer the probe.
+            Need::Probe(pod, _) if !pod.failing => return None,
+            Need::Declared(..) | Need::Probe(..) | Need::Reported(..) => {
                 let pod = need.unready_pod()?;
                 (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
             }
             // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
             Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
-            // Another program may answer the probe.
-            Need::Probe(..) => return None,
             // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
             // A process listens on the port.
@@ -196,6 +196,7 @@ impl<'r, 'a> Absent<'r, 'a> {
         };
         let lacks = match self.need {
             Need::Reported(..) => format!("a container of {whose} reported at its end that the port is in use"),
+            Need::Probe(..) => format!("a probe of {whose} names this port, and no process can listen on the port"),
             _ => format!("{whose} cannot listen on this port"),
         };
         let sentence = format!("{} {has}: {lacks}.", capital(&owner));

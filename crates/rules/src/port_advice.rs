@@ -78,7 +78,9 @@ fn problems(
         }
     }
     found.sort_by_key(|(severity, _)| Reverse(*severity));
-    found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).collect()
+    let more = found.len().saturating_sub(MOST_LISTED);
+    let more = (more > 0).then(|| Advice { case: format!("and {more} more: `check` lists all"), remedies: vec![] });
+    found.into_iter().map(|(_, advice)| advice).take(MOST_LISTED).chain(more).collect()
 }
 
 fn without_pods(snapshot: &Snapshot, owned: &[Ownership]) -> Vec<Advice> {
@@ -423,6 +425,19 @@ mod tests {
         assert!(texts(&all[0]).iter().any(|it| it.contains("off port 30080/tcp")), "{all:?}");
         let other = web(|it| it).listens("0.0.0.0:30081").service("other", |it| it.node_port(30081));
         assert_eq!(cases(&advice(&other)), [CLOSED, REFUSED], "what is wrong with another port is not told");
+    }
+
+    #[test]
+    fn problems_that_are_not_listed_are_counted() {
+        let crashing = |world: Snapshot, index: usize| {
+            world.pod(&format!("p{index}"), |pod| {
+                (pod.host_network, pod.failing, pod.ready) = (true, true, false);
+                pod.host_port(30080, 30080);
+            })
+        };
+        let all = advice(&(0..MOST_LISTED + 2).fold(Snapshot::healthy().listens("0.0.0.0:30080"), crashing));
+        let more = all.iter().position(|it| it.case.ends_with(" more: `check` lists all"));
+        assert_eq!(more, Some(MOST_LISTED), "{all:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A Pod on a Node, or a Pod that waits because its ports are in use on every Node.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, SocketAddr},
     str::FromStr,
@@ -32,9 +32,6 @@ const NO_FREE_PORTS: &str = "didn't have free ports for the requested pod ports"
 const REFUSED: &str = "NodePorts";
 /// The host name is the Node's name, unless a cloud provider chose another name.
 const HOSTNAME: &str = "kubernetes.io/hostname";
-/// The largest number of ports that are kept for one pod, if the ports come from probes, or the pod has its own
-/// network.
-const MOST_PROBED: usize = 16;
 /// The largest number of addresses in use that are kept for one pod. Its containers reported these addresses.
 const MOST_REPORTED: usize = 4;
 /// The largest number of bytes of a container's last message that are read. The kubelet keeps no more (kubernetes
@@ -402,7 +399,7 @@ impl PodSpec {
             let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
             let declared = container.ports.iter().flatten().filter_map(|port| port.container_port);
             let ports = declared.map(|Port(port)| port).chain(probed_ports(container).map(|port| port.port));
-            Some(ContainerPorts { id: id.to_owned(), ports: ports.take(MOST_PROBED).collect() })
+            Some(ContainerPorts { id: id.to_owned(), ports: ports.collect() })
         };
         statuses.iter().filter_map(of).collect()
     }
@@ -467,16 +464,12 @@ fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {
     Some(ContainerPort { port, host_port: None, host_ip, protocol: Protocol::Tcp })
 }
 
-fn undeclared(probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
-    let mut kept: Vec<ContainerPort> = Vec::new();
-    for it in probed {
-        let is_same = |other: &ContainerPort| (other.protocol, other.port) == (it.protocol, it.port);
-        if kept.len() < MOST_PROBED && !declared.iter().chain(&kept).any(is_same) {
-            kept.push(it);
-        }
-    }
-    kept.shrink_to_fit();
-    kept
+fn undeclared(mut probed: Vec<ContainerPort>, declared: &[ContainerPort]) -> Vec<ContainerPort> {
+    let of = |port: &ContainerPort| (port.protocol, port.port);
+    let mut known: BTreeSet<_> = declared.iter().map(of).collect();
+    probed.retain(|it| known.insert(of(it)));
+    probed.shrink_to_fit();
+    probed
 }
 
 fn is(condition: &Condition, kind: &str, status: &str) -> bool {

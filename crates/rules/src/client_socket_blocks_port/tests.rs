@@ -398,6 +398,25 @@ fn what_a_container_said_names_the_connection_and_claims_nothing() {
 }
 
 #[test]
+fn a_port_that_only_a_probe_names_counts_after_a_container_of_the_pod_failed() {
+    let probed = |failing: bool| {
+        let (mut world, subject) = left("192.0.2.1:8443", REMOTE, |_| ());
+        let pod = objects(&mut world.cluster.pods).remove(0);
+        (pod.ports, pod.probed) = (Vec::new(), vec![ContainerPort { port: 8443, ..PORT }]);
+        pod.failing = failing;
+        (world, subject)
+    };
+    let (world, subject) = probed(true);
+    let evidence = expect_problem(&RULE, &world, &subject);
+    assert_eq!(evidence.severity, Severity::Warning);
+    let end = "a probe of hostNetwork pod default/ingress names this port, and no process can listen on the port.";
+    assert!(evidence.summary.ends_with(end), "{}", evidence.summary);
+    expect_healthy(&RULE, &world.listens("0.0.0.0:8443"), &subject);
+    let (starts, subject) = probed(false);
+    expect_healthy(&RULE, &starts, &subject);
+}
+
+#[test]
 fn a_connection_that_was_not_listed_may_have_the_port() {
     let crowded = |(world, subject): (Snapshot, Subject)| {
         let mut world = world;
