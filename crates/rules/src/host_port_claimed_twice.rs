@@ -61,27 +61,38 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     Ok(by_number.into_iter().filter_map(judgement).chain(alone).collect())
 }
 
-/// A workload that wants one port of the node for several pods, so each pod needs its own node. Or it has one pod and
-/// one possible node, and a rollout starts the new pod before the old pod ends.
+/// A workload that wants one port of the node for several pods, so each pod needs its own node. Or each possible node
+/// has an old pod, and a rollout starts a new pod before an old pod ends.
 fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evidence) -> Verdict) -> Option<Judgement> {
     let (number, port) = workload.node_ports().next()?;
     let (replicas, protocol) = (workload.replicas.unwrap_or(1), port.protocol);
     let nodes = if_requested(snapshot.cluster.nodes.get()).map(|nodes| nodes.map(Vec::len));
     let is_on_one = workload.selects.iter().any(|it| it.strip_prefix(ONE_HOST).is_some_and(|it| !it.contains(',')));
-    let too_few = |nodes: &usize| i64::try_from(*nodes).is_ok_and(|nodes| nodes < replicas);
-    let too_few = nodes.as_ref().ok().copied().flatten().filter(too_few);
-    let (severity, summary, advice) = match replicas {
-        1 if workload.keeps_old_pods && (is_on_one || matches!(nodes, Ok(Some(1)) | Err(_))) => (
-            Severity::Warning,
-            format!(
-                "A roll-out of {workload} keeps the old pod until the new pod is ready. Only one node is possible, and on this node the old pod has port {number}/{protocol}: the new pod waits forever."
-            ),
-            format!(
-                "make {workload} end the old pod first: strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1"
-            ),
-        ),
-        ..=1 => return None,
-        _ => {
+    let is_daemon_set = workload.kind == WorkloadKind::DaemonSet;
+    let count = nodes.as_ref().ok().copied().flatten().and_then(|nodes| i64::try_from(nodes).ok());
+    let too_few = count.filter(|nodes| *nodes < replicas);
+    let old_pods = match replicas {
+        _ if !workload.keeps_old_pods => None,
+        _ if is_daemon_set => Some(", and on each node the old pod has".to_owned()),
+        1 if is_on_one || matches!(nodes, Ok(Some(1)) | Err(_)) => {
+            Some(". Only one node is possible, and on this node the old pod has".to_owned())
+        }
+        2.. if count == Some(replicas) => Some(format!(", and on each of the {replicas} nodes an old pod has")),
+        _ => None,
+    };
+    let (severity, summary, advice) = match (old_pods, replicas) {
+        (Some(old_pods), _) => {
+            let strategy = if is_daemon_set { "" } else { "strategy `type: Recreate`, or " };
+            (
+                Severity::Warning,
+                format!(
+                    "A roll-out of {workload} keeps the old pod until the new pod is ready{old_pods} port {number}/{protocol}: the new pod waits forever."
+                ),
+                format!("make {workload} end the old pod first: {strategy}maxSurge 0 and maxUnavailable 1"),
+            )
+        }
+        (None, ..=1) => return None,
+        (None, _) => {
             let end = too_few.map(|nodes| format!(", and there are {nodes} nodes")).unwrap_or_default();
             let summary = format!(
                 "{workload} wants {replicas} pods with port {number}/{protocol} of their node: only one of them runs on a node{end}."
@@ -94,15 +105,17 @@ fn against_itself(snapshot: &Snapshot, workload: &Workload, found: impl Fn(Evide
             )
         }
     };
-    let evidence = Evidence::new(severity, summary)
+    let mut evidence = Evidence::new(severity, summary)
         .in_cluster()
         .variant("replicas")
         .about([ClaimOf::pod_port(workload, number, protocol)])
-        .value("replicas", replicas)
         .remedy(Step::advice(advice));
+    if !is_daemon_set {
+        evidence = evidence.value("replicas", replicas);
+    }
     let verdict = match nodes {
         // The severity depends on the number of nodes.
-        Err(gap) if replicas > 1 || !is_on_one => Verdict::Unknown(gap),
+        Err(gap) if !is_daemon_set && (replicas > 1 || !is_on_one) => Verdict::Unknown(gap),
         _ => found(evidence),
     };
     Some(Judgement::on_port(Subject::cluster(), (protocol, number), verdict))
@@ -362,6 +375,32 @@ mod tests {
         expect_healthy(&RULE, &of(1, |it| it.ports.clear()), &subject());
         let of_set = Some(Controller { kind: "ReplicaSet".to_owned(), name: "web-7d9".to_owned() });
         expect_healthy(&RULE, &of(1, |_| ()).pod("web-1", |pod| pod.controller = of_set), &subject());
+        let evidence = expect_problem(&RULE, &of(2, |it| it.replicas = Some(2)), &subject());
+        assert_eq!(evidence.severity, Severity::Warning);
+        assert!(evidence.summary.contains("on each of the 2 nodes an old pod has port 8080/tcp"), "{evidence:?}");
+        let info = of(2, |it| (it.replicas, it.keeps_old_pods) = (Some(2), false));
+        assert_eq!(expect_problem(&RULE, &info, &subject()).severity, Severity::Info);
+    }
+
+    #[test]
+    fn a_roll_out_of_a_daemon_set_that_keeps_the_old_pod_waits_on_each_node() {
+        let of = |keeps_old_pods: bool| {
+            let mut world = Snapshot::healthy();
+            let agent = Workload { keeps_old_pods, ..workload(WorkloadKind::DaemonSet, "agent") };
+            world.cluster.workloads.push(agent.into());
+            world
+        };
+        let mut unread = of(true);
+        unread.cluster.nodes = gap(Source::Nodes, Why::Unreachable);
+        for world in [of(true), unread] {
+            let evidence = expect_problem(&RULE, &world, &subject());
+            assert_eq!((evidence.severity, evidence.variant), (Severity::Warning, "replicas"));
+            assert!(evidence.summary.contains("on each node the old pod has port 8080/tcp"), "{evidence:?}");
+            assert!(!evidence.values.iter().any(|(name, _)| *name == "replicas"), "{evidence:?}");
+            let advice = "make DaemonSet default/agent end the old pod first: maxSurge 0 and maxUnavailable 1";
+            assert_eq!(evidence.remedies[0].steps[0].text, advice);
+        }
+        expect_healthy(&RULE, &of(false), &subject());
     }
 
     #[test]

@@ -272,6 +272,14 @@ fn a_roll_out_that_keeps_the_old_pod_waits_for_its_port() {
     }
     assert_eq!(of("Deployment", "strategy: {type: Recreate}, ", pinned), [""; 0]);
     assert_eq!(of("StatefulSet", "", pinned), [""; 0], "the old pod goes first");
+    let daemons = |surge: &str, unavailable: &str| rolling(surge, unavailable).replace("replicas: 1, s", "updateS");
+    for waits in [daemons("1", "0"), daemons("10%", "0%")] {
+        assert_eq!(of("DaemonSet", &waits, ""), ["warning"], "{waits}");
+    }
+    let on_delete = "updateStrategy: {type: OnDelete, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}, ";
+    for silent in [String::new(), daemons("0", "1"), daemons("0", "10%"), on_delete.to_owned()] {
+        assert_eq!(of("DaemonSet", &silent, ""), [""; 0], "{silent}");
+    }
 }
 
 #[test]

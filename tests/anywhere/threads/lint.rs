@@ -173,6 +173,22 @@ fn kbve_10005() -> Served {
         .advises("strategy `type: Recreate`, or maxSurge 0 and maxUnavailable 1")
 }
 
+/// Thread: kubernetes/kubernetes#106417
+/// Symptom: each update of a DaemonSet with maxSurge waits forever, because the old pod keeps the hostPort
+/// Says: `pod-waits-for-port/replicas` of the manifest, with the strategy that ends the old pod first
+#[test]
+fn kubernetes_106417() -> Served {
+    let rule = "pod-waits-for-port/replicas";
+    let of = |surge: u16, unavailable: u16| {
+        let update = format!("rollingUpdate: {{maxSurge: {surge}, maxUnavailable: {unavailable}}}");
+        let pods = containers("containerPort: 8300, hostPort: 8323");
+        workload("DaemonSet", "relay", &format!("updateStrategy: {{{update}}}, "), &pods)
+    };
+    finds_no(&of(0, 1), rule);
+    finds(&of(2, 0), rule, "warning", "DaemonSet default/relay", "default/relay")
+        .advises("maxSurge 0 and maxUnavailable 1")
+}
+
 /// Thread: kubernetes-sigs/karpenter#2083
 /// Symptom: a pod stays Pending although new nodes are added, because a DaemonSet has the pod's hostPort on every node
 /// Says: `pod-waits-for-port/workloads` of the manifests names both workloads

@@ -198,6 +198,7 @@ pub(crate) const CLASSES: [Class; 14] = [
             "kubernetes/kubernetes#112522",
             "kubernetes-sigs/karpenter#2083",
             "KBVE/kbve#10005",
+            "kubernetes/kubernetes#106417",
             "kubernetes-sigs/azurefile-csi-driver#1880",
             "kubernetes/kubernetes#60305",
             "kubernetes/kubernetes#66103",

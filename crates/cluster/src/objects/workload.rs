@@ -27,6 +27,7 @@ pub(crate) struct WorkloadSpec {
     pub(crate) parallelism: Option<Whole>,
     pub(crate) completions: Option<Whole>,
     pub(crate) strategy: Option<Strategy>,
+    pub(crate) update_strategy: Option<Strategy>,
     pub(crate) template: Option<Template>,
     pub(crate) job_template: Option<JobTemplate>,
 }
@@ -83,25 +84,28 @@ impl WorkloadSpec {
         self.replicas.map(|Whole(replicas)| replicas).or_else(of_job)
     }
 
-    /// Whether a Deployment keeps the old pods until new pods are ready (kubernetes pkg/controller/deployment/util
-    /// `ResolveFenceposts`). A percentage of `maxSurge` is rounded up. A percentage of `maxUnavailable` is rounded
-    /// down. If both are zero, `maxUnavailable` is one.
-    fn keeps_old_pods(&self) -> bool {
+    /// Whether a Deployment or a DaemonSet keeps the old pods until new pods are ready (kubernetes
+    /// pkg/controller/deployment/util `ResolveFenceposts`, pkg/controller/daemon/update.go). A percentage of `maxSurge`
+    /// is rounded up. A Deployment rounds a percentage of `maxUnavailable` down. If both are zero, `maxUnavailable` is
+    /// one.
+    fn keeps_old_pods(&self, kind: WorkloadKind) -> bool {
+        let (strategy, unavailable, surge) = match kind {
+            WorkloadKind::Deployment => (&self.strategy, ("25%", 0), ("25%", 99)),
+            WorkloadKind::DaemonSet => (&self.update_strategy, ("1", 99), ("0", 99)),
+            _ => return false,
+        };
         let replicas = self.replicas().unwrap_or(1);
-        let strategy = self.strategy.as_ref();
+        let strategy = strategy.as_ref();
         let is_rolled = strategy.and_then(|it| it.kind.as_deref()).is_none_or(|it| it == "RollingUpdate");
         let rolling = strategy.and_then(|it| it.rolling_update.as_ref());
-        let some = |value: Option<&NumberOrText>, round_up: i64| {
-            let percent = match value.map(|it| (it.0.as_str(), it.0.strip_suffix('%'))) {
-                None => 25,
-                Some((_, Some(percent))) => percent.parse::<i64>().ok()?,
-                Some((number, None)) => return number.parse().ok(),
-            };
-            Some(replicas.checked_mul(percent)?.checked_add(round_up)? / 100)
+        let some = |value: Option<&NumberOrText>, (default, round_up): (&str, i64)| {
+            let value = value.map_or(default, |it| it.0.as_str());
+            let Some(percent) = value.strip_suffix('%') else { return value.parse().ok() };
+            Some(replicas.checked_mul(percent.parse::<i64>().ok()?)?.checked_add(round_up)? / 100)
         };
         is_rolled
-            && some(rolling.and_then(|it| it.max_unavailable.as_ref()), 0) == Some(0)
-            && some(rolling.and_then(|it| it.max_surge.as_ref()), 99).is_some_and(|surge| surge > 0)
+            && some(rolling.and_then(|it| it.max_unavailable.as_ref()), unavailable) == Some(0)
+            && some(rolling.and_then(|it| it.max_surge.as_ref()), surge).is_some_and(|surge| surge > 0)
     }
 }
 
@@ -140,7 +144,7 @@ impl Workload {
         if replicas == Some(0) || desired == Some(0) {
             return Ok(None);
         }
-        let keeps_old_pods = kind == WorkloadKind::Deployment && self.spec().is_some_and(WorkloadSpec::keeps_old_pods);
+        let keeps_old_pods = self.spec().is_some_and(|spec| spec.keeps_old_pods(kind));
         let workload = self.pods().map_or(Ok(None), |pods| of_pods(kind, replicas, (namespace, name), pods))?;
         Ok(workload.map(|workload| facts::Workload { keeps_old_pods, ..workload }))
     }
