@@ -12,7 +12,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use super::{
     CheckResult, Report, ScanAge,
     map::{COLOURS, blocks, legend},
-    outcome::NOT_ALL_READ,
+    outcome::{NOT_ALL_READ, clear_in_words},
     remedies::lines,
     rule_pages::{Part, documentation, parts},
     table,
@@ -181,12 +181,13 @@ fn state(report: &Report<'_>, is_old: bool) -> String {
     let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
     let counts = Severity::ALL.into_iter().rev().filter_map(count);
     let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
+    let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
     match (reported.is_empty(), report.result()) {
-        (false, _) if report.failures().is_empty() => reported.join(", "),
-        (false, _) => format!("{}; some ports or rules not judged", reported.join(", ")),
+        (false, _) => format!("{}{open}", reported.join(", ")),
         (true, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),
         (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
-        (true, _) => format!("no port conflicts found{NOT_ALL_READ}"),
+        (true, _) if report.board.unknown.is_empty() => format!("no port conflicts found{NOT_ALL_READ}"),
+        (true, _) => clear_in_words(report),
     }
 }
 
@@ -230,7 +231,7 @@ fn findings(report: &Report<'_>, detail: PageDetail, is_old: bool) -> Markup {
                     "No port conflicts found"
                     @if !report.gaps().is_empty() { (NOT_ALL_READ) }
                     "."
-                    @if let Some(rules) = report.rules_not_judged() { " " (tidy(&rules)) "." }
+                    @if let Some(rules) = report.rules_not_judged(false) { " " (tidy(&rules)) "." }
                 }
             } @else if all > EXPLAINED {
                 p { (all - EXPLAINED) " more findings are not on this page." }

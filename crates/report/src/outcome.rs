@@ -102,6 +102,11 @@ impl Open {
             claims => format!("{claims} ports or objects were not judged: {why}"),
         }
     }
+
+    fn help_in_words(&self, helps: bool) -> String {
+        let help = help(self.source, self.why).filter(|_| helps).and_then(|help| help.lines().next());
+        help.map(|help| format!(" ({})", help.trim_end_matches(" with the output of"))).unwrap_or_default()
+    }
 }
 
 /// The result. `worst` is the severity of the worst finding that is reported. `is_open` returns whether an input that
@@ -131,33 +136,33 @@ pub fn clear_in_words(report: &Report<'_>) -> String {
     if report.board.unknown.is_empty() {
         return "no port conflicts".to_owned();
     }
-    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+    let rules = report.rules_not_judged(false).map(|rules| format!("; {rules}"));
     format!("no port conflicts found{}", rules.as_deref().unwrap_or(NOT_ALL_READ))
 }
 
-pub(super) fn not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
+/// The ports and objects that were not judged, with the most important reason. `helps` adds the flag that helps a scan.
+pub(super) fn not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<Open> = Vec::new();
     for open in open {
         match reasons.iter_mut().find(|it| (it.source, it.why) == (open.source, open.why)) {
-            Some(known) => known.claims += open.claims,
+            // An agent on a node of an attacker may report any number.
+            Some(known) => known.claims = known.claims.saturating_add(open.claims),
             None => reasons.push(open),
         }
     }
     // An unread core input comes before inputs that depend on it.
     let named = reasons.iter().max_by_key(|it| (is_failure(it.source, it.why), it.claims))?;
-    let help = help(named.source, named.why).and_then(|help| help.lines().next());
-    let help = help.map(|help| format!(" ({})", help.trim_end_matches(" with the output of"))).unwrap_or_default();
     let more = match reasons.len() - 1 {
         0 => String::new(),
         1 => ", and 1 more reason".to_owned(),
         more => format!(", and {more} more reasons"),
     };
-    Some(format!("{}{help}{more}", named.in_words()))
+    Some(format!("{}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
 /// The number of rules that could not judge at all, in one line with the most frequent reason: `3 rules were not
-/// judged: kube-proxy: no answer`.
-pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<String> {
+/// judged: kube-proxy: no answer`. `helps` adds the flag that helps a scan.
+pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>, helps: bool) -> Option<String> {
     let mut reasons: Vec<(Open, usize)> = Vec::new();
     for open in open.into_iter().filter(|it| it.ceiling.is_some() && it.claims == 0) {
         match reasons.iter_mut().find(|(it, _)| (it.source, it.why) == (open.source, open.why)) {
@@ -170,7 +175,7 @@ pub(super) fn rules_not_judged(open: impl IntoIterator<Item = Open>) -> Option<S
     let (named, _) = reasons.iter().rev().max_by_key(|(_, rules)| *rules)?;
     let are = if rules == 1 { "1 rule was" } else { &format!("{rules} rules were") };
     let more = if reasons.len() > 1 { ", and others" } else { "" };
-    Some(format!("{are} not judged: {}{more}", named.in_words()))
+    Some(format!("{are} not judged: {}{}{more}", named.in_words(), named.help_in_words(helps)))
 }
 
 /// Whether a missing input is no failure for a rule. A missing right excuses the input, or a missing feature of the
@@ -294,10 +299,12 @@ mod tests {
             .map(|(source, why)| Gap::new(source, why, "details"));
         let open =
             [Open { claims: 2, ..Open::input(&mode) }, Open { claims: 1, ..Open::input(&mode) }, Open::input(&pods)];
-        let line = not_judged(open).expect("something");
+        let line = not_judged(open, true).expect("something");
         assert!(line.starts_with("3 ports or objects were not judged: kube-proxy: no answer (--proxy-mode"), "{line}");
         assert!(line.ends_with(", and 1 more reason"), "{line}");
-        assert_eq!(not_judged([]), None);
+        let short = "3 ports or objects were not judged: kube-proxy: no answer, and 1 more reason";
+        assert_eq!(not_judged(open, false).as_deref(), Some(short));
+        assert_eq!(not_judged([], true), None);
     }
 
     #[test]
@@ -307,10 +314,12 @@ mod tests {
                 ceiling: Some(Severity::Info),
                 ..Open::input(&Gap::new(source, why, "details"))
             });
-        let line = |open: &[Open]| rules_not_judged(open.iter().copied());
+        let line = |open: &[Open]| rules_not_judged(open.iter().copied(), false);
         assert_eq!(line(&[mode]).as_deref(), Some("1 rule was not judged: kube-proxy: no answer"));
         let three = line(&[pods, mode, mode]).expect("something");
         assert_eq!(three, "3 rules were not judged: kube-proxy: no answer, and others");
+        let help = " (--proxy-mode iptables, ipvs, nftables or cilium)";
+        assert!(rules_not_judged([mode], true).is_some_and(|line| line.ends_with(help)));
         let port = Open { claims: 1, ..mode };
         assert_eq!(line(&[port, Open { ceiling: None, ..mode }]), None, "a port, or no rule at all");
     }

@@ -66,16 +66,17 @@ impl<'a> Report<'a> {
 
     /// The part that was not judged and could hide a finding that sets the result, in one line.
     pub(crate) fn undecided(&self) -> Option<String> {
-        not_judged(self.failures().iter().map(ReportedGap::open))
+        not_judged(self.failures().iter().map(ReportedGap::open), true)
     }
 
     /// Like [`Self::undecided`]; otherwise the ports and objects that the profile does not allow to judge, in one line.
     pub(crate) fn not_judged(&self) -> Option<String> {
-        self.undecided().or_else(|| not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0)))
+        let claims = || not_judged(self.gaps().iter().map(ReportedGap::open).filter(|it| it.claims > 0), true);
+        self.undecided().or_else(claims)
     }
 
-    pub(crate) fn rules_not_judged(&self) -> Option<String> {
-        rules_not_judged(self.gaps().iter().map(ReportedGap::open))
+    pub(crate) fn rules_not_judged(&self, helps: bool) -> Option<String> {
+        rules_not_judged(self.gaps().iter().map(ReportedGap::open), helps)
     }
 
     /// All unread input, and every rule that could not judge.

@@ -173,6 +173,16 @@ fn a_healthy_node_is_one_calm_line_and_what_was_looked_at() {
 }
 
 #[test]
+fn rules_that_were_not_judged_are_counted_beside_a_mild_finding() {
+    let (world, mut board) = rich();
+    (board.findings, board.unknown) = (board.findings.split_off(2), board.unknown.split_off(3));
+    let mild = (world, board);
+    let table = written(|out| write_table(&report(&mild), &style(), out));
+    let first = table.lines().next().expect("a line");
+    assert_eq!(first, "n1: 1 info; 1 rule was not judged: Pods: not given (--services FILE)");
+}
+
+#[test]
 fn what_failed_comes_first_and_is_never_fine() {
     let table = written(|out| write_table(&report(&blind()), &style(), out));
     assert!(table.starts_with("n1: not checked: listening sockets: "), "{table}");
@@ -246,7 +256,7 @@ fn page_of(world: &(Snapshot, Board)) -> (String, String) {
 fn the_page_has_findings_remedies_unread_input_and_the_map() {
     let (page, words) = page_of(&rich());
     for part in [
-        "<title>Node n1: 1 critical, 1 warning, 1 info; some ports or rules not judged - Portreeve</title>",
+        "<title>Node n1: 1 critical, 1 warning, 1 info; 1 port or object was not judged: Pods: not given (--services FILE) - Portreeve</title>",
         "<h3><b>critical</b> Service default/web, port 30080/tcp</h3>",
         "listener-on-node-port/loses</a> since <time datetime=\"2027-01-15T08:00:00Z\">2027-01-15 08:00:00 UTC</time>, for less than",
         "Affects remote clients, its pods.",

@@ -4,11 +4,13 @@
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use crate::{findings_document::Unknown, likeness::likeness};
-use portreeve_facts::Why;
+use portreeve_facts::{Source, Why};
 
 /// A reason and its nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
+    /// The source on the first node.
+    pub source: Source,
     pub why: Why,
     /// The details from the first node.
     pub detail: String,
@@ -21,6 +23,8 @@ pub struct Reason {
     pub of_rule: bool,
     /// How often nodes reported this reason.
     pub count: usize,
+    /// The number of ports and objects that rules could not judge for this reason.
+    pub claims: usize,
 }
 
 /// If reports differ only in names of nodes and pods, and in addresses, they are one reason.
@@ -29,8 +33,9 @@ pub(crate) struct Reasons(BTreeMap<(bool, Why, String), Reason>);
 
 impl Reasons {
     pub(crate) fn take(&mut self, node: &Arc<str>, pod: &Arc<str>, unknown: &Unknown, is_failure: bool) {
-        let Unknown { rule, why, detail, .. } = unknown;
+        let Unknown { rule, claims, source, why, detail, .. } = unknown;
         let none = || Reason {
+            source: *source,
             why: *why,
             detail: detail.clone(),
             pod: Arc::clone(pod),
@@ -38,17 +43,19 @@ impl Reasons {
             is_failure,
             of_rule: false,
             count: 0,
+            claims: 0,
         };
         // If no controller generated the pod's name, the name stays in the text.
         let common = likeness(&detail.replace(&**pod, ""), node);
         let reason = self.0.entry((is_failure, *why, common)).or_insert_with(none);
         reason.count += 1;
+        reason.claims = reason.claims.saturating_add(*claims);
         reason.of_rule |= rule.is_some();
         if reason.nodes.last() == Some(node) {
             return;
         }
         if reason.nodes.iter().all(|other| node < other) {
-            (reason.detail, reason.pod) = (detail.clone(), Arc::clone(pod));
+            (reason.source, reason.detail, reason.pod) = (*source, detail.clone(), Arc::clone(pod));
         }
         reason.nodes.push(Arc::clone(node));
     }

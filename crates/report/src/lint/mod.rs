@@ -11,7 +11,7 @@ pub use junit::write_lint_junit;
 pub use sarif::write_lint_sarif;
 
 use super::{
-    outcome::{CheckResult, Open, outcome},
+    outcome::{CheckResult, Open, not_judged, outcome},
     remedies::{joined, lines},
     terminal::tidy,
 };
@@ -26,8 +26,16 @@ pub fn lint_result(report: &LintReport) -> CheckResult {
 
 /// Whether an unread input could hide a finding that sets the result. If so, the result is not clear.
 pub fn is_undecided(report: &LintReport) -> bool {
+    undecided(report).is_some()
+}
+
+/// The unread inputs that could hide a finding that sets the result. The words have no help, because the flags of a scan
+/// are no flags of `lint`.
+pub(crate) fn undecided(report: &LintReport) -> Option<String> {
+    let failed = (!report.failures.is_empty()).then(|| "some objects could not be judged".to_owned());
     let open = report.unknown.iter().map(|it| Open::of_rule(it.rows, it.claims, &it.gap));
-    !report.failures.is_empty() || open.into_iter().any(|open| open.decides(report.counts_from()))
+    let open = not_judged(open.filter(|open| open.decides(report.counts_from())), false);
+    failed.into_iter().chain(open).reduce(|failed, open| format!("{failed}; {open}"))
 }
 
 fn remedy(finding: &PlacedFinding) -> Vec<String> {

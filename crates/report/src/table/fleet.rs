@@ -7,12 +7,13 @@ use super::{
         Fleet, Style,
         fleet::{Reason, listed},
         names::first_nodes,
-        outcome::NOT_ALL_READ,
+        outcome::{NOT_ALL_READ, Open, not_judged},
         terminal::Ink,
         topic::reason_words,
     },
     page::{ListedFinding, OnNodes, Page},
 };
+use portreeve_facts::Source;
 use portreeve_rules::findings::Severity;
 
 const LABEL: usize = 20;
@@ -133,13 +134,21 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
     let hidden = if fleet.hidden > 0 { format!(" ({} not shown)", fleet.hidden) } else { String::new() };
     let oldest = fleet.oldest_in_words().map(|it| format!(", {it}")).unwrap_or_default();
     let agents = format!("{queried} agent{} queried{silent}{oldest}", if queried == 1 { "" } else { "s" });
+    // The flags of a scan are no flags of the plugin, so the plugin's words have no help.
+    let open = |which: fn(&Reason) -> bool| {
+        let reasons = fleet.unseen.iter().filter(|it| it.source != Source::Agent && which(it));
+        let open = |it: &Reason| Open { ceiling: None, claims: it.claims, source: it.source, why: it.why };
+        not_judged(reasons.map(open), false).map(|open| format!("; {open}"))
+    };
+    let undecided = open(|it| it.is_failure);
     let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
     let counts: Vec<(Severity, usize)> =
         Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
     match counts.first() {
         Some((worst, _)) => {
             let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
-            let open = if fleet.is_whole() { "" } else { "; some ports or rules not judged" };
+            let some = || if fleet.is_whole() { String::new() } else { "; some ports or rules not judged".to_owned() };
+            let open = undecided.unwrap_or_else(some);
             (format!("{}{hidden}; {agents}{open}", words.join(", ")), Ink::Bad(*worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
@@ -152,11 +161,15 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
             (format!("Nothing is known: {agents}."), Ink::Bad(Severity::Critical))
         }
         None if !fleet.is_whole() => (
-            format!("not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {agents}"),
+            format!(
+                "not checked: no port conflicts found{hidden}, but some ports or rules were not judged; {agents}{}",
+                undecided.unwrap_or_default()
+            ),
             Ink::Bad(Severity::Critical),
         ),
         None if fleet.unseen.iter().any(|reason| reason.of_rule) => {
-            (format!("no port conflicts found{hidden}{NOT_ALL_READ}; {agents}"), Ink::Heading)
+            let claims = open(|it| it.claims > 0).unwrap_or_default();
+            (format!("no port conflicts found{hidden}{NOT_ALL_READ}; {agents}{claims}"), Ink::Heading)
         }
         None => (format!("no port conflicts{hidden}; {agents}"), Ink::Good),
     }

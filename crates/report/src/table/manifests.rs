@@ -7,7 +7,9 @@ use std::{
 
 use super::{
     super::{
-        CheckResult, Style, is_undecided, lint_result,
+        CheckResult, Style,
+        lint::undecided,
+        lint_result,
         remedies::lines,
         terminal::{Ink, tidy},
     },
@@ -180,7 +182,7 @@ fn headline(report: &LintReport) -> (String, Ink) {
     if let Some((worst, _)) = counts.first() {
         let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
         let part = if judged < objects { format!("; {of} judged") } else { String::new() };
-        let open = if is_undecided(report) { "; some objects could not be judged" } else { "" };
+        let open = undecided(report).map(|open| format!("; {open}")).unwrap_or_default();
         return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
     }
     match lint_result(report) {
@@ -189,10 +191,8 @@ fn headline(report: &LintReport) -> (String, Ink) {
         }
         CheckResult::NotChecked => {
             let part = if judged < objects { format!(", only {of}") } else { String::new() };
-            (
-                format!("manifests: some objects could not be judged{part}; the errors are below."),
-                Ink::Bad(Severity::Critical),
-            )
+            let open = undecided(report).unwrap_or_default();
+            (format!("manifests: {open}{part}; the errors are below."), Ink::Bad(Severity::Critical))
         }
         _ => (format!("manifests: no port conflicts in {of}."), Ink::Good),
     }

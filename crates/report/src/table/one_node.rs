@@ -78,10 +78,12 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             1 => " (1 finding of lower severity not shown)".to_owned(),
             hidden => format!(" ({hidden} findings of lower severity not shown)"),
         };
-        let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
+        let rules = report.rules_not_judged(true).filter(|_| report.result() != CheckResult::Findings);
+        let open = [report.not_judged(), rules].into_iter().flatten();
+        let open = open.fold(String::new(), |all, open| format!("{all}; {open}"));
         return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
     }
-    let rules = report.rules_not_judged().map(|rules| format!("; {rules}"));
+    let rules = report.rules_not_judged(true).map(|rules| format!("; {rules}"));
     match (report.result(), report.not_judged()) {
         (CheckResult::NotChecked, Some(open)) => (format!("{node}: not checked: {open}"), Ink::Bad(Severity::Critical)),
         (_, Some(open)) => {

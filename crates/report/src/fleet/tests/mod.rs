@@ -152,6 +152,30 @@ fn a_rule_that_was_not_judged_is_in_the_first_line() {
 }
 
 #[test]
+fn the_first_line_has_the_number_of_ports_that_the_nodes_did_not_judge() {
+    let answer = |node: &str, claims: usize, findings: &[Value]| {
+        let unknown = json!([{
+            "rule": "host-network-port-taken", "variants": ["listener"], "claims": claims, "source": "pods",
+            "why": "timed-out", "detail": "no answer",
+        }]);
+        answering(
+            node,
+            &json!({
+                "schema": "portreeve.findings/v1", "findings": findings, "unknown": unknown,
+                "nodes": [{"node": node, "lookedAt": "2026-11-21T12:00:00Z"}],
+            }),
+        )
+    };
+    for (findings, start) in [(vec![], "not checked: no port conflicts found"), (vec![listener("info")], "1 info")] {
+        let fleet = fleet(vec![answer("n1", 2, &findings), answer("n2", 3, &findings)]);
+        let table = text(|out| write_fleet_table(&fleet, &style(), out));
+        let first = table.lines().next().expect("a line");
+        let open = "; 5 ports or objects were not judged: the cluster: took too long";
+        assert!(first.starts_with(start) && first.ends_with(open), "{first}");
+    }
+}
+
+#[test]
 fn a_finding_of_the_cluster_is_there_once_with_the_nodes_that_report_it_and_the_words_of_the_worst() {
     let external = |severity: &str| {
         let mut finding = finding("external-ip-conflict/node-address", severity, &service("shop"));
