@@ -96,7 +96,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
     // Policies without values must not be printed, because they would replace applied policies with values.
     if is_blank && choices.parameters.is_empty() {
         bail!(
-            "no policy is printed, because nothing is known about {scope}; without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
+            "no policy is printed, because nothing is known (scope: {scope}); without agents, apply deploy/policies/policies.yaml unchanged, or set the values with --fixed and --keep-free"
         );
     }
     if is_blank {

@@ -98,7 +98,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(&format!("not known of {nodes}: {}", gap.detail));
     }
     if fleet.nodes.is_empty() {
-        bail!("nothing is known about {scope}");
+        bail!("nothing is known; scope: {scope}");
     }
     // A guard writes a long list in several writes. A node applies the printed file in one write, so its list must be
     // short.

@@ -76,7 +76,7 @@ pub(super) fn run<S: Scope>(args: Args<S>, console: &Console) -> anyhow::Result<
         console.print_note(&partial);
     }
     if results.is_empty() {
-        anyhow::bail!("nothing is known about {scope}");
+        anyhow::bail!("nothing is known; scope: {scope}");
     }
     for NodeResult { node, result } in results {
         if let Err(gap) = result {

@@ -83,6 +83,7 @@ pub(crate) fn keeps_what_has_to_hold(snapshot: &Snapshot) {
 fn wrong_about(name: &str, snapshot: &Snapshot) -> Vec<String> {
     let board = board(snapshot);
     let mut wrong = order::told_otherwise(name, snapshot, &[1]);
+    wrong.extend(order::replayed_otherwise(name, snapshot));
     unread::more_certain(name, snapshot, &mut wrong);
     wrong.extend(agreement::disagreements(snapshot, &board).0);
     wrong.extend(effects::wrong_remedies(snapshot, &board).0);

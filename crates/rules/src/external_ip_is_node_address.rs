@@ -256,7 +256,11 @@ impl Here<'_, '_> {
         };
         // In another mode, an earlier ipvs proxy left the address on this node, perhaps only on this node.
         let evidence = if self.snapshot.is_in(Mode::Ipvs) { about_the_cluster(evidence, owners) } else { evidence };
-        self.with_facts(evidence, claim, owners)
+        let evidence = self.with_facts(evidence, claim, owners);
+        let Some((_, by, pool)) = self.announcer(claim, owners) else { return evidence };
+        let mut evidence = evidence.value("announced by", by);
+        evidence.remedies.iter_mut().for_each(|it| it.steps.insert(0, pool.clone()));
+        evidence
     }
 
     fn shared(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Evidence {
@@ -268,9 +272,9 @@ impl Here<'_, '_> {
         self.with_facts(about_the_cluster(evidence, owners), claim, owners)
     }
 
-    /// Evidence that a controller announces an address that the kubelet and the API server use for a Node. `None` if
-    /// the controller announces nothing, such as ServiceLB of k3s.
-    fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
+    /// The controller that announces an address that the kubelet and the API server use for a Node, its pool or node,
+    /// and the step that ends this. `None` if the controller announces nothing, such as ServiceLB of k3s.
+    fn announcer(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<(&'static str, String, Step)> {
         let is_main = owners.iter().any(|(node, _)| is_main(node, claim.ip));
         let is_requested = claim.field == Field::LoadBalancer && is_main && !self.alone;
         let announced = claim.service.announced.as_ref().filter(|_| is_requested)?;
@@ -279,18 +283,22 @@ impl Here<'_, '_> {
             (None, Some(host)) => ("kube-vip", format!("kube-vip, on {host}"), "kube-vip's address range".to_owned()),
             (None, None) => return None,
         };
+        Some((controller, by, Step::advice(format!("remove the addresses of Nodes from {pool}"))))
+    }
+
+    fn announced(&self, claim: &ExternalAddress<'_>, owners: &Owners<'_>) -> Option<Evidence> {
+        let (controller, by, pool) = self.announcer(claim, owners)?;
         let opening = self.opening(claim, owners);
         let sentence =
             format!("{opening}, and {controller} announces the address: traffic to that Node may reach another node.");
         let mut evidence = Evidence::new(Severity::Warning, sentence)
             .affects([Vantage::Remote, Vantage::Node, Vantage::Pods])
             .value("announced by", by);
-        if announced.pool.is_some() {
+        if controller == "MetalLB" {
             evidence =
                 evidence.value("not known", "which node announces it: MetalLB does not write the node on the Service");
         }
         let mut evidence = self.with_facts(about_the_cluster(evidence, owners), claim, owners);
-        let pool = Step::advice(format!("remove the addresses of Nodes from {pool}"));
         evidence.remedies =
             vec![Remedy::from(pool).then(release_to(claim, "a load balancer address that no Node has"))];
         Some(evidence)
