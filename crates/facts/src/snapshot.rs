@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    CILIUM_HOST, ClusterFacts, Gap, KernelFacts, Learned, Mode, Node, Overrides, ProxyConfig, Reading, Service, Source,
-    Unread, Why, if_requested,
+    CILIUM_HOST, ClusterFacts, Gap, Holder, KernelFacts, Learned, Mode, Node, Overrides, Owner, ProxyConfig, Reading,
+    Service, Source, Unread, Why, if_requested,
 };
 
 /// The version of this program: all crates have the workspace's version.
@@ -62,6 +62,58 @@ impl OwnPort {
 }
 
 impl Snapshot {
+    /// The sources of this snapshot, with the reason if a reading failed. A source may have several readings.
+    pub fn readings(&self) -> Vec<(Source, Option<&Gap>)> {
+        fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
+            (source, reading.gap())
+        }
+        let Self { kernel, cluster, own_port, .. } = self;
+        let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
+        let routes = kernel.interfaces.known(Unread::Reported("the reading of the addresses"));
+        vec![
+            of(Source::Services, &cluster.services),
+            of(Source::EndpointSlices, &cluster.endpoint_slices),
+            of(Source::Pods, &cluster.pods),
+            of(Source::WaitingPods, &cluster.waiting_pods),
+            of(Source::Nodes, &cluster.nodes),
+            of(Source::NodePortRange, &cluster.node_port_range),
+            (Source::Listeners, kernel.unread_listeners()),
+            of(Source::Clients, &kernel.clients),
+            of(Source::EphemeralUse, &kernel.ephemeral),
+            of(Source::PodNamespaces, &kernel.pod_namespaces),
+            of(Source::Sysctls, &sysctls.ip_local_port_range),
+            of(Source::Sysctls, &sysctls.ip_local_reserved_ports),
+            of(Source::Sysctls, &sysctls.ip_unprivileged_port_start),
+            of(Source::Sysctls, &sysctls.route_localnet),
+            of(Source::Sysctls, &sysctls.tcp_tw_reuse),
+            of(Source::Sockstat, &kernel.sockstat),
+            of(Source::Addresses, &kernel.interfaces),
+            (Source::Addresses, routes.and_then(|interfaces| interfaces.gateways_gap.as_ref())),
+            of(Source::ResolvConf, &kernel.nameservers),
+            of(Source::IpVs, &kernel.ip_vs),
+            of(Source::IpVsConn, &kernel.ip_vs_connections),
+            of(Source::Netfilter, &kernel.netfilter),
+            of(Source::ProxyMetrics, &proxy.metrics),
+            of(Source::HealthChecks, &kernel.health_checks),
+            of(Source::ProxyMode, &proxy.mode),
+            of(Source::ProxyConfig, &proxy.config),
+            of(Source::ProxyProcess, &proxy.fds),
+            of(Source::Conntrack, &kernel.masquerade),
+            of(Source::OwnPort, own_port),
+        ]
+    }
+
+    /// The holders of the listed sockets.
+    pub fn holders(&self) -> impl Iterator<Item = &Holder> {
+        let reported = Unread::Reported("readings");
+        let clients = self.kernel.clients.known(reported).map(|clients| &clients.sockets);
+        let sockets = self.kernel.listeners.known(reported).into_iter().chain(clients).flatten();
+        sockets.filter_map(|socket| match &socket.owner {
+            Owner::Held(holder) => Some(holder),
+            Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
+        })
+    }
+
     /// This node's name in the cluster. If it is not known, the hostname.
     pub fn node_name(&self) -> &str {
         self.cluster.node_name.as_deref().unwrap_or(&self.kernel.hostname)

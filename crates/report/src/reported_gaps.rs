@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::outcome::{Open, is_failure};
-use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
+use portreeve_facts::{Gap, Snapshot, Source, Unread, Why};
 use portreeve_rules::{
     findings::{Subject, Unknown},
     ids::Rows,
@@ -69,7 +69,7 @@ pub(super) fn reported_gaps<'a>(snapshot: &'a Snapshot, board: &'a Board) -> Vec
 /// `/metrics` also report descriptors, and masqueraded flows matter in ipvs mode only.
 pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
     let Snapshot { kernel, cluster, .. } = snapshot;
-    let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
+    let proxy = &kernel.proxy;
     let mut gaps: Vec<&Gap> = cluster.rejected.iter().collect();
     if snapshot.proxy_mode().is_err() {
         gaps.extend(proxy.mode.gap());
@@ -78,36 +78,11 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
         gaps.extend(proxy.config.gap());
         gaps.extend(cluster.proxy_config.gap());
     }
-    let facts = [
-        cluster.services.gap(),
-        cluster.endpoint_slices.gap(),
-        cluster.pods.gap(),
-        cluster.waiting_pods.gap(),
-        cluster.nodes.gap(),
-        cluster.node_port_range.gap(),
-        kernel.unread_listeners(),
-        kernel.clients.gap(),
-        kernel.ephemeral.gap(),
-        kernel.pod_namespaces.gap(),
-        sysctls.ip_local_port_range.gap(),
-        sysctls.ip_local_reserved_ports.gap(),
-        sysctls.ip_unprivileged_port_start.gap(),
-        sysctls.route_localnet.gap(),
-        sysctls.tcp_tw_reuse.gap(),
-        kernel.sockstat.gap(),
-        kernel.interfaces.gap(),
-        kernel
-            .interfaces
-            .known(Unread::Reported("its gap is listed above"))
-            .and_then(|interfaces| interfaces.gateways_gap.as_ref()),
-        kernel.nameservers.gap(),
-        kernel.ip_vs.gap(),
-        kernel.ip_vs_connections.gap(),
-        kernel.netfilter.gap(),
-        proxy.metrics.gap(),
-        kernel.health_checks.gap(),
-    ];
-    gaps.extend(facts.into_iter().flatten());
+    let listed = snapshot.readings().into_iter().filter(|(source, _)| {
+        use Source::{Conntrack, OwnPort, ProxyConfig, ProxyMode, ProxyProcess};
+        !matches!(source, ProxyMode | ProxyConfig | ProxyProcess | Conntrack | OwnPort)
+    });
+    gaps.extend(listed.filter_map(|(_, gap)| gap));
     let pods = || kernel.pod_namespaces.known_part(Unread::Reported("its gap is listed above")).iter();
     gaps.extend(pods().filter_map(|pod| pod.ephemeral.gap()));
     // Portreeve reads these sockets only for pods that fail.
@@ -118,27 +93,8 @@ pub(super) fn snapshot_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
 /// The reasons why the owners of the proxy and of sockets are not known, each reason once for all sockets. If there are
 /// no findings, no owner is needed.
 fn owner_gaps(snapshot: &Snapshot) -> Vec<&Gap> {
-    let listeners = snapshot.kernel.listeners.known_part(Unread::Reported("snapshot_gaps")).iter();
-    let clients = snapshot
-        .kernel
-        .clients
-        .known(Unread::Reported("snapshot_gaps"))
-        .into_iter()
-        .flat_map(|clients| &clients.sockets);
     let mut reasons = BTreeSet::new();
-    listeners
-        .chain(clients)
-        .filter_map(|socket| match &socket.owner {
-            Owner::Held(holder) => Some([gap_of(&holder.cgroup), gap_of(&holder.process)]),
-            Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
-        })
-        .flatten()
-        .flatten()
-        .chain(snapshot.kernel.proxy.process.gap())
-        .filter(|gap| reasons.insert((gap.source, gap.why)))
-        .collect()
-}
-
-fn gap_of<T>(reading: &Reading<T>) -> Option<&Gap> {
-    reading.gap()
+    let of_holders = snapshot.holders().flat_map(|holder| [holder.cgroup.gap(), holder.process.gap()]).flatten();
+    let all = of_holders.chain(snapshot.kernel.proxy.process.gap());
+    all.filter(|gap| reasons.insert((gap.source, gap.why))).collect()
 }

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use portreeve_facts::{Gap, Owner, Reading, Snapshot, Source, Unread, Why};
+use portreeve_facts::{Gap, Snapshot, Source, Why};
 use portreeve_report::is_indispensable;
 
-/// All sources that were read and that exist on this node, and whether their reading succeeded.
+/// All sources that were read and that exist on this node, and whether each reading of them succeeded.
 pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
-    let reported = readings(snapshot).into_iter().chain(holders(snapshot));
     let is_up = |source, gap: Option<&Gap>| match gap.map(|gap| gap.why) {
         None => Some(true),
         Some(Why::NotRequested) => None,
@@ -15,64 +14,28 @@ pub(super) fn sources(snapshot: &Snapshot) -> BTreeMap<Source, bool> {
         Some(Why::NotSupported) if !is_indispensable(source) => None,
         Some(_) => Some(false),
     };
-    reported.filter_map(|(source, gap)| Some((source, is_up(source, gap)?))).collect()
-}
-
-fn readings(snapshot: &Snapshot) -> Vec<(Source, Option<&Gap>)> {
-    fn of<T>(source: Source, reading: &Reading<T>) -> (Source, Option<&Gap>) {
-        (source, reading.gap())
+    let mut sources = BTreeMap::new();
+    for (source, gap) in snapshot.readings().into_iter().chain(holders(snapshot)) {
+        if let Some(is_up) = is_up(source, gap) {
+            *sources.entry(source).or_insert(true) &= is_up;
+        }
     }
-    let Snapshot { kernel, cluster, own_port, .. } = snapshot;
-    let (sysctls, proxy) = (&kernel.sysctls, &kernel.proxy);
-    let range = of(Source::Sysctls, &sysctls.ip_local_port_range);
-    let sysctl = if range.1.is_some() { range } else { of(Source::Sysctls, &sysctls.ip_local_reserved_ports) };
-    vec![
-        (Source::Listeners, kernel.unread_listeners()),
-        of(Source::Clients, &kernel.clients),
-        of(Source::EphemeralUse, &kernel.ephemeral),
-        of(Source::Sockstat, &kernel.sockstat),
-        sysctl,
-        of(Source::Addresses, &kernel.interfaces),
-        of(Source::ResolvConf, &kernel.nameservers),
-        of(Source::ProxyMode, &proxy.mode),
-        of(Source::ProxyConfig, &proxy.config),
-        of(Source::ProxyMetrics, &proxy.metrics),
-        of(Source::ProxyProcess, &proxy.fds),
-        of(Source::IpVs, &kernel.ip_vs),
-        of(Source::IpVsConn, &kernel.ip_vs_connections),
-        of(Source::Conntrack, &kernel.masquerade),
-        of(Source::Netfilter, &kernel.netfilter),
-        of(Source::PodNamespaces, &kernel.pod_namespaces),
-        of(Source::HealthChecks, &kernel.health_checks),
-        of(Source::Services, &cluster.services),
-        of(Source::EndpointSlices, &cluster.endpoint_slices),
-        of(Source::Pods, &cluster.pods),
-        of(Source::WaitingPods, &cluster.waiting_pods),
-        of(Source::Nodes, &cluster.nodes),
-        of(Source::NodePortRange, &cluster.node_port_range),
-        of(Source::OwnPort, own_port),
-    ]
+    sources
 }
 
 /// If one holder is unknown, the reader failed. If a process has ended, the reader did not fail.
 fn holders(snapshot: &Snapshot) -> [(Source, Option<&Gap>); 2] {
-    let reported = Unread::Reported("readings");
-    let clients = snapshot.kernel.clients.known(reported).map(|clients| &clients.sockets);
-    let sockets = snapshot.kernel.listeners.known(reported).into_iter().chain(clients).flatten();
-    let held = sockets.filter_map(|socket| match &socket.owner {
-        Owner::Held(holder) => Some(holder),
-        Owner::NotRead | Owner::TimeWait | Owner::Kernel { .. } => None,
-    });
     let failed = |gap: &&Gap| !matches!(gap.why, Why::Stale | Why::NotSupported);
     [
-        (Source::Processes, held.clone().find_map(|holder| holder.process.gap().filter(failed))),
-        (Source::Cgroups, held.clone().find_map(|holder| holder.cgroup.gap().filter(failed))),
+        (Source::Processes, snapshot.holders().find_map(|holder| holder.process.gap().filter(failed))),
+        (Source::Cgroups, snapshot.holders().find_map(|holder| holder.cgroup.gap().filter(failed))),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portreeve_facts::{Owner, Reading};
 
     #[test]
     fn a_source_is_up_if_read_down_if_refused_and_absent_if_the_node_does_not_have_it() {
@@ -91,6 +54,13 @@ mod tests {
         let mut snapshot = Snapshot::healthy();
         snapshot.kernel.interfaces = Reading::Gap(Gap::new(Source::Addresses, Why::NotSupported, ""));
         assert_eq!(sources(&snapshot).get(&Source::Addresses), Some(&false));
+    }
+
+    #[test]
+    fn a_source_with_a_failed_reading_is_down() {
+        let mut snapshot = Snapshot::healthy();
+        snapshot.kernel.sysctls.route_localnet = Reading::Gap(Gap::new(Source::Sysctls, Why::NotPermitted, ""));
+        assert_eq!(sources(&snapshot).get(&Source::Sysctls), Some(&false));
     }
 
     #[test]
