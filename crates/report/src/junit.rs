@@ -5,13 +5,9 @@ use std::io::{self, Write};
 
 use quick_junit::TestCase;
 
-use super::{
-    Report,
-    junit_suite::{self, FindingText},
-    remedies::lines,
-};
+use super::{Report, junit_suite, remedies::lines};
 use portreeve_facts::Gap;
-use portreeve_rules::{Rule, findings::Finding};
+use portreeve_rules::{Rule, findings::Finding, ids::Rows};
 
 /// Writes one test suite. If a finding is below the severity that fails the run, its test case passes, with the
 /// finding's sentence as output.
@@ -20,13 +16,9 @@ use portreeve_rules::{Rule, findings::Finding};
 /// When the writer fails.
 pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&Finding> = report.findings().collect();
-    let found = |rule: &Rule| findings.iter().any(|finding| rule.rows().have(finding.key.rule, finding.key.variant));
-    let quiet = report
-        .rules
-        .iter()
-        .map(|rule| (*rule, reasons(report, rule)))
-        .filter(|(rule, reasons)| reasons.is_some() || !found(rule))
-        .map(|(rule, reasons)| junit_suite::of_rule(rule.rows(), rule.id.title, reasons));
+    let rules = report.rules.iter().map(|rule| (rule.rows(), reasons(report, rule)));
+    let found = |rows: &Rows| findings.iter().any(|finding| rows.have(finding.key.rule, finding.key.variant));
+    let quiet = junit_suite::of_rules(rules, found);
     let mut failures: Vec<&Gap> = Vec::new();
     for failure in report.failures() {
         if !failures.contains(&failure.gap) {
@@ -42,23 +34,20 @@ pub fn write_junit(report: &Report<'_>, out: &mut dyn Write) -> io::Result<()> {
 fn case(report: &Report<'_>, finding: &Finding) -> TestCase {
     let evidence = &finding.evidence;
     let port = finding.key.port.map(|port| format!(" {port}")).unwrap_or_default();
-    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     let affects = evidence.affects.iter().map(|vantage| ("affects".to_owned(), vantage.to_string()));
     let remedies = lines(&evidence.remedies).map(|(word, step)| {
         let word = if word.is_empty() { "remedy" } else { word };
         (word.to_owned(), step.text.clone())
     });
-    let text =
-        FindingText { summary: evidence.summary.clone(), lines: values.chain(affects).chain(remedies).collect() };
-    let counts = (evidence.severity >= report.counts()).then_some(evidence.severity);
-    junit_suite::of_finding(&finding.key.name(), &format!("{}{port}", finding.key.subject), counts, &text)
+    let (rule, name) = (finding.key.name(), format!("{}{port}", finding.key.subject));
+    let counts = evidence.severity >= report.counts();
+    junit_suite::of_finding((&rule, &name), (evidence, counts), None, affects.chain(remedies))
 }
 
-/// The reason why a rule could not judge; `None` if it judged.
-fn reasons(report: &Report<'_>, rule: &Rule) -> Option<String> {
+/// The reasons why a rule could not judge; none if it judged.
+fn reasons<'a>(report: &Report<'a>, rule: &Rule) -> Vec<&'a str> {
     let unknown = report.board.unknown.iter().filter(|unknown| unknown.rows == rule.rows());
-    let details: Vec<&str> = unknown.map(|unknown| unknown.gap.detail.as_str()).collect();
-    (!details.is_empty()).then(|| details.join("; "))
+    unknown.map(|unknown| unknown.gap.detail.as_str()).collect()
 }
 
 #[cfg(test)]
@@ -67,7 +56,6 @@ mod tests {
     use portreeve_facts::{Snapshot, Source, Why};
     use portreeve_rules::{
         findings::{Evidence, Key, RuleId, Severity, Subject, Unknown},
-        ids::Rows,
         ledger::Board,
     };
 

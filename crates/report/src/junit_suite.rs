@@ -1,21 +1,15 @@
 //! JUnit XML: a document with one suite, for test cases of any kind.
 
-use std::{
-    fmt,
-    io::{self, Write},
-};
+use std::io::{self, Write};
 
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite, XmlString};
 
 use super::terminal::tidy;
 use portreeve_facts::Gap;
-use portreeve_rules::findings::Severity;
-
-#[derive(Debug)]
-pub(super) struct FindingText {
-    pub(super) summary: String,
-    pub(super) lines: Vec<(String, String)>,
-}
+use portreeve_rules::{
+    findings::Evidence,
+    ids::{self, Rows},
+};
 
 /// `name` is the node or the input that was judged, and `at` is the time, if it matters.
 pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &mut dyn Write) -> io::Result<()> {
@@ -28,9 +22,19 @@ pub(super) fn write(name: &str, at: Option<String>, cases: Vec<TestCase>, out: &
     out.write_all(text.as_bytes())
 }
 
-pub(super) fn of_rule(id: impl fmt::Display, title: &str, unknown: Option<String>) -> TestCase {
-    let status = unknown.map_or_else(TestCaseStatus::success, |why| with_message(TestCaseStatus::skipped(), &why));
-    case(&id.to_string(), title, status)
+/// A case for each rule that found nothing, and for each rule with reasons why it could not judge.
+pub(super) fn of_rules<'a>(
+    rules: impl Iterator<Item = (Rows, Vec<&'a str>)>,
+    found: impl Fn(&Rows) -> bool,
+) -> impl Iterator<Item = TestCase> {
+    rules.filter(move |(rows, reasons)| !reasons.is_empty() || !found(rows)).map(|(rows, reasons)| {
+        let title = ids::find(rows.rule.0).map_or(rows.rule.0, |id| id.title);
+        let status = match reasons.is_empty() {
+            true => TestCaseStatus::success(),
+            false => with_message(TestCaseStatus::skipped(), &reasons.join("; ")),
+        };
+        case(&rows.to_string(), title, status)
+    })
 }
 
 pub(super) fn of_failure(gap: &Gap) -> TestCase {
@@ -38,21 +42,24 @@ pub(super) fn of_failure(gap: &Gap) -> TestCase {
     case("portreeve", &gap.detail, status)
 }
 
-/// Only a finding that sets the result has a severity.
+/// If the finding does not set the result, its case passes. The text has `first`, the values of the evidence, and
+/// `rest`.
 pub(super) fn of_finding(
-    rule: &str,
-    name: &str,
-    counts: Option<Severity>,
-    FindingText { summary, lines }: &FindingText,
+    (rule, name): (&str, &str),
+    (evidence, counts): (&Evidence, bool),
+    first: Option<(String, String)>,
+    rest: impl Iterator<Item = (String, String)>,
 ) -> TestCase {
-    let lines: String = lines.iter().map(|(name, value)| format!("{}: {}\n", tidy(name), tidy(value))).collect();
-    let Some(severity) = counts else {
+    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let lines = first.into_iter().chain(values).chain(rest);
+    let lines: String = lines.map(|(name, value)| format!("{}: {}\n", tidy(&name), tidy(&value))).collect();
+    if !counts {
         let mut passed = case(rule, name, TestCaseStatus::success());
-        passed.set_system_out(format!("{}\n{lines}", tidy(summary)));
+        passed.set_system_out(format!("{}\n{lines}", tidy(&evidence.summary)));
         return passed;
-    };
-    let mut status = with_message(TestCaseStatus::non_success(NonSuccessKind::Failure), summary);
-    status.set_type(severity.to_string()).set_description(format!("\n{lines}"));
+    }
+    let mut status = with_message(TestCaseStatus::non_success(NonSuccessKind::Failure), &evidence.summary);
+    status.set_type(evidence.severity.to_string()).set_description(format!("\n{lines}"));
     case(rule, name, status)
 }
 

@@ -6,16 +6,9 @@ use std::io::{self, Write};
 use quick_junit::TestCase;
 
 use super::remedy;
-use crate::{
-    junit_suite::{self, FindingText},
-    terminal::tidy,
-};
+use crate::{junit_suite, terminal::tidy};
 use portreeve_facts::{Gap, Place};
-use portreeve_rules::{
-    findings::PlacedFinding,
-    ids::{self, Rows},
-    lint::LintReport,
-};
+use portreeve_rules::{findings::PlacedFinding, ids::Rows, lint::LintReport};
 
 /// Writes one test suite. If a finding is below the severity that fails the run, its test case passes, with the
 /// finding's sentence as output.
@@ -25,12 +18,7 @@ use portreeve_rules::{
 pub fn write_lint_junit(report: &LintReport, out: &mut dyn Write) -> io::Result<()> {
     let findings: Vec<&PlacedFinding> = report.reported().collect();
     let found = |rows: &Rows| findings.iter().any(|it| rows.have(it.rule, it.evidence.variant));
-    let quiet = report
-        .rules
-        .iter()
-        .map(|rows| (rows, reasons(report, rows)))
-        .filter(|(rows, reasons)| reasons.is_some() || !found(rows))
-        .map(|(rows, reasons)| junit_suite::of_rule(*rows, title(rows), reasons));
+    let quiet = junit_suite::of_rules(report.rules.iter().map(|rows| (*rows, reasons(report, rows))), found);
     let failures = report.failures.iter().map(failure);
     let cases = failures.chain(findings.iter().map(|finding| case(report, finding))).chain(quiet).collect();
     junit_suite::write("lint", None, cases, out)
@@ -46,13 +34,10 @@ fn failure((gap, place): &(Gap, Option<Place>)) -> TestCase {
 
 fn case(report: &LintReport, finding: &PlacedFinding) -> TestCase {
     let PlacedFinding { place, object, field, evidence, .. } = finding;
-    let first = ("at".to_owned(), place.to_string());
-    let values = evidence.values.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    let first = Some(("at".to_owned(), place.to_string()));
     let remedies = remedy(finding).into_iter().map(|line| ("remedy".to_owned(), line));
-    let lines = [first].into_iter().chain(values).chain(remedies).collect();
-    let text = FindingText { summary: evidence.summary.clone(), lines };
-    let counts = report.counts(finding).then_some(evidence.severity);
-    at(junit_suite::of_finding(&finding.name(), &format!("{place}: {object} {field}"), counts, &text), place)
+    let (rule, name) = (finding.name(), format!("{place}: {object} {field}"));
+    at(junit_suite::of_finding((&rule, &name), (evidence, report.counts(finding)), first, remedies), place)
 }
 
 /// For rendered output, the line is left out, because the template has other lines.
@@ -64,14 +49,9 @@ fn at(mut case: TestCase, place: &Place) -> TestCase {
     case
 }
 
-fn title(rows: &Rows) -> &'static str {
-    ids::find(rows.rule.0).map_or(rows.rule.0, |id| id.title)
-}
-
-/// The reason why a rule did not run, or could not judge; `None` if it judged.
-fn reasons(report: &LintReport, of: &Rows) -> Option<String> {
+/// The reasons why a rule did not run, or could not judge; none if it judged.
+fn reasons<'a>(report: &'a LintReport, of: &Rows) -> Vec<&'a str> {
     let lacks = report.not_run.iter().filter(|(rows, _)| rows == of).map(|(_, why)| why.as_str());
     let unknown = report.unknown.iter().filter(|it| it.rows == *of).map(|it| it.gap.detail.as_str());
-    let reasons: Vec<&str> = lacks.chain(unknown).collect();
-    (!reasons.is_empty()).then(|| reasons.join("; "))
+    lacks.chain(unknown).collect()
 }
