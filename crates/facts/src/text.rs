@@ -1,5 +1,7 @@
 //! Makes text from outside safe to print.
 
+use std::fmt;
+
 use strsim::levenshtein;
 use unicode_general_category::{GeneralCategory, get_general_category};
 
@@ -21,6 +23,17 @@ pub fn clean(text: &str, limit: usize) -> String {
         cleaned.push(character);
     }
     cleaned
+}
+
+/// The first things, at most `most`, and the number of the others: `a, b and 3 more`.
+pub fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>, most: usize) -> String {
+    let mut things = things.into_iter();
+    let first: Vec<String> = things.by_ref().take(most).map(|thing| thing.to_string()).collect();
+    let words = first.join(", ");
+    match things.count() {
+        0 => words,
+        more => format!("{words} and {more} more"),
+    }
 }
 
 /// The text as one word that a shell does not change. Names in Kubernetes need no quotes. Other text, for example from

@@ -22,7 +22,7 @@ use super::{
 use portreeve_facts::{Snapshot, Unread, VERSION};
 use portreeve_rules::{
     PortUsage,
-    findings::{Finding, Severity, StepKind},
+    findings::{Finding, StepKind},
     ids::Id,
     port_usage,
 };
@@ -178,16 +178,13 @@ fn cells(run: &[Part]) -> Markup {
 }
 
 fn state(report: &Report<'_>, is_old: bool) -> String {
-    let count = |severity| Some((report.count(severity), severity)).filter(|(count, _)| *count > 0);
-    let counts = Severity::ALL.into_iter().rev().filter_map(count);
-    let reported: Vec<String> = counts.map(|(count, severity)| format!("{count} {severity}")).collect();
     let open = report.undecided().map(|open| format!("; {open}")).unwrap_or_default();
-    match (reported.is_empty(), report.result()) {
-        (false, _) => format!("{}{open}", reported.join(", ")),
-        (true, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),
-        (true, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
-        (true, _) if report.board.unknown.is_empty() => format!("no port conflicts found{NOT_ALL_READ}"),
-        (true, _) => clear_in_words(report),
+    match (table::severities(|severity| report.count(severity)), report.result()) {
+        (Some((reported, _)), _) => format!("{reported}{open}"),
+        (None, result) if is_old || result == CheckResult::NotChecked => "not checked".to_owned(),
+        (None, _) if report.gaps().is_empty() => "no port conflicts".to_owned(),
+        (None, _) if report.board.unknown.is_empty() => format!("no port conflicts found{NOT_ALL_READ}"),
+        (None, _) => clear_in_words(report),
     }
 }
 
@@ -358,7 +355,7 @@ mod tests {
     use super::*;
     use portreeve_facts::Protocol;
     use portreeve_rules::{
-        findings::{Evidence, Key, Remedy, RuleId, Step, Subject},
+        findings::{Evidence, Key, Remedy, RuleId, Severity, Step, Subject},
         ledger::Board,
     };
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::findings::Evidence;
 use portreeve_dataplane::{owner_evidence, socket_in_words};
-use portreeve_facts::{Service, Snapshot, Socket};
+use portreeve_facts::{Service, Snapshot, Socket, text};
 
 /// The evidence also has the number of the items that are not listed.
 pub(super) const MOST_LISTED: usize = 16;
@@ -12,16 +12,7 @@ pub(super) const MOST_LISTED: usize = 16;
 pub(super) const MOST_SOCKETS: usize = 8;
 
 pub(super) fn listed<T: fmt::Display>(things: impl IntoIterator<Item = T>) -> String {
-    let mut things = things.into_iter();
-    let mut words = String::new();
-    for thing in things.by_ref().take(MOST_LISTED) {
-        let separator = if words.is_empty() { "" } else { ", " };
-        words.push_str(&format!("{separator}{thing}"));
-    }
-    match things.count() {
-        0 => words,
-        more => format!("{words} and {more} more"),
-    }
+    text::listed(things, MOST_LISTED)
 }
 
 pub(super) fn service_in_words(service: &Service) -> String {

@@ -11,6 +11,7 @@ use super::{
         terminal::Ink,
         topic::reason_words,
     },
+    one_node::severities,
     page::{ListedFinding, OnNodes, Page},
 };
 use portreeve_facts::Source;
@@ -141,15 +142,12 @@ fn headline(fleet: &Fleet, reported: &[ListedFinding<'_>]) -> (String, Ink) {
         not_judged(reasons.map(open), false).map(|open| format!("; {open}"))
     };
     let undecided = open(|it| it.is_failure);
-    let count = |severity: &Severity| reported.iter().filter(|it| it.problem.severity == *severity).count();
-    let counts: Vec<(Severity, usize)> =
-        Severity::ALL.into_iter().rev().map(|it| (it, count(&it))).filter(|(_, count)| *count > 0).collect();
-    match counts.first() {
-        Some((worst, _)) => {
-            let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+    let count = |severity: Severity| reported.iter().filter(|it| it.problem.severity == severity).count();
+    match severities(count) {
+        Some((words, worst)) => {
             let some = || if fleet.is_whole() { String::new() } else { "; some ports or rules not judged".to_owned() };
             let open = undecided.unwrap_or_else(some);
-            (format!("{}{hidden}; {agents}{open}", words.join(", ")), Ink::Bad(*worst))
+            (format!("{words}{hidden}; {agents}{open}"), Ink::Bad(worst))
         }
         None if fleet.agents == 0 => ("Nothing is known: no agent is listed.".to_owned(), Ink::Bad(Severity::Critical)),
         None if fleet.answered == 0 => {

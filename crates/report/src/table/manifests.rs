@@ -13,11 +13,11 @@ use super::{
         remedies::lines,
         terminal::{Ink, tidy},
     },
-    one_node::counted,
+    one_node::{counted, severities},
     page::Page,
     rows::port,
 };
-use portreeve_facts::ACCEPT;
+use portreeve_facts::{ACCEPT, text};
 use portreeve_rules::{
     findings::{PlacedFinding, Severity},
     lint::{LintReport, SUGGESTIONS},
@@ -151,10 +151,7 @@ impl Page<'_> {
 
 /// The number and the first names: `12: charts/api, charts/shop and 10 more`.
 fn named(charts: &[String]) -> String {
-    let names: Vec<String> = charts.iter().take(KINDS).map(|folder| tidy(folder)).collect();
-    let rest = charts.len() - names.len();
-    let rest = if rest > 0 { format!(" and {rest} more") } else { String::new() };
-    format!("{}: {}{rest}", charts.len(), names.join(", "))
+    format!("{}: {}", charts.len(), text::listed(charts.iter().map(|folder| tidy(folder)), KINDS))
 }
 
 /// The skipped objects by kind: `5 ConfigMap, 4 Ingress.networking.k8s.io and 3 of other kinds`.
@@ -176,14 +173,11 @@ fn headline(report: &LintReport) -> (String, Ink) {
     let LintReport { objects, judged, .. } = report;
     let of = if judged < objects { format!("{judged} of {objects}") } else { judged.to_string() };
     let of = format!("{of} object{}", if *objects == 1 { "" } else { "s" });
-    let count = |severity| report.findings.iter().filter(|it| it.evidence.severity == severity).count();
-    let counts: Vec<(Severity, usize)> =
-        Severity::ALL.into_iter().rev().map(|it| (it, count(it))).filter(|(_, count)| *count > 0).collect();
-    if let Some((worst, _)) = counts.first() {
-        let words: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+    let count = |severity: Severity| report.findings.iter().filter(|it| it.evidence.severity == severity).count();
+    if let Some((words, worst)) = severities(count) {
         let part = if judged < objects { format!("; {of} judged") } else { String::new() };
         let open = undecided(report).map(|open| format!("; {open}")).unwrap_or_default();
-        return (format!("manifests: {}{part}{open}", words.join(", ")), Ink::Bad(*worst));
+        return (format!("manifests: {words}{part}{open}"), Ink::Bad(worst));
     }
     match lint_result(report) {
         CheckResult::NotChecked if *judged == 0 => {

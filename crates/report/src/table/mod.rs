@@ -16,6 +16,6 @@ pub use self::{
 };
 pub(super) use self::{
     not_read::{gap_groups, not_judged},
-    one_node::{proxy, range},
+    one_node::{proxy, range, severities},
     rows::port,
 };

@@ -15,7 +15,7 @@ use super::{
     },
     page::Page,
 };
-use portreeve_facts::{Source, Why};
+use portreeve_facts::{Source, Why, text};
 use portreeve_rules::{findings::Severity, ids::Rows};
 
 const LABEL: usize = 21;
@@ -154,9 +154,5 @@ fn rest(unseen: &[ReportedGap<'_>], program: &str) -> Option<String> {
 
 pub(crate) fn not_judged(rules: &BTreeSet<Rows>, wide: bool) -> String {
     const SHOWN: usize = 3;
-    let shown = if wide { rules.len() } else { SHOWN };
-    let names: Vec<String> = rules.iter().take(shown).map(ToString::to_string).collect();
-    let more = rules.len().saturating_sub(shown);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("not judged: {}{more}", names.join(", "))
+    format!("not judged: {}", text::listed(rules, if wide { rules.len() } else { SHOWN }))
 }

@@ -64,16 +64,8 @@ impl Page<'_> {
 
 fn headline(report: &Report<'_>) -> (String, Ink) {
     let node = tidy(report.snapshot.node_name());
-    let counts: Vec<(Severity, usize)> = Severity::ALL
-        .into_iter()
-        .rev()
-        .map(|severity| (severity, report.count(severity)))
-        .filter(|(_, count)| *count > 0)
-        .collect();
-    if let Some((worst, _)) = counts.first() {
-        let reported: Vec<String> = counts.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
-        let hidden = counts.iter().map(|(_, count)| count).sum::<usize>() - report.findings().count();
-        let hidden = match hidden {
+    if let Some((reported, worst)) = severities(|severity| report.count(severity)) {
+        let hidden = match report.board.findings.len() - report.findings().count() {
             0 => String::new(),
             1 => " (1 finding of lower severity not shown)".to_owned(),
             hidden => format!(" ({hidden} findings of lower severity not shown)"),
@@ -81,7 +73,7 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
         let rules = report.rules_not_judged(true).filter(|_| report.result() != CheckResult::Findings);
         let open = [report.not_judged(), rules].into_iter().flatten();
         let open = open.fold(String::new(), |all, open| format!("{all}; {open}"));
-        return (format!("{node}: {}{hidden}{open}", reported.join(", ")), Ink::Bad(*worst));
+        return (format!("{node}: {reported}{hidden}{open}"), Ink::Bad(worst));
     }
     let rules = report.rules_not_judged(true).map(|rules| format!("; {rules}"));
     match (report.result(), report.not_judged()) {
@@ -99,6 +91,15 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             (format!("{node}: no port conflicts found{NOT_ALL_READ}{rules}"), Ink::Heading)
         }
     }
+}
+
+/// The number of findings of each severity, the worst first, and the worst severity: `1 critical, 2 info`. `None` if
+/// there is no finding.
+pub(crate) fn severities(count: impl Fn(Severity) -> usize) -> Option<(String, Severity)> {
+    let all = Severity::ALL.into_iter().rev().map(|severity| (severity, count(severity)));
+    let all: Vec<(Severity, usize)> = all.filter(|(_, count)| *count > 0).collect();
+    let words: Vec<String> = all.iter().map(|(severity, count)| format!("{count} {severity}")).collect();
+    Some((words.join(", "), all.first()?.0))
 }
 
 const LABEL: usize = 15;
