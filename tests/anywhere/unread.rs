@@ -435,6 +435,7 @@ fn made() -> Vec<(String, Snapshot)> {
             name: "agent".to_owned(),
             replicas: Some(3),
             keeps_old_pods: false,
+            probed: Vec::new(),
             host_network: false,
             selects: Vec::new(),
             avoids: Vec::new(),

@@ -39,6 +39,9 @@ pub struct Workload {
     /// The entries of `spec.template.spec.containers[].ports` that are ports of the node. These are ports with a
     /// hostPort; in the host's network, all ports.
     pub ports: Vec<ContainerPort>,
+    /// In the host's network: the port numbers of probes that no container declares.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probed: Vec<ContainerPort>,
 }
 
 impl Workload {

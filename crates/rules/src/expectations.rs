@@ -144,6 +144,7 @@ pub(super) fn wanting(number: u16, change: impl FnOnce(&mut Workload)) -> Worklo
         name: "agent".to_owned(),
         replicas: None,
         keeps_old_pods: false,
+        probed: Vec::new(),
         host_network: false,
         selects: Vec::new(),
         avoids: Vec::new(),

@@ -408,6 +408,7 @@ mod tests {
             tolerates: Vec::new(),
             replicas: None,
             keeps_old_pods: false,
+            probed: Vec::new(),
             host_network: true,
             ports: vec![port(80, Some(30000)), port(30001, None)],
         }));

@@ -1,5 +1,7 @@
 //! A pod that does not exist yet wants a port of the node that the kernel may choose for outgoing connections.
 
+use std::ptr;
+
 use super::{
     Limits, Round, Rule,
     ephemeral::effective_ephemeral,
@@ -14,7 +16,11 @@ pub(super) static RULE: Rule = Rule::of(&ids::EPHEMERAL_RANGE_OVERLAP, &["worklo
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
-    let mut wanted = to_come(snapshot).flat_map(|it| it.node_ports().map(move |port| (it, port))).peekable();
+    let wanted = to_come(snapshot).flat_map(|it| {
+        let probed = it.probed.iter().map(|port| (port.port, port));
+        it.node_ports().chain(probed).map(move |port| (it, port))
+    });
+    let mut wanted = wanted.peekable();
     if wanted.peek().is_none() {
         return Ok(Vec::new());
     }
@@ -24,12 +30,16 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     };
     let judgement = |(workload, (number, port)): (&Workload, (u16, &ContainerPort))| {
         let protocol = port.protocol;
+        // Another program may answer the probe.
+        let is_probed = workload.probed.iter().any(|probed| ptr::eq(probed, port));
+        let wants = if is_probed { format!("A probe of {workload} names") } else { format!("{workload} wants") };
         let consequence = match workload.host_network {
+            true if is_probed => "while a connection uses the port, no server can listen on the port",
             true => "while a connection uses the port, the pod cannot start",
             false => "behind Cilium, a masqueraded connection with this source port gets no answer",
         };
         let summary = format!(
-            "{workload} wants port {number}/{protocol} of the node, which the kernel may give to an outgoing connection: {consequence}."
+            "{wants} port {number}/{protocol} of the node, which the kernel may give to an outgoing connection: {consequence}."
         );
         let reserve =
             format!("or reserve {number} in net.ipv4.ip_local_reserved_ports of every node on which the pod may run");
@@ -103,6 +113,20 @@ mod tests {
         assert!(host.remedies[0].steps[0].text.contains("reserve 40317"), "{host:?}");
         let alone = expect_problem(&RULE, &unread(of(40_317, |_| ()), Why::NotRequested), &Subject::cluster());
         assert!(alone.values.iter().any(|(_, value)| value.contains("assumed")), "{alone:?}");
+    }
+
+    #[test]
+    fn a_port_that_only_a_probe_names_is_told_too() {
+        let probed = |it: &mut Workload| {
+            (it.host_network, it.probed) = (true, std::mem::take(&mut it.ports));
+            it.probed[0].port = 40_317;
+        };
+        let evidence = expect_problem(&RULE, &of(0, probed), &Subject::cluster());
+        assert!(
+            evidence.summary.starts_with("A probe of DaemonSet default/agent names port 40317/tcp"),
+            "{evidence:?}"
+        );
+        assert!(evidence.summary.ends_with("no server can listen on the port."), "{evidence:?}");
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) fn pods_before(snapshot: &Snapshot) -> Result<&[Arc<Pod>], Gap> {
 /// The next pod of a workload on this node, with the name of the workload. In the host's network, the pod has the
 /// node's addresses. The pod does not run yet if Pods were read.
 pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
-    let Workload { kind, namespace, name, host_network, ports, .. } = workload;
+    let Workload { kind, namespace, name, host_network, ports, probed, .. } = workload;
     let addresses = snapshot.own_node().filter(|_| *host_network).into_iter().flat_map(|node| &node.addresses);
     let ips = addresses.filter(|it| it.kind == NodeAddressKind::InternalIp).map(|it| it.ip).collect();
     Pod {
@@ -108,7 +108,7 @@ pub(super) fn next_pod(snapshot: &Snapshot, workload: &Workload) -> Pod {
         scheduled: None,
         ips,
         ports: ports.clone(),
-        probed: Vec::new(),
+        probed: probed.clone(),
         containers: Vec::new(),
         reported_in_use: Vec::new(),
         more_networks: false,

@@ -253,6 +253,24 @@ fn several_pods_of_one_workload_cannot_have_one_port_of_a_node() {
 }
 
 #[test]
+fn a_port_in_the_ephemeral_range_that_only_a_probe_names_has_its_place() {
+    let of = |network: &str, port: u16| {
+        let probe = |name: &str, port: u16| format!("{name}: {{tcpSocket: {{port: {port}}}}}");
+        let both = format!("{}, {}", probe("livenessProbe", port), probe("readinessProbe", port));
+        let pods = format!(
+            "hostNetwork: {network}, containers: [{{ports: [{{containerPort: 8300}}], {both}}}, {{{}}}]",
+            probe("livenessProbe", 8300)
+        );
+        found(&workload("DaemonSet", "web", "", &pods), &[])
+    };
+    let lines = of("true", 45_555);
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].ends_with("info ephemeral-range-overlap/workload DaemonSet default/web 45555/tcp"), "{lines:?}");
+    assert_eq!(of("true", 24_555), [""; 0], "the kernel does not choose it");
+    assert_eq!(of("false", 45_555), [""; 0], "the port is the pod's own");
+}
+
+#[test]
 fn a_roll_out_that_keeps_the_old_pod_waits_for_its_port() {
     let of = |kind: &str, spec: &str, pods: &str| {
         let pods = format!("{pods}{}", containers("containerPort: 80, hostPort: 8080"));

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    objects::{ContainerPortSpec, Ip, Metadata, OptionalPort, PodSpec, Port, PortProtocol, Service},
+    objects::{ContainerPortSpec, Ip, Metadata, OptionalPort, PodSpec, Port, PortProtocol, Service, probed_ports},
     tree::Node,
 };
 use portreeve_facts::{
@@ -113,6 +113,7 @@ pub(super) fn of_service(service: &Service, written: Written<'_>) -> Fields {
 pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) -> Fields {
     let mut fields = Fields::default();
     let host_network = pods.host_network == Some(true);
+    let mut probed = Vec::new();
     for (list, containers) in [("containers", &pods.containers), ("initContainers", &pods.init_containers)] {
         // Containers run at the same time, so their ports are compared. Init containers that end do not run at the same
         // time.
@@ -137,8 +138,15 @@ pub(super) fn of_pods(kind: WorkloadKind, pods: &PodSpec, written: Written<'_>) 
                 });
                 fields.add(written.claim(path, what), refusal);
             }
+            for ([probe, how], port) in probed_ports(container).filter(|_| host_network) {
+                let path = format!("{}.{list}[{index}].{probe}.{how}.port", kind.pod_spec());
+                probed.push(written.claim(path, Claimed::HostNetworkPort(port.port, port.protocol)));
+            }
         }
     }
+    // A port that a container declares, or that another probe names, has its place already.
+    let mut known: HashSet<_> = fields.claims.iter().map(|claim| claim.what.port()).collect();
+    fields.claims.extend(probed.into_iter().filter(|claim| known.insert(claim.what.port())));
     fields
 }
 

@@ -23,7 +23,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 pub use self::{endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service};
 use self::{managed_fields::ManagedFields, values::Time};
 pub(crate) use self::{
-    pod::{ContainerPortSpec, PodSpec},
+    pod::{ContainerPortSpec, PodSpec, probed_ports},
     settings::{CiliumNodeConfig, ConfigMap, FelixConfiguration, Network},
     values::{Ip, Name, NumberOrText, OptionalPort, Port, PortProtocol, Text, lenient_ip, quoted, short, whole},
     workload::Workload,

@@ -362,10 +362,15 @@ impl Pod {
 }
 
 impl PodSpec {
-    pub(super) fn ports_of_the_node(&self, path: &str) -> Result<Vec<ContainerPort>, FieldError> {
-        let (mut ports, _) = self.ports(path)?;
-        ports.retain(|port| self.host_network == Some(true) || port.host_port.is_some());
-        Ok(ports)
+    /// The ports of the node that containers declare, and the ports of the node that only probes name.
+    pub(super) fn ports_of_the_node(&self, path: &str) -> Result<(Vec<ContainerPort>, Vec<ContainerPort>), FieldError> {
+        let (mut ports, mut probed) = self.ports(path)?;
+        if self.host_network != Some(true) {
+            ports.retain(|port| port.host_port.is_some());
+            probed.clear();
+        }
+        let probed = undeclared(probed, &ports);
+        Ok((ports, probed))
     }
 
     /// The ports that containers declare, and the ports of their probes. An init container counts only if it runs
@@ -377,7 +382,7 @@ impl PodSpec {
                 if list == "initContainers" && container.restart_policy.as_deref() != Some("Always") {
                     continue;
                 }
-                probed.extend(probed_ports(container));
+                probed.extend(probed_ports(container).map(|(_, port)| port));
                 for (port_index, port) in container.ports.iter().flatten().enumerate() {
                     ports.push(port.facts(format_args!("{path}.{list}[{index}].ports[{port_index}]"))?);
                 }
@@ -398,7 +403,7 @@ impl PodSpec {
             let name = status.name.as_deref()?;
             let container = self.containers.iter().flatten().find(|it| it.name.as_deref() == Some(name))?;
             let declared = container.ports.iter().flatten().filter_map(|port| port.container_port);
-            let ports = declared.map(|Port(port)| port).chain(probed_ports(container).map(|port| port.port));
+            let ports = declared.map(|Port(port)| port).chain(probed_ports(container).map(|(_, port)| port.port));
             Some(ContainerPorts { id: id.to_owned(), ports: ports.collect() })
         };
         statuses.iter().filter_map(of).collect()
@@ -445,13 +450,21 @@ fn each_once(declared: &[ContainerPort], probed: &[ContainerPort]) -> Vec<Contai
     undeclared(declared.chain(probed.iter().cloned()).collect(), &[])
 }
 
-/// The ports of a container's probes. In the host's network, the pod must listen on these ports, even if no container
+/// The ports of a container's probes, each with the names of its two parents. In the host's network, the pod must listen on these ports, even if no container
 /// declares them. A probe with the name of a port is left out, because a container declares the port. A probe of a host
 /// other than loopback is left out, because another server may answer.
-fn probed_ports(container: &Container) -> impl Iterator<Item = ContainerPort> {
-    let probes = [&container.startup_probe, &container.liveness_probe, &container.readiness_probe];
-    let probed = probes.into_iter().flatten().flat_map(|probe| [&probe.http_get, &probe.tcp_socket, &probe.grpc]);
-    probed.flatten().filter_map(probed_port)
+pub(crate) fn probed_ports(container: &Container) -> impl Iterator<Item = ([&'static str; 2], ContainerPort)> {
+    let probes = [
+        ("startupProbe", &container.startup_probe),
+        ("livenessProbe", &container.liveness_probe),
+        ("readinessProbe", &container.readiness_probe),
+    ];
+    let probes = probes.into_iter().filter_map(|(name, probe)| Some((name, probe.as_ref()?)));
+    let probed = probes.flat_map(|(name, probe)| {
+        let kinds = [("httpGet", &probe.http_get), ("tcpSocket", &probe.tcp_socket), ("grpc", &probe.grpc)];
+        kinds.map(|(kind, probed)| ([name, kind], probed))
+    });
+    probed.filter_map(|(names, probed)| Some((names, probed_port(probed.as_ref()?)?)))
 }
 
 fn probed_port(Probed { host, port }: &Probed) -> Option<ContainerPort> {

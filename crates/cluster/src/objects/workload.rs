@@ -169,9 +169,9 @@ fn of_pods(
         texts.sort_unstable();
         texts.dedup();
     });
-    let ports = pods.ports_of_the_node(kind.pod_spec())?;
+    let (ports, probed) = pods.ports_of_the_node(kind.pod_spec())?;
     let is_for_windows = OS.iter().any(|label| selects.contains(&format!("{label} In windows")));
-    if ports.is_empty() || is_for_windows {
+    if ports.is_empty() && probed.is_empty() || is_for_windows {
         return Ok(None);
     }
     let host_network = pods.host_network.unwrap_or(false);
@@ -187,6 +187,7 @@ fn of_pods(
         avoids,
         tolerates,
         ports,
+        probed,
     }))
 }
 
