@@ -172,10 +172,11 @@ pub(crate) fn told_otherwise(name: &str, snapshot: &Snapshot, seeds: &[u64]) -> 
 }
 
 pub(crate) fn replayed_otherwise(name: &str, snapshot: &Snapshot) -> Option<String> {
-    let bytes = serde_json::to_vec(snapshot).expect("JSON");
-    let again = Snapshot::from_json(&bytes).expect("a snapshot");
-    assert_eq!(*snapshot, again, "{name}");
-    first_difference(name, &reported(snapshot), &reported(&again))
+    first_difference(name, &reported(snapshot), &reported(&replayed(snapshot)))
+}
+
+fn replayed(snapshot: &Snapshot) -> Snapshot {
+    Snapshot::from_json(&serde_json::to_vec(snapshot).expect("JSON")).expect("a snapshot")
 }
 
 fn first_difference(name: &str, as_it_was: &[(String, String)], other: &[(String, String)]) -> Option<String> {
@@ -214,6 +215,7 @@ fn nor_does_the_order_within_a_service_change_a_verdict() {
 #[test]
 fn a_snapshot_is_replayed_to_the_same_bytes_twice() {
     for (name, snapshot) in small() {
+        assert_eq!(snapshot, replayed(&snapshot), "{name}");
         assert_eq!(replayed_otherwise(&name, &snapshot), None);
     }
 }
