@@ -78,9 +78,7 @@ pub fn sock_diag_message(bytes: &[u8]) {
     for protocol in Protocol::ALL {
         if let Ok(Some(record)) = sock_diag::parse(protocol, bytes) {
             assert_eq!(record.protocol, protocol);
-            if let Ok(others) = sock_diag::other_locals(&record, bytes) {
-                assert!(others.len() <= bytes.len());
-            }
+            let _ = sock_diag::other_locals(&record, bytes);
         }
     }
 }

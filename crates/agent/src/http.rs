@@ -288,6 +288,10 @@ async fn snapshot(
     headers: HeaderMap,
 ) -> Result<Response, Refusal> {
     let (snapshot, _) = state.admit(way, &headers, SNAPSHOT).await?;
+    // A snapshot does not have the interval of its agent, so a client cannot know that the scan is too old.
+    if state.age().is_some_and(ScanAge::is_old) {
+        return Err(Refusal::OldScan);
+    }
     state
         .shared
         .documents
@@ -332,8 +336,8 @@ mod tests {
     use super::{super::cluster_updates, *};
     use portreeve_cluster::ClusterSource;
 
-    /// The status and the text of `/readyz`. The agent scans at least every 15 seconds, and its last scan was `ago`.
-    async fn ready(ago: Option<Duration>) -> (StatusCode, String) {
+    /// The status and the text of an answer. The agent scans at least every 15 seconds, and its last scan was `ago`.
+    async fn ask(ago: Option<Duration>, answer: impl AsyncFnOnce(ServerState) -> Response) -> (StatusCode, String) {
         let mut tasks = Tasks::default();
         let (cluster, _requests) =
             cluster_updates::start(ClusterSource::None, &[], None, "n1".to_owned(), &mut tasks).await;
@@ -346,9 +350,9 @@ mod tests {
         let event_loop = Handle::current();
         let (recorder, condition) = (None, None);
         let state = ServerState { published, cluster, busy, event_loop, recorder, condition, started, shared };
-        let answer = readyz(State(state)).await;
+        let answer = answer(state).await;
         let status = answer.status();
-        let body = axum::body::to_bytes(answer.into_body(), 4096).await.expect("a body");
+        let body = axum::body::to_bytes(answer.into_body(), usize::MAX).await.expect("a body");
         (status, String::from_utf8(body.to_vec()).expect("UTF-8"))
     }
 
@@ -365,6 +369,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_agent_is_ready_as_long_as_its_last_scan_is_not_old_and_reports_the_reason_if_not() {
+        let ready = |ago| ask(ago, async |state| readyz(State(state)).await);
         assert_eq!(
             ready(None).await,
             (StatusCode::SERVICE_UNAVAILABLE, "the agent has not scanned this node yet\n".to_owned())
@@ -373,5 +378,17 @@ mod tests {
         let (status, words) = ready(Some(Duration::from_secs(60))).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(words.starts_with("the last scan is 6") && words.ends_with("the limit is 30 s\n"), "{words}");
+    }
+
+    #[tokio::test]
+    async fn an_agent_whose_last_scan_is_old_gives_no_snapshot() {
+        let asked = async |state| {
+            snapshot(State(state), Extension(Way::Socket), HeaderMap::new())
+                .await
+                .unwrap_or_else(Refusal::into_response)
+        };
+        assert_eq!(ask(Some(Duration::from_secs(20)), asked).await.0, StatusCode::OK);
+        let (status, words) = ask(Some(Duration::from_secs(60)), asked).await;
+        assert!(status == StatusCode::SERVICE_UNAVAILABLE && words.contains("too old"), "{words}");
     }
 }

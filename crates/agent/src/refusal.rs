@@ -21,6 +21,7 @@ pub(super) enum Refusal {
     NotReviewed,
     Busy,
     NoScanYet,
+    OldScan,
 }
 
 impl Refusal {
@@ -29,7 +30,7 @@ impl Refusal {
             Self::NoToken | Self::BadToken => StatusCode::UNAUTHORIZED,
             Self::NoApiServer | Self::Forbidden { .. } => StatusCode::FORBIDDEN,
             Self::TooManyReviews => StatusCode::TOO_MANY_REQUESTS,
-            Self::NotReviewed | Self::Busy | Self::NoScanYet => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NotReviewed | Self::Busy | Self::NoScanYet | Self::OldScan => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -61,6 +62,7 @@ impl Refusal {
             Self::NotReviewed => "the API server does not review the token; the agent's log has the reason".to_owned(),
             Self::Busy => "too many other readers now; try again".to_owned(),
             Self::NoScanYet => "the agent has not scanned this node yet; try again".to_owned(),
+            Self::OldScan => "the agent's last scan is too old: the agent no longer reads its node".to_owned(),
         }
     }
 }
@@ -101,6 +103,7 @@ mod tests {
             Refusal::NotReviewed,
             Refusal::Busy,
             Refusal::NoScanYet,
+            Refusal::OldScan,
         ] {
             let message = refusal.message();
             assert!(message.len() <= 160 && !message.contains('\n'), "{message}");

@@ -31,7 +31,6 @@ mod tests {
         assert_eq!(first_names(&names[..3], NAMED), "n1, n2, n3");
         assert_eq!(first_names(&names, usize::MAX), "n1, n2, n3, n4, n5");
         assert_eq!(first_names::<&str>(&[], NAMED), "");
-        assert_eq!(first_names(&["", "n1"], NAMED), ", n1");
         assert_eq!(first_nodes(&["", "n1"], NAMED), "an unknown node, n1");
     }
 }

@@ -4,6 +4,9 @@
 //! person recorded both files. The test does not compare sentences: the texts of a summary, a remedy or an unread input
 //! may change. `renamed.rs` has the old names of findings. Do not record the files again: if a verdict changes, edit
 //! the file by hand, and write the reason into the changelog.
+//!
+//! `lab-iptables.json` and `lab-nftables.json` were put together from two runs of the lab. So the proxy's process was
+//! edited by hand: it is the process that has the proxy's sockets.
 
 mod names;
 mod renamed;

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{Reason, incident::Incident, view::Fleet};
-use crate::names::{first_names, first_nodes};
+use crate::names::first_nodes;
 use portreeve_rules::findings::{Severity, Subject, SubjectKind};
 
 /// The longest list of results, in bytes of JSON. etcd accepts requests of at most 1.5 MiB.
@@ -105,7 +105,7 @@ fn found(incident: &Incident) -> ReportResult<'_> {
         timestamp: problem.since.parse().ok().map(timestamp),
         resources: subjects.iter().filter_map(reference).take(NAMES).collect(),
         message: &problem.summary,
-        properties: port.into_iter().chain(remedy).chain([("nodes", first_names(nodes, NAMES))]).collect(),
+        properties: port.into_iter().chain(remedy).chain([("nodes", first_nodes(nodes, NAMES))]).collect(),
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     CheckResult, Style,
     findings_document::Unknown,
     indented_json::write_indented_json,
-    names::{NAMED, first_names},
+    names::{NAMED, first_nodes},
     outcome::{Open, outcome},
     ports_document::{NodeScan, Part, PortsDocument},
     terminal::{Ink, tidy},
@@ -168,7 +168,7 @@ pub fn write_reservation(report: &ReservationReport<'_>, style: &Style, out: &mu
         let total = report.fleet.nodes.len();
         let whose = match names.as_slice() {
             [name] => format!("node {name}"),
-            names => format!("{} of {total} nodes: {}", names.len(), first_names(names, NAMED)),
+            names => format!("{} of {total} nodes: {}", names.len(), first_nodes(names, NAMED)),
         };
         writeln!(out, "{}  {}", style.paint(ink, word), style.paint(Ink::Heading, &whose))?;
         for (name, value) in report.values(group[0]) {

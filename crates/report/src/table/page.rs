@@ -6,7 +6,7 @@ use super::super::{
     Style,
     findings_document::Problem,
     fleet::Incident,
-    names::{NAMED, first_names},
+    names::{NAMED, first_nodes},
     terminal::{Ink, tidy, wrap},
 };
 
@@ -32,7 +32,7 @@ impl OnNodes<'_> {
     /// `31 of 120 nodes: n1, n2, n3 and 28 more`, with at most `shown` names. For a single node, its name.
     pub(super) fn words(&self, shown: usize) -> String {
         let nodes = &self.incident.nodes;
-        let names = first_names(nodes, shown);
+        let names = first_nodes(nodes, shown);
         if self.among <= 1 { names } else { format!("{} of {} nodes: {names}", nodes.len(), self.among) }
     }
 }

@@ -53,6 +53,9 @@ pub(crate) struct FindingChange {
     /// Whether the finding was judged in both states of the node. If not, a finding that begins may exist already, and a
     /// finding that stays may end.
     judged: bool,
+    /// Whether only the sentence changes.
+    #[serde(skip)]
+    reworded: bool,
     /// The finding before the change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) now: Option<Problem>,
@@ -74,7 +77,7 @@ impl FindingChange {
 
     /// Nodes with the same difference share a row. If only the sentence changes, the nodes also share the new sentence.
     pub(super) fn shared(&self, node: &str) -> String {
-        let sentence = self.then.as_ref().filter(|_| self.difference.ends_with(SENTENCE));
+        let sentence = self.then.as_ref().filter(|_| self.reworded);
         sentence.map_or_else(|| self.difference.clone(), |then| likeness(&then.summary, node))
     }
 
@@ -115,12 +118,13 @@ fn change(
 ) -> Option<FindingChange> {
     let affects =
         |it: &Finding| -> Affected { it.evidence.affects.iter().copied().filter(|it| !is_open(*it)).collect() };
+    let mut reworded = false;
     let (how, judged, difference) = match pair {
         [Some(now), Some(then)] => {
             let (before, after) = (affects(now), affects(then));
-            if (now.key.variant, now.evidence.impact(), &before, &now.evidence.summary)
-                == (then.key.variant, then.evidence.impact(), &after, &then.evidence.summary)
-            {
+            reworded =
+                (now.key.variant, now.evidence.impact(), &before) == (then.key.variant, then.evidence.impact(), &after);
+            if reworded && now.evidence.summary == then.evidence.summary {
                 return None;
             }
             (How::Stays, true, difference(now, then, &before, &after))
@@ -147,7 +151,7 @@ fn change(
     if let Some(then) = &mut then {
         then.since.clear();
     }
-    Some(FindingChange { how, difference, judged, now, then })
+    Some(FindingChange { how, difference, judged, reworded, now, then })
 }
 
 /// `warning listener-on-node-port/loses, outcome refused, affects its loopback`.
@@ -176,7 +180,7 @@ fn difference(now: &Finding, then: &Finding, before: &Affected, after: &Affected
         affected(after - before, if before.is_empty() { "affected" } else { "affected, too" }),
     ];
     let mut words: Vec<String> = words.into_iter().flatten().collect();
-    if words.is_empty() && now.evidence.summary != then.evidence.summary {
+    if words.is_empty() {
         words.push(SENTENCE.to_owned());
     }
     format!("{} {}: {}", would_be.severity, then.key.name(), words.join("; "))
