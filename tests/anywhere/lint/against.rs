@@ -139,6 +139,15 @@ fn a_number_that_another_service_loses_later_is_refused() {
 }
 
 #[test]
+fn a_number_that_two_services_of_the_cluster_have_is_not_refused_to_the_one_that_keeps_it() {
+    let cluster = write(&(CLUSTER.to_owned() + "---\n" + &service("shop/api", "nodePort: 30080")));
+    let (web, api) = (service("shop/web", "nodePort: 30082"), service("shop/api", "nodePort: 30080"));
+    for order in [[&*api, &*web], [&*web, &*api]] {
+        assert_eq!(found(&order.concat(), &["--against", &cluster]), [""; 0], "{order:?}");
+    }
+}
+
+#[test]
 fn a_number_that_a_sibling_port_keeps_is_refused_if_nobody_chose_it() {
     let update = service("shop/web", "name: a, nodePort: 31081}, {name: b, port: 81");
     let with = |metadata: &str| {

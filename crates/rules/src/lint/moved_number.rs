@@ -27,6 +27,7 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
     let mut findings = Vec::new();
     for manifest in linted.manifests.iter().filter(|it| it.kind == SubjectKind::Service.name()) {
         let own = (&*manifest.namespace, &*manifest.name);
+        let its_own = linted.held.get(&(manifest.namespace.clone(), manifest.name.clone()));
         let mut is_refused = false;
         for claim in &manifest.claims {
             let (number, protocol, field) = match claim.what {
@@ -34,6 +35,10 @@ pub(super) fn check(linted: &Linted) -> Vec<PlacedFinding> {
                 Claimed::HealthCheckNodePort(number) => (number, Protocol::Tcp, HEALTH_CHECK),
                 _ => continue,
             };
+            // The API server does not compare a number that the same field of the Service has already.
+            if its_own.is_some_and(|it| numbers(it).any(|had| had == (number, field))) {
+                continue;
+            }
             let Some(&(holder, its)) = holders.get(&number).filter(|it| **it != (own, field)) else { continue };
             is_refused = true;
             if after.get(&holder).is_some_and(|it| numbers(it).any(|kept| kept == (number, its))) {
