@@ -485,7 +485,11 @@ fn a_generated_name_is_cut_and_an_error_names_the_written_one() {
     let of = |name: &str| service(name, "nodePort: 40000").replacen("name:", "generateName:", 1);
     assert_eq!(found(&of(&"s".repeat(63)), &[]).len(), 1, "the API server cuts the name");
     let (code, _, stderr) = lint(&[("a.yaml", &of("s."))], &["a.yaml"]);
-    let wanted = "error: a.yaml:3:26: Service: metadata.generateName is \"s.\", wanted a name of at most 63";
+    let wanted = "error: a.yaml:3:26: Service default/: metadata.generateName is \"s.\", wanted a name of at most 63";
+    assert!(code == 2 && stderr.starts_with(wanted), "{stderr}");
+    let both = service("a.b, generateName: s", "nodePort: 40000");
+    let (code, _, stderr) = lint(&[("a.yaml", &both)], &["a.yaml"]);
+    let wanted = "error: a.yaml:3:18: Service default/a.b: metadata.name is \"a.b\", wanted a name of at most 63";
     assert!(code == 2 && stderr.starts_with(wanted), "{stderr}");
 }
 

@@ -217,6 +217,9 @@ pub struct Metadata {
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) name: Option<Name>,
     pub(crate) generate_name: Option<Text>,
+    /// Whether [`Metadata::complete`] made the name. Beside a written name, the API server ignores `generateName`.
+    #[serde(skip)]
+    is_generated: bool,
     #[serde(deserialize_with = "values::unless_empty")]
     pub(crate) namespace: Option<Name>,
     pub(crate) uid: Option<Text>,
@@ -236,8 +239,10 @@ impl Metadata {
 
     fn label(&self) -> Result<String, FieldError> {
         as_label(&self.name()?, "metadata.name").map_err(|error| match &self.generate_name {
-            Some(generated) => FieldError::new(GENERATE_NAME, quoted(generated), names::LABEL_WORDS),
-            None => error,
+            Some(generated) if self.is_generated => {
+                FieldError::new(GENERATE_NAME, quoted(generated), names::LABEL_WORDS)
+            }
+            _ => error,
         })
     }
 
@@ -257,6 +262,7 @@ impl Metadata {
             let name = Name::try_from(base + &number);
             let refused = |_| FieldError::new(GENERATE_NAME, quoted(generated), names::SUBDOMAIN);
             self.name = Some(name.map_err(refused)?);
+            self.is_generated = true;
         }
         self.namespace = self.namespace.take().or_else(|| namespace.map(|it| Name(it.to_owned())));
         Ok(is_named)
