@@ -48,7 +48,7 @@ pub(super) struct Args {
     /// Files, folders (*.yaml, *.yml and *.json below them), or - for standard input
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// The namespace for objects without one [default: the context's, or default]
+    /// The namespace for objects without one [default: with --against cluster the context's, otherwise default]
     #[arg(short, long, value_name = "NAMESPACE", value_parser = namespace)]
     namespace: Option<String>,
     /// Compare with a cluster: the word `cluster`, a file of its objects, or a snapshot
@@ -170,12 +170,12 @@ impl Args {
             api_server,
             request_timeout: Some(request_timeout),
         };
-        let of_context = match &against {
+        let not_named = match &against {
             Some(what) if namespace.is_none() => namespace_of(what, &options),
             _ => None,
         };
         let ManifestFiles { facts, manifests, mut failures, objects, whole: judged, again, files, charts, skipped } =
-            read_manifests(&paths, namespace.as_deref().or(of_context.as_deref()));
+            read_manifests(&paths, namespace.as_deref().or(not_named.as_deref()));
         let mut around = match against {
             None => alone(),
             Some(what) => around(&what, options)?,
@@ -192,8 +192,6 @@ impl Args {
             Some(gap) if gap.why == Why::NotRequested => format!("{}, without its Pods", around.cluster.origin),
             _ => around.cluster.origin.clone(),
         });
-        let in_context = of_context.map(|it| format!("; objects without a namespace are in {it}"));
-        let against = against.map(|against| against + &in_context.unwrap_or_default());
         around.cluster.service_cidrs.extend(self.service_cidrs);
         let linted = Linted::new(manifests, facts, around, &range, source);
         let (all, named) = (self.rules.is_empty(), &self.rules);
@@ -223,6 +221,7 @@ impl Args {
             skipped,
             range,
             against,
+            namespace: not_named,
             min_severity,
         })
     }
@@ -261,13 +260,14 @@ fn around(what: &Path, options: SourceOptions) -> anyhow::Result<Snapshot> {
     Ok(Snapshot { cluster: facts, ..alone() })
 }
 
-/// The namespace for objects that have none, if manifests are compared with a cluster: kubectl and Helm use it too.
+/// The namespace that kubectl and Helm use for objects without one, or `default` if a kubeconfig cannot be read twice.
+/// `None` if manifests are not compared with a cluster.
 fn namespace_of(what: &Path, options: &SourceOptions) -> Option<String> {
     if what.as_os_str() != CLUSTER {
         return None;
     }
     let ClusterSource::Api(access) = ClusterSource::discover(options.clone(), &environment()) else { return None };
-    access.default_namespace().filter(|it| names::is_label(it))
+    Some(access.default_namespace().filter(|it| names::is_label(it)).unwrap_or_else(|| "default".to_owned()))
 }
 
 /// Whether a file is a snapshot: one JSON object with the schema of snapshots. The file is read again later.

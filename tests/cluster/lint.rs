@@ -75,6 +75,13 @@ fn an_object_without_a_namespace_is_in_the_namespace_of_the_context() {
     assert!(code == 0 && words.contains("objects without a namespace are in shop"), "{code}: {stdout}");
     let (code, stdout, _) = Plugin::new().run(&fake, &[&arguments[..], &["--namespace", "default"]].concat());
     assert!(code == 1 && !stdout.contains("objects without a namespace"), "{code}: {stdout}");
+    let (_, stdout, _) = Plugin::new().run(&fake, &[&arguments[..], &["--output", "json"]].concat());
+    let document: Value = serde_json::from_str(&stdout).expect("JSON");
+    assert_eq!(document["namespace"], "shop");
+    assert!(document["against"].as_str().is_some_and(|it| !it.contains("objects")), "it is a name: {stdout}");
+    let (_, stdout, _) = Plugin::new().run(&fake, &["lint", path, "--against", "cluster"]);
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("objects without a namespace are in default"), "the context has none: {stdout}");
 }
 
 #[test]

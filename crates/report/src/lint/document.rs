@@ -51,6 +51,9 @@ struct LintDocument {
     /// The cluster or file with which the manifests were compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<String>,
+    /// The namespace of objects without one, with `--against cluster` and without `--namespace`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
     /// The findings, by file and line.
     findings: Vec<PlacedProblem>,
     /// How many findings the owners of their objects accept, by annotation; they are not among `findings`.
@@ -170,6 +173,7 @@ impl LintDocument {
             unread_charts: report.charts.iter().map(|folder| tidy(folder)).collect(),
             node_port_range: Range::of(&report.range),
             against: report.against.as_deref().map(tidy),
+            namespace: report.namespace.clone(),
             findings: report.reported().map(PlacedProblem::of).collect(),
             accepted: report.accepted,
             unknown: unknown.collect(),

@@ -130,7 +130,11 @@ impl Page<'_> {
         }
         rows.push(("NodePort range", format!("{} ({})", range.range, range.place)));
         let alone = "nothing; --against compares the manifests with a cluster, a file or a snapshot";
-        rows.push(("compared with", against.clone().unwrap_or_else(|| alone.to_owned())));
+        let mut compared = against.clone().unwrap_or_else(|| alone.to_owned());
+        if let Some(namespace) = &report.namespace {
+            compared.push_str(&format!("; objects without a namespace are in {namespace}"));
+        }
+        rows.push(("compared with", compared));
         if !report.not_run.is_empty() {
             let rules: Vec<String> = report.not_run.iter().map(|(rows, why)| format!("{rows} ({why})")).collect();
             rows.push(("not run", rules.join(", ")));

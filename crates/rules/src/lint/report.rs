@@ -42,6 +42,8 @@ pub struct LintReport {
     pub range: NodePortRange,
     /// The name of the cluster or file with which the manifests were compared, if any.
     pub against: Option<String>,
+    /// The namespace of objects without one, with `--against cluster` and without `--namespace`.
+    pub namespace: Option<String>,
     /// The lowest severity that is reported and counted. `None`: all findings are reported, and findings of
     /// [`Severity::Warning`] and above set the result.
     pub min_severity: Option<Severity>,
