@@ -32,7 +32,7 @@ fn variants(id: &Id) -> String {
                 Patience::One => "at once",
                 Patience::TwoScans => "after two scans",
             });
-        let is_reported = !variant.of_nodes && lint_rules().any(|rows| rows.have(id.name, variant.name));
+        let is_reported = !variant.never_in_manifests && lint_rules().any(|rows| rows.have(id.name, variant.name));
         let of_manifests = is_reported.then_some("by `lint`");
         of_nodes.into_iter().chain(of_manifests).collect::<Vec<_>>().join(", ")
     };

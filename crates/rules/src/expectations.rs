@@ -37,7 +37,12 @@ fn ask(rule: &Rule, snapshot: &Snapshot) -> Judgements {
             );
             assert!(variant.of_objects || !is_object, "{}/{}: {}", rule.name(), variant.name, judgement.subject);
             let is_placed = !evidence.about.is_empty() || !evidence.beside.is_empty();
-            assert!(!variant.of_nodes || !is_placed, "{}/{}: lint would report it", rule.name(), variant.name);
+            assert!(
+                !variant.never_in_manifests || !is_placed,
+                "{}/{}: lint would report it",
+                rule.name(),
+                variant.name
+            );
             let is_cluster = judgement.subject.kind == SubjectKind::Node && evidence.scope == Scope::Cluster;
             assert!(!is_cluster, "{}: no other node reports what is about a Node", rule.rows());
         }

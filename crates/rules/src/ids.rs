@@ -40,7 +40,7 @@ pub struct Variant {
     /// that agents do not read, such as workloads, and may lack other facts, such as sockets.
     pub in_manifests: &'static [Severity],
     /// Whether `lint` never reports the variant, although the rule judges manifests too.
-    pub of_nodes: bool,
+    pub never_in_manifests: bool,
     /// Whether the finding can be about a Service or a Pod. Otherwise it is about a Node or the cluster.
     pub of_objects: bool,
 }
@@ -97,15 +97,15 @@ impl Variant {
 }
 
 const fn of(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
-    Variant { name, kind, severities, in_manifests: &[], of_nodes: false, of_objects: true }
+    Variant { name, kind, severities, in_manifests: &[], never_in_manifests: false, of_objects: true }
 }
 
-const fn of_nodes(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
-    Variant { of_nodes: true, ..of(name, kind, severities) }
+const fn never_in_manifests(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
+    Variant { never_in_manifests: true, ..of(name, kind, severities) }
 }
 
-const fn no_object(of: Variant) -> Variant {
-    Variant { of_objects: false, ..of }
+const fn of_no_object(name: &'static str, kind: Kind, severities: &'static [Severity]) -> Variant {
+    Variant { of_objects: false, ..of(name, kind, severities) }
 }
 
 const fn and(in_manifests: &'static [Severity], of: Variant) -> Variant {
@@ -133,7 +133,7 @@ pub static LISTENER_ON_NODE_PORT: Id = Id {
         of("loses", Pair(Packets), &[Warning, Critical]),
         of("trap", Pair(Packets), &[Info]),
         of("no-return", Pair(Bind), &[Info, Warning]),
-        no_object(and(&[Warning], of("latent", Pair(Packets), &[Info]))),
+        and(&[Warning], of_no_object("latent", Pair(Packets), &[Info])),
     ],
 };
 
@@ -156,9 +156,9 @@ pub static HOST_NETWORK_PORT_TAKEN: Id = Id {
     page: include_str!("pages/host-network-port-taken.md"),
     variants: &[
         of("listener", Pair(Bind), &[Info, Warning]),
-        of_nodes("refused", Pair(Bind), &[Info, Warning]),
-        no_object(of("agent", Pair(Bind), &[Warning])),
-        no_object(of("daemon", Pair(Bind), &[Info, Warning])),
+        never_in_manifests("refused", Pair(Bind), &[Info, Warning]),
+        of_no_object("agent", Pair(Bind), &[Warning]),
+        of_no_object("daemon", Pair(Bind), &[Info, Warning]),
     ],
 };
 
@@ -182,9 +182,9 @@ pub static ADDRESS_HELD_TWICE: Id = Id {
     title: "This node has an address of another machine",
     page: include_str!("pages/address-held-twice.md"),
     variants: &[
-        no_object(of("ipvs", Pair(Routes), &[Critical])),
-        no_object(of("link", Pair(Routes), &[Info, Warning, Critical])),
-        no_object(of("announced-elsewhere", Pair(Routes), &[Warning])),
+        of_no_object("ipvs", Pair(Routes), &[Critical]),
+        of_no_object("link", Pair(Routes), &[Info, Warning, Critical]),
+        of_no_object("announced-elsewhere", Pair(Routes), &[Warning]),
     ],
 };
 
@@ -208,11 +208,11 @@ pub static MASQUERADE_SOURCE_PORTS: Id = Id {
     title: "Masqueraded connections use a source port that a Service or server needs, or find no free port",
     page: include_str!("pages/masquerade-source-ports.md"),
     variants: &[
-        no_object(of("taken", Pair(Replies), &[Critical])),
-        no_object(of("cilium", State("one setting"), &[Info, Warning])),
+        of_no_object("taken", Pair(Replies), &[Critical]),
+        of_no_object("cilium", State("one setting"), &[Info, Warning]),
         of("host-port", Pool, &[Warning]),
-        no_object(of("tunnel", Pool, &[Info])),
-        no_object(of("pool", Pool, &[Warning, Critical])),
+        of_no_object("tunnel", Pool, &[Info]),
+        of_no_object("pool", Pool, &[Warning, Critical]),
     ],
 };
 
@@ -222,10 +222,10 @@ pub static EPHEMERAL_RANGE_OVERLAP: Id = Id {
     title: "The kernel may choose ports that Services or servers need",
     page: include_str!("pages/ephemeral-range-overlap.md"),
     variants: &[
-        no_object(of("node-ports", Pool, &[Warning, Critical])),
-        no_object(of("servers", Pool, &[Warning])),
-        no_object(of("no-start", State("two ranges"), &[Warning])),
-        no_object(of("workload", Pool, &[Info])),
+        of_no_object("node-ports", Pool, &[Warning, Critical]),
+        of_no_object("servers", Pool, &[Warning]),
+        of_no_object("no-start", State("two ranges"), &[Warning]),
+        of_no_object("workload", Pool, &[Info]),
     ],
 };
 
@@ -234,7 +234,7 @@ pub static EPHEMERAL_PORTS_NEAR_EXHAUSTION: Id = Id {
     name: RuleId("ephemeral-ports-near-exhaustion"),
     title: "Connections to one destination run out of local ports",
     page: include_str!("pages/ephemeral-ports-near-exhaustion.md"),
-    variants: &[no_object(of("node", Pool, &[Warning, Critical])), of("pod", Pool, &[Warning, Critical])],
+    variants: &[of_no_object("node", Pool, &[Warning, Critical]), of("pod", Pool, &[Warning, Critical])],
 };
 
 /// A hostPort is also a NodePort or the port of a process.
@@ -245,7 +245,7 @@ pub static HOST_PORT_CONFLICT: Id = Id {
     variants: &[
         of("node-port", Pair(Packets), &[Info, Warning, Critical]),
         of("takes-listener", Pair(Packets), &[Info, Warning]),
-        of_nodes("no-network", Pair(Bind), &[Info, Warning]),
+        never_in_manifests("no-network", Pair(Bind), &[Info, Warning]),
         of("health-check", Pair(Packets), &[Warning]),
         of("ignored", State("one claim"), &[Warning]),
         and(&[Warning], of("latent", Pair(Packets), &[Info])),
@@ -258,8 +258,8 @@ pub static STALE_REDIRECTION: Id = Id {
     title: "Rules or addresses of a deleted pod or proxy remain",
     page: include_str!("pages/stale-redirection.md"),
     variants: &[
-        no_object(of("host-port", Pair(Packets), &[Info, Warning, Critical])),
-        no_object(of("proxy", State("remains of one mode"), &[Warning])),
+        of_no_object("host-port", Pair(Packets), &[Info, Warning, Critical]),
+        of_no_object("proxy", State("remains of one mode"), &[Warning]),
     ],
 };
 
@@ -269,8 +269,8 @@ pub static TUNNEL_PORT_CONFLICT: Id = Id {
     title: "A tunnel is down, and another tunnel or program has its UDP port",
     page: include_str!("pages/tunnel-port-conflict.md"),
     variants: &[
-        no_object(of("devices", Pair(Bind), &[Info, Warning])),
-        no_object(of("listener", Pair(Bind), &[Info, Warning])),
+        of_no_object("devices", Pair(Bind), &[Info, Warning]),
+        of_no_object("listener", Pair(Bind), &[Info, Warning]),
     ],
 };
 
@@ -281,8 +281,8 @@ pub static POD_WAITS_FOR_PORT: Id = Id {
     page: include_str!("pages/pod-waits-for-port.md"),
     variants: &[
         and(&[Info], of("pod", Pair(Scheduler), &[Warning])),
-        no_object(of("workloads", Pair(Scheduler), &[Warning])),
-        no_object(of("replicas", Pair(Scheduler), &[Info, Warning])),
+        of_no_object("workloads", Pair(Scheduler), &[Warning]),
+        of_no_object("replicas", Pair(Scheduler), &[Info, Warning]),
     ],
 };
 
@@ -292,10 +292,10 @@ pub static HEALTH_CHECK_UNSERVED: Id = Id {
     title: "The proxy does not answer a health check",
     page: include_str!("pages/health-check-unserved.md"),
     variants: &[
-        of_nodes("nobody", State("one claim"), &[Warning, Critical]),
+        never_in_manifests("nobody", State("one claim"), &[Warning, Critical]),
         of("other", Pair(Bind), &[Warning, Critical]),
-        of_nodes("one-family", Pair(Bind), &[Warning, Critical]),
-        no_object(of("proxy", Pair(Bind), &[Warning])),
+        never_in_manifests("one-family", Pair(Bind), &[Warning, Critical]),
+        of_no_object("proxy", Pair(Bind), &[Warning]),
     ],
 };
 
@@ -304,7 +304,7 @@ pub static PROXY_NEAR_FD_LIMIT: Id = Id {
     name: RuleId("proxy-near-fd-limit"),
     title: "kube-proxy runs out of file descriptors",
     page: include_str!("pages/proxy-near-fd-limit.md"),
-    variants: &[no_object(of("near", Pool, &[Warning, Critical]))],
+    variants: &[of_no_object("near", Pool, &[Warning, Critical])],
 };
 
 /// The NodePort range is nearly full.
@@ -313,9 +313,9 @@ pub static NODE_PORT_RANGE_CROWDED: Id = Id {
     title: "The NodePort range is filling up",
     page: include_str!("pages/node-port-range-crowded.md"),
     variants: &[
-        no_object(of("crowded", Pool, &[Warning])),
-        no_object(of("spilled", Pool, &[Warning])),
-        no_object(of("full", Pool, &[Critical])),
+        of_no_object("crowded", Pool, &[Warning]),
+        of_no_object("spilled", Pool, &[Warning]),
+        of_no_object("full", Pool, &[Critical]),
     ],
 };
 
@@ -325,11 +325,11 @@ pub static NODE_PORT_RANGE_MISMATCH: Id = Id {
     title: "A setting or a port does not fit the NodePort range",
     page: include_str!("pages/node-port-range-mismatch.md"),
     variants: &[
-        no_object(of("component", State("two settings"), &[Warning])),
-        no_object(of("reserved", State("two settings"), &[Warning])),
+        of_no_object("component", State("two settings"), &[Warning]),
+        of_no_object("reserved", State("two settings"), &[Warning]),
         of("outside", State("one claim"), &[Warning]),
         of("band", State("one claim"), &[Info]),
-        no_object(of("daemons", Pool, &[Info, Warning])),
+        of_no_object("daemons", Pool, &[Info, Warning]),
     ],
 };
 
