@@ -24,14 +24,13 @@ static DAEMONS: LazyLock<Vec<(u16, Protocol, &str, Severity)>> = LazyLock::new(|
 });
 
 /// Words of the names of daemons whose own manifests declare their ports.
-const DEPLOYED: [&str; 15] = [
+const DEPLOYED: [&str; 13] = [
     "antrea",
     "calico",
     "cilium",
     "cloud-controller-manager",
     "etcd",
     "flannel",
-    "hubble",
     "kube-apiserver",
     "kube-controller-manager",
     "kube-proxy",
@@ -39,13 +38,17 @@ const DEPLOYED: [&str; 15] = [
     "metallb",
     "node-exporter",
     "ovn",
-    "typha",
 ];
 
-/// Whether the workload is the daemon, by its name or namespace.
-fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &str) -> bool {
+fn words_of(daemon: &str) -> impl Iterator<Item = &'static str> {
     let daemon = daemon.to_lowercase().replace(' ', "-");
-    DEPLOYED.iter().any(|word| daemon.contains(word) && (namespace.contains(word) || name.contains(word)))
+    DEPLOYED.into_iter().filter(move |word| daemon.contains(*word))
+}
+
+/// Whether the workload is the daemon, by its name or namespace. The namespace `etcd-backup` is not of etcd.
+fn is_itself(Workload { namespace, name, .. }: &Workload, daemon: &str) -> bool {
+    let is_its = |end: &str| matches!(end, "" | "-system");
+    words_of(daemon).any(|word| name.contains(word) || namespace.strip_prefix(word).is_some_and(is_its))
 }
 
 fn check(round: &Round<'_>, _: &Limits) -> Judgements {
@@ -126,8 +129,19 @@ mod tests {
         ] {
             expect_healthy(&RULE, &called(number, namespace, name), &Subject::cluster());
         }
-        for (number, name) in [(6443, "etcd"), (9100, "exporter")] {
-            expect_problem(&RULE, &called(number, "kube-system", name), &Subject::cluster());
+        for (number, namespace, name) in
+            [(6443, "kube-system", "etcd"), (9100, "kube-system", "exporter"), (2379, "etcd-backup", "shop")]
+        {
+            expect_problem(&RULE, &called(number, namespace, name), &Subject::cluster());
+        }
+    }
+
+    #[test]
+    fn the_words_of_usual_ports_name_the_daemons_except_those_that_no_manifest_makes() {
+        let unnamed = DAEMONS.iter().filter(|(.., name, _)| words_of(name).next().is_none());
+        assert_eq!(unnamed.map(|(number, ..)| *number).collect::<Vec<_>>(), [22, 10248, 10250, 10255]);
+        for word in DEPLOYED {
+            assert!(DAEMONS.iter().any(|(.., name, _)| words_of(name).any(|it| it == word)), "{word}");
         }
     }
 }
