@@ -151,8 +151,8 @@ impl ClusterFacts {
     }
 
     /// The reason why it is unknown which Pods and endpoints are on this node. The hostname is only a guess of the
-    /// node's name, and no Node, Pod or endpoint has the name. `None` if no Pod, and no endpoint of a Service with a
-    /// policy Local, has the name of a node.
+    /// node's name, and no Node, Pod or endpoint that was read has the name. `None` if no Pod, and no endpoint of a
+    /// Service with a policy Local, has the name of a node.
     pub fn no_name(&self, hostname: &str) -> Option<Gap> {
         if self.node_name.is_some() {
             return None;
@@ -167,8 +167,9 @@ impl ClusterFacts {
         let nodes = self.nodes.known_part(unread).iter().map(|it| &*it.name);
         let is_known = || nodes.chain(pods).chain(endpoints).any(|name| name == hostname);
         (is_placed && !is_known()).then(|| {
-            let detail =
-                format!("no Node, Pod or endpoint has the name {hostname}; set the name of this node with --node");
+            let detail = format!(
+                "no Node, Pod or endpoint that was read has the name {hostname}; set the name of this node with --node"
+            );
             Gap::new(Source::Nodes, Why::Ambiguous, detail)
         })
     }
