@@ -135,7 +135,8 @@ fn a_service_keeps_what_rules_use() {
     assert_eq!(web.families, Family::BOTH);
     assert_eq!(web.external_ips, [IpAddr::from([192, 0, 2, 10])]);
     assert_eq!(web.load_balancer_ips, [IpAddr::from([198, 51, 100, 7])], "ipMode Proxy is no VIP");
-    assert!(web.external_local && web.internal_local && web.has_source_ranges);
+    assert!(web.external_local && web.internal_local);
+    assert_eq!(web.source_ranges, [Family::V4]);
     assert_eq!(web.health_check_node_port, Some(31999));
     assert_eq!(web.ports[2].protocol, Protocol::Udp);
     let ports: Vec<_> = web.ports.iter().map(|port| (port.port, port.node_port)).collect();

@@ -238,10 +238,10 @@ pub struct Service {
     pub external_ips: Vec<IpAddr>,
     /// The `status.loadBalancer.ingress[].ip` entries whose `ipMode` is not `Proxy`.
     pub load_balancer_ips: Vec<IpAddr>,
-    /// `spec.loadBalancerSourceRanges` has a range. Then proxies drop packets of other clients to the load balancer's
-    /// addresses.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub has_source_ranges: bool,
+    /// The families of `spec.loadBalancerSourceRanges`, each family once. Proxies drop packets of other clients to the
+    /// load balancer's addresses.
+    #[serde(default, skip_serializing_if = "<[Family]>::is_empty", deserialize_with = "families")]
+    pub source_ranges: &'static [Family],
     /// `spec.externalTrafficPolicy` is `Local`.
     pub external_local: bool,
     /// `spec.internalTrafficPolicy` is `Local`.

@@ -324,7 +324,7 @@ pub(super) fn service(line: &str) -> (Service, Vec<EndpointSlice>) {
         families: Family::each_once(families.iter().copied()),
         external_ips: Vec::new(),
         load_balancer_ips: Vec::new(),
-        has_source_ranges: false,
+        source_ranges: &[],
         external_local: false,
         internal_local: false,
         health_check_node_port: None,

@@ -129,7 +129,9 @@ impl Service {
             cluster_ips,
             external_ips: spec.external_ips.into_iter().flatten().map(|Ip(ip)| ip).collect(),
             load_balancer_ips: distinct(virtual_ips.filter_map(|entry| entry.ip).map(|Ip(ip)| ip).collect()),
-            has_source_ranges: spec.load_balancer_source_ranges.is_some_and(|ranges| !ranges.is_empty()),
+            source_ranges: Family::each_once(
+                spec.load_balancer_source_ranges.iter().flatten().filter_map(|range| family_of_range(range)),
+            ),
             external_local: is_local(&spec.external_traffic_policy),
             internal_local: is_local(&spec.internal_traffic_policy),
             health_check_node_port: spec.health_check_node_port.and_then(|OptionalPort(port)| port),
@@ -171,6 +173,12 @@ fn families(listed: Vec<IpFamily>, cluster_ips: &[IpAddr]) -> &'static [Family] 
     }
     let families = Family::each_once(cluster_ips.iter().copied().map(Family::of));
     if families.is_empty() { &[Family::V4] } else { families }
+}
+
+/// The API server permits blanks around a range.
+fn family_of_range(range: &str) -> Option<Family> {
+    let (ip, _) = range.trim().split_once('/')?;
+    lenient_ip(ip).map(Family::of)
 }
 
 /// The settings for Cilium, read as Cilium reads them. The newer name of an annotation is read first (cilium

@@ -17,7 +17,7 @@ use super::{
     },
     ownership::Claimant,
 };
-use portreeve_facts::{Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
+use portreeve_facts::{Family, Gap, Mode, Protocol, Service, ServicePort, Snapshot, Socket, Unread};
 
 /// Every claim, in the order in which the kernel checks claims for a new connection: external IPs, NodePorts,
 /// hostPorts, then sockets. A socket on one address comes before a socket on every address.
@@ -53,8 +53,16 @@ impl Claim<'_> {
         };
         match self {
             Self::External(address, port) => {
-                let is_limited = address.field == Field::LoadBalancer && address.service.has_source_ranges;
-                let limit = if is_limited { ", only for clients in loadBalancerSourceRanges" } else { "" };
+                let ranges = address.service.source_ranges;
+                let has_range = ranges.contains(&Family::of(address.ip));
+                // Without a range of the address's family, kube-proxy serves every client, and Cilium serves none
+                // (kubernetes pkg/proxy/serviceport.go; cilium pkg/loadbalancer/service.go, `GetSourceRangesEnabled`).
+                let limit = match cilium::serves_here(snapshot) {
+                    _ if address.field != Field::LoadBalancer || ranges.is_empty() => "",
+                    Some(false) if !has_range => "",
+                    None if !has_range => ", perhaps only for clients that loadBalancerSourceRanges allows",
+                    _ => ", only for clients that loadBalancerSourceRanges allows",
+                };
                 let what = format!("{} {}{limit}", address.field, address.ip);
                 of_service(ClaimKind::ExternalIp, address.service, port, what)
             }

@@ -357,17 +357,25 @@ fn an_external_ip_stands_before_a_node_port_on_its_address_only() {
 
 #[test]
 fn a_load_balancers_address_with_source_ranges_is_claimed_for_some_clients_only() {
-    let detail = |has_source_ranges| {
-        let world = Snapshot::healthy().service("web", |it| {
-            it.with(|web| (web.load_balancer_ips, web.ports[0].port) = (vec![ip(PRIMARY[0])], 30080))
-                .with(|web| web.has_source_ranges = has_source_ranges)
+    let limit = |world: Snapshot, address: &str, source_ranges: &'static [Family]| {
+        let world = world.service("web", |it| {
+            it.with(|web| (web.load_balancer_ips, web.ports[0].port) = (vec![ip(address)], 30080))
+                .with(|web| web.source_ranges = source_ranges)
         });
-        let ownership = owner(&Round::of(&world, None, 60), Protocol::Tcp, 30080).expect("it is known");
-        ownership.claimants[0].detail.clone()
+        let detail = &found(&world).claimants[0].detail;
+        let (claim, _) = detail.split_once(';').expect("endpoints");
+        claim.strip_prefix(&format!("load balancer address {address}")).expect("the address").to_owned()
     };
-    let words = "load balancer address 192.0.2.1, only for clients in loadBalancerSourceRanges; ";
-    assert!(detail(true).starts_with(words), "{}", detail(true));
-    assert!(detail(false).starts_with("load balancer address 192.0.2.1; "), "{}", detail(false));
+    let kube_proxy = Snapshot::healthy;
+    let limited = ", only for clients that loadBalancerSourceRanges allows";
+    assert_eq!(limit(kube_proxy(), PRIMARY[0], &[Family::V4]), limited);
+    assert_eq!(limit(kube_proxy(), PRIMARY[0], &[]), "");
+    assert_eq!(limit(kube_proxy(), PRIMARY[1], &[Family::V4]), "", "kube-proxy keeps ranges of one family");
+    assert_eq!(limit(kube_proxy(), PRIMARY[1], &Family::BOTH), limited);
+    let cilium = kube_proxy().with_mode(Mode::Cilium);
+    assert_eq!(limit(cilium, PRIMARY[1], &[Family::V4]), limited, "Cilium serves no client");
+    let unknown = kube_proxy().without_proxy().address("cilium_host", "10.244.0.1");
+    assert_eq!(limit(unknown, PRIMARY[1], &[Family::V4]), limited.replace("only", "perhaps only"));
 }
 
 #[test]

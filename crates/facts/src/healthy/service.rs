@@ -24,7 +24,7 @@ impl World {
             families: &Family::BOTH,
             external_ips: Vec::new(),
             load_balancer_ips: Vec::new(),
-            has_source_ranges: false,
+            source_ranges: &[],
             external_local: false,
             internal_local: false,
             health_check_node_port: None,
