@@ -52,20 +52,14 @@ struct Absent<'r, 'a> {
 
 impl<'r, 'a> Absent<'r, 'a> {
     fn of(round: &'r Round<'a>, place: Port, need: Need<'a>) -> Option<Self> {
-        let (subject, whose) = match need {
-            Need::HealthCheck(service) => (
-                Subject::service(service),
-                format!("the health check of Service {}/{}", service.namespace, service.name),
-            ),
+        let subject = match need {
+            Need::HealthCheck(service) => Subject::service(service),
             // Another program may answer the probe.
             Need::Probe(pod, _) if !pod.failing => return None,
-            Need::Declared(..) | Need::Probe(..) | Need::Reported(..) => {
-                let pod = need.unready_pod()?;
-                (Subject::pod(pod), format!("hostNetwork pod {}/{}", pod.namespace, pod.name))
-            }
+            Need::Declared(..) | Need::Probe(..) | Need::Reported(..) => Subject::pod(need.unready_pod()?),
             // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
             Need::ProxyMetrics if round.now.kernel.proxy.mode.gap().is_none() => return None,
-            Need::ProxyMetrics | Need::ProxyHealth(_) => (Subject::this_node(round.now), "kube-proxy".to_owned()),
+            Need::ProxyMetrics | Need::ProxyHealth(_) => Subject::this_node(round.now),
             // The scheduler does not place the pod here.
             Need::Waiting(..) => return None,
             // A process listens on the port.
@@ -73,7 +67,7 @@ impl<'r, 'a> Absent<'r, 'a> {
             // The agent tries to listen, and reports the error.
             Need::Agent(_) => return None,
         };
-        Some(Self { round, place, need, subject, whose })
+        Some(Self { round, place, need, subject, whose: need.whose(round.now) })
     }
 
     /// `missing` is the reason why the list of connections may be incomplete.

@@ -4,12 +4,12 @@ use super::{
     super::{
         by_port::Port,
         need::Need,
-        owners::{owner_name, pod_of},
+        owners::{Holding, holding, owner_name},
         round::Round,
     },
     beside::{Beside, BesideKind, MOST, more},
 };
-use portreeve_facts::{Interfaces, Link, Protocol, Snapshot, Socket, Source, Why};
+use portreeve_facts::{Gap, Interfaces, Link, Protocol, Snapshot, Socket, Source, Why};
 
 /// Unread inputs that may contain more needs. The answer names Pods and Services itself.
 const MAY_NEED: [Source; 3] = [Source::WaitingPods, Source::ProxyConfig, Source::OwnPort];
@@ -19,18 +19,23 @@ pub(super) fn needs(round: &Round<'_>, port: Port) -> Vec<Beside> {
     let snapshot = round.now;
     let listeners = round.listeners().map_or(&[][..], |all| all.at(port));
     let end = if listeners.is_empty() { ", and no process listens on this port" } else { "" };
-    let lacks_it = |need: &Need<'_>| !listeners.iter().any(|socket| need.has(round, socket));
+    let is_met = |need: &Need<'_>| {
+        let all: Vec<Result<bool, Gap>> = listeners.iter().map(|socket| need.has(round, socket)).collect();
+        if all.contains(&Ok(true)) { Ok(true) } else { all.into_iter().find(Result::is_err).unwrap_or(Ok(false)) }
+    };
     // If kube-proxy answers `/proxyMode`, its metrics server listens, perhaps on another port.
     let answers = |need: &Need<'_>| matches!(need, Need::ProxyMetrics) && snapshot.kernel.proxy.mode.gap().is_none();
     let in_words = |need: &Need<'_>| {
         let name = need.whose(snapshot);
-        match need.is_there(round) {
-            Ok(false) => None,
-            Ok(true) => Some(Beside { kind: BesideKind::Need, name, detail: format!("{}{end}", need.reason()) }),
-            Err(gap) => Some(possible(format!("perhaps {name}"), &gap.detail)),
+        match (is_met(need), need.is_there(round)) {
+            (Ok(true), _) | (_, Ok(false)) => None,
+            (Ok(false), Ok(true)) => {
+                Some(Beside { kind: BesideKind::Need, name, detail: format!("{}{end}", need.reason()) })
+            }
+            (Err(gap), _) | (_, Err(gap)) => Some(possible(format!("perhaps {name}"), &gap.detail)),
         }
     };
-    let known = round.needs().known().at(port).iter().filter(|it| lacks_it(it) && !answers(it));
+    let known = round.needs().known().at(port).iter().filter(|it| !answers(it));
     let interfaces = round.addressed().into_iter().map(|addressed| addressed.interfaces);
     let tunnels = interfaces.flat_map(Interfaces::tunnels_down).filter(|(number, _)| (Protocol::Udp, *number) == port);
     let mut all: Vec<Beside> = known.filter_map(in_words).chain(tunnels.map(|(_, link)| tunnel(link))).collect();
@@ -88,15 +93,29 @@ impl Need<'_> {
     }
 
     /// Whether this listener is the server that needs the port.
-    fn has(self, round: &Round<'_>, socket: &Socket) -> bool {
+    ///
+    /// # Errors
+    /// When the owner of the listener, or the proxy's own process, was not read.
+    fn has(self, round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
         match self {
             Self::Declared(pod, _) | Self::Probe(pod, _) | Self::Reported(pod, _) => {
-                pod_of(round.now, &socket.owner).is_some_and(|its| std::ptr::eq(its, pod))
+                match holding(round.now, pod, &socket.owner) {
+                    Holding::Own => Ok(true),
+                    Holding::Other => Ok(false),
+                    Holding::Unknown(gap) => Err(gap),
+                }
             }
-            Self::Waiting(..) => false,
-            Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => round.proxy().shares_owner(socket),
-            Self::Agent(own) => !own.taken,
-            Self::HostPort(..) | Self::Daemon(_) => true,
+            Self::Waiting(..) => Ok(false),
+            Self::HealthCheck(_) | Self::ProxyMetrics | Self::ProxyHealth(_) => {
+                let shares_owner = round.proxy().shares_owner(socket);
+                if shares_owner || round.proxy().certainly_lacks(socket) {
+                    return Ok(shares_owner);
+                }
+                let detail = "the process that listens, or the proxy's own process, was not read";
+                Err(Gap::new(Source::Processes, Why::Ambiguous, detail))
+            }
+            Self::Agent(own) => Ok(!own.taken),
+            Self::HostPort(..) | Self::Daemon(_) => Ok(true),
         }
     }
 }

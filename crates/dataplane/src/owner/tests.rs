@@ -8,8 +8,8 @@ use super::{
 };
 
 use portreeve_facts::{
-    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter, OwnPort, Pod,
-    PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage,
+    CiliumConfig, ContainerPort, Endpoint, Family, ForCilium, KernelFacts, Learned, Mode, Netfilter, OwnPort, Owner,
+    Pod, PortSet, RangeClaim, Reading, Redirection, Service, ServiceKind, Snapshot, Socket, Source, State, Vantage,
     WaitingPod, Why, WithoutBackend,
     healthy::{PRIMARY, SECOND, World, daemon, gap, held, interfaces_of, ip, objects, proxy_holder, seen, squatter},
 };
@@ -197,6 +197,25 @@ fn a_server_that_listens_on_its_port_is_a_claimant_only_and_another_process_is_b
     let [(BesideKind::Need, _, detail)] = &held("uid-other")[..] else { panic!("one need") };
     assert_eq!(detail, "a container declares the port");
     assert_eq!(beside_at(&Snapshot::healthy(), (Protocol::Tcp, 10256)), [], "kube-proxy listens");
+}
+
+#[test]
+fn a_need_whose_listener_has_no_known_owner_is_possible_and_no_need_beside_another_process() {
+    let possible = |mut world: Snapshot, number: u16| {
+        let listeners = seen(&mut world.kernel.listeners).iter_mut();
+        for socket in listeners.filter(|it| it.local_port == number) {
+            let Owner::Held(holder) = &mut socket.owner else { panic!("a holder") };
+            holder.cgroup = gap(Source::Cgroups, Why::NotPermitted);
+            holder.process = gap(Source::Processes, Why::NotPermitted);
+        }
+        let all = beside_at(&world, (Protocol::Tcp, number));
+        let [(BesideKind::Possible, name, detail)] = &all[..] else { panic!("one line: {all:?}") };
+        format!("{name}: {detail}")
+    };
+    let pod = needing(|pod| pod.ports = vec![container_port(30080)]).listens("0.0.0.0:30080");
+    assert_eq!(possible(pod, 30080), "perhaps hostNetwork pod default/edge: not known: so the test says");
+    let words = "perhaps kube-proxy: not known: the process that listens, or the proxy's own process, was not read";
+    assert_eq!(possible(Snapshot::healthy(), 10256), words);
 }
 
 #[test]
