@@ -32,7 +32,8 @@ pub struct PortUse {
     pub allocated: Option<(String, Choice)>,
     /// The user of the port, if it is neither the proxy nor the Service with the number: `nginx listens`, `pod shop/web
     /// has it as hostPort`. Or a redirection left over from a deleted pod, or a Service at an external address of this
-    /// node. Without an allocation, also a server that needs the port, or anything else of the cluster that may need it.
+    /// node. Without an allocation, also the proxy, a server that needs the port, or anything else of the cluster that
+    /// may need it.
     pub taken: Option<String>,
 }
 
@@ -83,16 +84,15 @@ pub fn port_usage(snapshot: &Snapshot) -> Result<PortUsage, Gap> {
         if !range.range.contains(port) || ephemeral.may_be_client(socket) == Ok(true) {
             continue;
         }
-        match proxy.owns(socket) {
-            Own::Yes => {}
-            Own::No => {
-                let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
-                used.entry(port).or_default().taken.get_or_insert_with(taken);
-            }
-            Own::Unknown => {
-                let gap = proxy.unknown(socket);
-                unclear.entry((gap.source, gap.why)).or_default().push(port);
-            }
+        let owns = proxy.owns(socket);
+        if owns == Own::Unknown {
+            let gap = proxy.unknown(socket);
+            unclear.entry((gap.source, gap.why)).or_default().push(port);
+        }
+        let is_allocated = used.get(&port).is_some_and(|it| it.allocated.is_some());
+        if owns == Own::No || round.allocated().is_ok() && !is_allocated {
+            let taken = || format!("{} listens", owner_name(snapshot, &socket.owner));
+            used.entry(port).or_default().taken.get_or_insert_with(taken);
         }
     }
     for ((source, why), ports) in unclear {
@@ -291,6 +291,21 @@ mod tests {
         let usage = port_usage(&world.listens("0.0.0.0:30080")).expect("the range is known");
         assert_eq!(usage.used[&30080].taken, None);
         assert!(usage.unread.iter().any(|gap| gap.detail.contains("30080")), "{:?}", usage.unread);
+    }
+
+    #[test]
+    fn what_listens_on_a_port_without_an_allocation_is_named_even_if_it_may_be_the_proxy() {
+        let taken = |world: &Snapshot, port: u16| {
+            port_usage(world).expect("the range is known").used.get(&port).and_then(|it| it.taken.clone())
+        };
+        let mut proxys = Snapshot::healthy().listens_as("0.0.0.0:31000", proxy_holder());
+        assert_eq!(taken(&proxys, 31000).as_deref(), Some("process kube-proxy listens"));
+        proxys.cluster.services = gap(Source::Services, Why::Unreachable);
+        assert_eq!(taken(&proxys, 31000), None, "a Service that was not read may have the number");
+        let world = Snapshot::healthy().without_proxy().service("web", |it| it.node_port(30080));
+        let unknown = world.listens("0.0.0.0:30080").listens("0.0.0.0:31000");
+        assert_eq!(taken(&unknown, 31000).as_deref(), Some("process nginx listens"));
+        assert_eq!(taken(&unknown, 30080), None);
     }
 
     #[test]
