@@ -66,7 +66,18 @@ pub(super) fn answers(
         (_, false, Vantage::Node) => Ok(has_it),
         (_, false, Vantage::Remote) if has_it => Ok(true),
         (_, false, Vantage::Remote) => arrive_on(device, &links, interfaces).ok_or_else(|| depends_on_device(to.ip)),
-        (_, false, Vantage::Loopback | Vantage::Pods) => Ok(false),
+        (_, false, Vantage::Loopback) => Ok(false),
+        (_, false, Vantage::Pods) if has_no_pods(device, interfaces) => Ok(false),
+        (_, false, Vantage::Pods) => Err(depends_on_device(to.ip)),
+    }
+}
+
+/// Whether packets of this node's pods certainly arrive on other devices. A veth with the default route leads to other
+/// machines. Pods may be on a bridge with the default route.
+fn has_no_pods(device: &Link, interfaces: &Interfaces) -> bool {
+    match device.kind.as_deref() {
+        None | Some("bond" | "team" | "vlan" | "dummy") => true,
+        Some(kind) => kind == "veth" && has_default_route(interfaces, device) == Some(true),
     }
 }
 
@@ -146,6 +157,19 @@ mod tests {
         assert_eq!(on(&world, "eth0", PRIMARY[1]), [], "it is of the other family");
         assert_eq!(on(&world, "lo", "127.0.0.1"), [(Vantage::Loopback, Ok(true))]);
         assert_eq!(on(&world, "lo", PRIMARY[0]), [NODE]);
+    }
+
+    #[test]
+    fn whether_a_socket_on_a_bridge_or_a_veth_answers_pods_is_not_known() {
+        let pods = (Vantage::Pods, Err(Source::Addresses));
+        for kind in ["bridge", "veth", "openvswitch"] {
+            let world = of_kind(Snapshot::healthy().address("cni0", "10.244.0.1"), "cni0", Some(kind));
+            assert_eq!(on(&world, "cni0", "10.244.0.1"), [REMOTE, NODE, pods], "{kind}");
+            assert_eq!(on(&world, "cni0", PRIMARY[0]), [pods], "{kind}");
+        }
+        let uplink = of_kind(Snapshot::healthy(), "eth0", Some("veth"));
+        assert_eq!(on(&uplink, "eth0", PRIMARY[0]), [REMOTE, NODE], "the node is a container");
+        assert_eq!(on(&of_kind(uplink, "eth0", Some("bridge")), "eth0", PRIMARY[0]), [REMOTE, NODE, pods]);
     }
 
     #[test]
