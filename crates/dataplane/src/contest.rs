@@ -60,7 +60,7 @@ const UNDEFINED: &str = "the nftables chains of kube-proxy and of the hostPort h
 
 const TWO_SERVICES: &str = "two Services claim it, and their order is not defined";
 
-const SHARED: &str = "several processes share this address and port, and each connection reaches one of them";
+const SHARED: &str = "several sockets have equal rank for this address and port: which one answers is not known";
 
 /// The largest number of Services with one claim that a contest compares. A file may have any number.
 pub const MOST_SERVICES: usize = 8;
@@ -449,6 +449,10 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
     ) -> Result<Answer, Undecided> {
         let listener = listeners.first().copied();
         let answer = |outcome, by| Ok(Answer { outcome, by, listeners: listeners.to_vec() });
+        let at_home = |by| match listeners.len() {
+            0 | 1 => answer(Outcome::Listener, by),
+            _ => Err(Undecided::from(Gap::new(Source::Listeners, Why::Ambiguous, SHARED))),
+        };
         if let Some(Redirected::To(host_port, outcome)) = host_port {
             let redirected = || answer(outcome, Some(host_port));
             match service.map(|(_, outcome)| assumption.node_port_or_host_port(outcome)) {
@@ -465,10 +469,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
             None | Some((_, Outcome::Listener)) if self.may_be_dropped(assumption, from, to.ip) => {
                 Err(unclear(OTHER_PORTS).into())
             }
-            None | Some((_, Outcome::Listener)) if listeners.len() > 1 => {
-                Err(Gap::new(Source::Listeners, Why::Ambiguous, SHARED).into())
-            }
-            None | Some((_, Outcome::Listener)) if listener.is_some() => answer(Outcome::Listener, listener),
+            None | Some((_, Outcome::Listener)) if listener.is_some() => at_home(listener),
             // Without the NodePort, the pod would answer. The NodePort has no endpoint, so it is the reason why no
             // process answers.
             Some((index, Outcome::Listener)) if host_port == Some(Redirected::LeftOut) => {
@@ -481,7 +482,7 @@ impl<'r, 'a, 'c> Contest<'r, 'a, 'c> {
                 if !is_own_link_local(to, from) =>
             {
                 match self.leads_home(index, listener)? {
-                    true => answer(Outcome::Listener, Some(index)),
+                    true => at_home(Some(index)),
                     false => answer(outcome.over(self.protocol), Some(index)),
                 }
             }

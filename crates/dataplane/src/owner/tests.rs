@@ -667,6 +667,8 @@ fn of_two_owners_of_one_address_and_port_no_one_certainly_answers_and_both_lose(
     };
     let shared = world("0.0.0.0:30080", 0);
     assert_eq!(ask(&shared, Vantage::Remote, PRIMARY[0]).0.map_err(|gap| gap.source), Err(Source::Listeners));
+    let home = shared.clone().service("web", |it| leads_home(it.node_port(30080), |_| ()));
+    assert_eq!(ask(&home, Vantage::Remote, PRIMARY[0]).0.map_err(|gap| gap.source), Err(Source::Listeners));
     let taken = found(&shared.service("web", |it| it.node_port(30080)));
     let remote = taken.answers.iter().find(|it| (it.from, it.to) == (Vantage::Remote, ip(PRIMARY[0])));
     let remote = remote.expect("an answer");
