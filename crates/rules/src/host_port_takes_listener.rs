@@ -1,7 +1,7 @@
 //! A pod's hostPort is the port of a process. Either the pod gets the connections of the process, or the pod gets no
 //! network.
 
-use std::iter;
+use std::{cell::Cell, iter};
 
 use super::{
     Limits, Round, Rule,
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::findings::{Affected, Evidence, Judgement, Judgements, Remedy, Severity, Step, Subject, Verdict};
 use portreeve_dataplane::{
-    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, MOST_SERVICES, Need, Port, group, is_everywhere,
-    owner_name, place, workers,
+    Addressed, Addresses, ByPort, Claim, Contest, Group, Judged, MOST_SERVICES, Need, Outcome, Port, group,
+    is_everywhere, owner_name, place, workers,
 };
 use portreeve_facts::{
     ContainerPort, Gap, Owner, Pod, Protocol, Snapshot, Socket, Source, if_requested, kubernetes_version,
@@ -39,19 +39,16 @@ fn check(round: &Round<'_>, _: &Limits) -> Judgements {
     let snapshot = round.now;
     let listening = round.listeners()?;
     let host_ports = pods_before(snapshot).and_then(|_| if_requested(round.host_ports()))?;
-    let host_ports = || host_ports.into_iter().flat_map(ByPort::ports);
     let node_ports = round.node_ports()?;
     let addressed = round.addressed()?;
 
-    let of_pods = host_ports().flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
+    let of_pods = host_ports.into_iter().flat_map(ByPort::ports);
+    let of_pods = of_pods.flat_map(|(port, pods)| pods.iter().map(move |(pod, host)| (*pod, *host, port)));
     let (begun, mut others): (Vec<_>, Vec<_>) = of_pods.partition(|(pod, ..)| has_begun(pod));
     others.retain(|(.., port)| node_ports.at(*port).is_empty());
-    let held =
-        host_ports().filter(|((protocol, _), pods)| is_held(*protocol) && pods.iter().any(|(pod, _)| has_begun(pod)));
-    let all: Vec<Port> = held.map(|(port, _)| port).collect();
     let runtime = runtime_of(snapshot);
     let ephemeral = EphemeralPorts::of(snapshot);
-    let node = Node { round, snapshot, addressed, ephemeral, listening, all, runtime };
+    let node = Node { round, snapshot, addressed, ephemeral, listening, runtime };
     let taken = begun.into_iter().flat_map(|(pod, port, number)| {
         let sockets = workers(node.listening.at(number)).into_iter();
         sockets.filter_map(|(socket, _)| node.judge(PortOf::Pod(pod), (pod, port), socket)).collect::<Vec<_>>()
@@ -79,8 +76,6 @@ struct Node<'r, 'a> {
     addressed: &'r Addressed<'a>,
     ephemeral: EphemeralPorts,
     listening: &'r ByPort<&'a Socket>,
-    /// The hostPorts of all pods with a network.
-    all: Vec<Port>,
     /// The container runtime and its version, if the Node object was read.
     runtime: Option<&'a str>,
 }
@@ -96,16 +91,21 @@ impl Node<'_, '_> {
         let contest = Contest::of(self.round, self.addressed, number, claims);
         let excuse = self.excuse(number, socket, is_node_port);
         let everywhere = is_everywhere(socket);
+        let is_undefined = Cell::new(false);
+        let counts = |outcome: Option<Outcome>| {
+            is_undefined.set(is_undefined.get() || outcome.is_none());
+            outcome.is_some()
+        };
         let (judged, stratum) = self.addressed.over(everywhere, |assumption, case| {
-            let lost = contest.lost((assumption, case), &excuse, |_, outcome| outcome.is_some());
+            let lost = contest.lost((assumption, case), &excuse, |_, outcome| counts(outcome));
             Ok(lost?.map(|it| it.affected()))
         });
         let verdict = match judged {
             Judged::Never => return None,
-            // If the Service may get the connections, `listener-on-node-port` reports the process.
-            Judged::Depends { .. } if is_node_port && excuse.is_ok() => return None,
+            // The Service or the pod gets the connections, so `listener-on-node-port` reports the process.
+            Judged::Depends { .. } if is_undefined.get() && excuse.is_ok() => return None,
             Judged::Depends { on, .. } => Verdict::Unknown(on),
-            Judged::Certain(affected, _) => match self.may_be_the_runtimes(socket) {
+            Judged::Certain(affected, _) => match may_keep_host_port(self.round, socket) {
                 Ok(true) if is_node_port => return None,
                 Ok(is) => Verdict::Problem(self.evidence(of, port, socket, &affected, is)),
                 Err(gap) => Verdict::Unknown(gap),
@@ -126,22 +126,6 @@ impl Node<'_, '_> {
             Ok(false) if is_of_proxy => self.round.proxy().is_own(socket),
             may_be => may_be,
         }
-    }
-
-    /// Whether the container runtime may have opened this socket to keep the port for the pod.
-    ///
-    /// # Errors
-    /// If the result depends on the socket's pod, and the pod was not read.
-    fn may_be_the_runtimes(&self, socket: &Socket) -> Result<bool, Gap> {
-        match holds_host_ports(self.runtime).unwrap_or_else(|| self.has_them_all(socket)) {
-            true => may_be_a_runtimes(socket),
-            false => Ok(false),
-        }
-    }
-
-    fn has_them_all(&self, socket: &Socket) -> bool {
-        let of_owner = |sockets: &[&Socket]| sockets.iter().any(|it| group(it) == group(socket));
-        group(socket) != Group::Unknown && self.all.iter().all(|port| of_owner(self.listening.at(*port)))
     }
 
     /// The judgement about a pod that has no network yet: a process may have the port that the container runtime must
@@ -223,12 +207,37 @@ impl Node<'_, '_> {
     }
 }
 
-/// Whether a container runtime may have opened this socket to keep a hostPort.
+/// Whether a container runtime may have opened this socket to keep a hostPort. No container runtime is in a pod.
 ///
 /// # Errors
-/// If the result depends on the socket's pod, and the pod was not read.
-pub(super) fn may_keep_host_port(snapshot: &Snapshot, socket: &Socket) -> Result<bool, Gap> {
-    if holds_host_ports(runtime_of(snapshot)) == Some(false) { Ok(false) } else { may_be_a_runtimes(socket) }
+/// If the result depends on the socket's owner, and the owner was not read.
+pub(super) fn may_keep_host_port(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
+    let holds = match holds_host_ports(runtime_of(round.now)) {
+        _ if !is_held(socket.protocol) => false,
+        Some(holds) => holds,
+        None => has_them_all(round, socket)?,
+    };
+    match &socket.owner {
+        _ if !holds => Ok(false),
+        Owner::Held(holder) => if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
+        _ => Ok(true),
+    }
+}
+
+/// Whether the owner of this socket has a socket on the hostPort of each pod with a network.
+fn has_them_all(round: &Round<'_>, socket: &Socket) -> Result<bool, Gap> {
+    let owner = group(socket);
+    if owner == Group::Unknown {
+        let Owner::Held(holder) = &socket.owner else { return Ok(false) };
+        return if_requested(holder.process.get()).map(|_| false);
+    }
+    let listening = round.listeners()?;
+    let mut host_ports = round.host_ports().into_iter().flat_map(ByPort::ports);
+    Ok(host_ports.all(|((protocol, number), pods)| {
+        !is_held(protocol)
+            || !pods.iter().any(|(pod, _)| has_begun(pod))
+            || listening.at((protocol, number)).iter().any(|it| group(it) == owner)
+    }))
 }
 
 fn runtime_of(snapshot: &Snapshot) -> Option<&str> {
@@ -242,15 +251,6 @@ fn holds_host_ports(runtime: Option<&str>) -> Option<bool> {
     match runtime?.split_once("://")? {
         ("cri-o", version) => kubernetes_version(version).map(|(major, minor, _)| (major, minor) <= (1, 30)),
         (name, _) => (name != "docker").then_some(false),
-    }
-}
-
-/// No container runtime is in a pod.
-fn may_be_a_runtimes(socket: &Socket) -> Result<bool, Gap> {
-    match &socket.owner {
-        _ if !is_held(socket.protocol) => Ok(false),
-        Owner::Held(holder) => if_requested(holder.cgroup.get()).map(|it| it.is_none_or(|it| it.pod.is_none())),
-        _ => Ok(true),
     }
 }
 

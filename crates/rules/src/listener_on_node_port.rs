@@ -170,7 +170,7 @@ impl<'a> Node<'_, 'a> {
                 let number = (socket.protocol, socket.local_port);
                 let is_one = all.at(number).iter().any(|(_, port)| covers(port, socket.local));
                 match (is_one, self.snapshot.cluster.unread_host_port(number)) {
-                    (true, _) => may_keep_host_port(self.snapshot, socket),
+                    (true, _) => may_keep_host_port(self.round, socket),
                     (false, Some(gap)) => Err(gap.clone()),
                     (false, None) => Ok(false),
                 }

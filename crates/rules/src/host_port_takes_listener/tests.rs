@@ -4,7 +4,7 @@ use crate::{
     findings::Vantage,
 };
 use portreeve_facts::{
-    Mode, ServiceKind, Why,
+    Family, Mode, ServiceKind, Why,
     healthy::{PRIMARY, SECOND, World, daemon, gap, ip, objects, proxy_holder},
 };
 
@@ -216,6 +216,12 @@ fn whoever_has_a_socket_on_each_host_port_may_be_a_runtime_that_is_not_known() {
     assert_eq!(third(|pod| pod.ports[0].protocol = Protocol::Sctp), Severity::Info, "nobody holds those");
     assert_eq!(third(|_| ()), Severity::Warning);
     assert_eq!(third(|pod| (pod.uid, pod.ips) = (None, Vec::new())), Severity::Warning);
+    let mut unread = with_runtime(two(edge(|_| ())), None);
+    let sockets = portreeve_facts::healthy::seen(&mut unread.kernel.listeners);
+    let Owner::Held(holder) = &mut sockets.last_mut().expect("one").owner else { panic!("a holder") };
+    (holder.cgroup, holder.process) =
+        (gap(Source::Cgroups, Why::NotPermitted), gap(Source::Processes, Why::NotPermitted));
+    assert_eq!(expect_unknown(&RULE, &unread, &subject()).source, Source::Processes);
 }
 
 #[test]
@@ -269,6 +275,16 @@ fn whether_it_takes_ipv4_too_may_not_be_told() {
     let listeners = portreeve_facts::healthy::seen(&mut world.kernel.listeners);
     listeners.iter_mut().filter(|it| it.local_port == 80).for_each(|it| it.v6only = None);
     assert_eq!(expect_unknown(&RULE, &world, &subject()).why, Why::Ambiguous);
+}
+
+#[test]
+fn beside_a_service_of_the_other_family_unread_input_is_not_silent() {
+    let both = edge(|pod| (pod.ports[0].host_port, pod.ports[0].host_ip) = (Some(30080), Some(ip(PRIMARY[0]))));
+    let of_six = |it: World| it.node_port(30080).with(|web| web.families = &[Family::V6]);
+    let mut world = both.service("web", of_six).listens("[::]:30080");
+    expect_problem(&RULE, &world, &subject());
+    portreeve_facts::healthy::seen(&mut world.kernel.listeners).last_mut().expect("one").v6only = None;
+    assert_eq!(expect_unknown(&RULE, &world, &subject()).source, Source::Listeners);
 }
 
 #[test]

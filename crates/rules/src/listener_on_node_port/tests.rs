@@ -186,6 +186,21 @@ fn with_cri_o(mut world: Snapshot) -> Snapshot {
 }
 
 #[test]
+fn a_process_without_a_socket_on_each_host_port_keeps_none_for_a_runtime_that_is_not_known() {
+    let world = |sockets: &[&str]| {
+        let world = web(30080).pod("edge", |pod| {
+            pod.host_port(80, 30080);
+            pod.host_port(443, 8443);
+        });
+        let mut world = sockets.iter().fold(world, |world, local| world.listens_as(local, daemon("nginx", 5)));
+        objects(&mut world.cluster.nodes)[0].container_runtime = None;
+        world
+    };
+    expect_problem(&RULE, &world(&["0.0.0.0:30080"]), &subject());
+    expect_healthy(&RULE, &world(&["0.0.0.0:30080", "0.0.0.0:8443"]), &subject());
+}
+
+#[test]
 fn beside_a_host_port_a_process_that_keeps_it_for_no_runtime_loses_where_the_service_comes_first() {
     let both = || web(30080).pod("edge", |pod| pod.host_port(80, 30080));
     let of_containerd = both().listens_as("0.0.0.0:30080", daemon("nginx", 5));
