@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner};
+use portreeve_dataplane::{Answered, BesideKind, ClaimKind, Outcome, Ownership, Port, owner, place};
 use portreeve_facts::{Mode, PortSet, Protocol, Service, Snapshot, Vantage, healthy::World};
 use portreeve_guard::Wanted;
 use portreeve_rules::{
@@ -158,11 +158,20 @@ pub(crate) enum Excuse {
     /// The address is on this node only for the Service. A process that listens on all addresses still gets the
     /// connections to the node's own addresses.
     ForTheService,
+    /// The listener is an endpoint of the Service and is not ready. No rule reports an endpoint that starts or ends.
+    Endpoint,
 }
 
 impl Excuse {
-    const ALL: [Self; 6] =
-        [Self::Proxys, Self::Client, Self::HostPort, Self::NotJudged, Self::LinkLocal, Self::ForTheService];
+    const ALL: [Self; 7] = [
+        Self::Proxys,
+        Self::Client,
+        Self::HostPort,
+        Self::NotJudged,
+        Self::LinkLocal,
+        Self::ForTheService,
+        Self::Endpoint,
+    ];
 }
 
 fn is_link_local(ip: IpAddr) -> bool {
@@ -195,7 +204,20 @@ fn excuse(snapshot: &Snapshot, board: &Board, owned: &Ownership, loser: usize) -
     if by(ClaimKind::ExternalIp) && !lost().any(|it| is_of_a_node(snapshot, it.to)) {
         return Some(Excuse::ForTheService);
     }
-    None
+    is_endpoint(snapshot, owned, &claimant.name).then_some(Excuse::Endpoint)
+}
+
+/// Whether the listener with this name is an endpoint of a Service that claims the port.
+fn is_endpoint(snapshot: &Snapshot, owned: &Ownership, name: &str) -> bool {
+    let round = Limits::default().round(snapshot, None);
+    let port = (owned.protocol, owned.port);
+    let (Ok(addressed), Ok(listeners)) = (round.addressed(), round.listeners()) else { return false };
+    let node_ports = round.node_ports().into_iter().flat_map(|all| all.at(port)).copied();
+    let mut services = node_ports.chain(round.external_at(port).map(|(address, port)| (address.service, port)));
+    services.any(|service| {
+        let mut its = listeners.at(port).iter().filter(|socket| name.ends_with(&place(socket)));
+        its.any(|socket| round.is_endpoint(addressed, service, socket) == Ok(true))
+    })
 }
 
 fn is_of_a_node(snapshot: &Snapshot, ip: IpAddr) -> bool {

@@ -40,12 +40,8 @@ pub(super) struct PlannedEvent {
 pub(super) struct NoUid;
 
 impl PlannedEvent {
-    pub(super) fn of(finding: &Finding, place: &Place) -> Result<Self, NoUid> {
-        Self::after(None, finding, place)
-    }
-
     /// If the object was not read just now, it has the uid of the `last` Event about the finding.
-    pub(super) fn after(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
+    pub(super) fn of(last: Option<&Self>, finding: &Finding, place: &Place) -> Result<Self, NoUid> {
         let Finding { key, evidence, .. } = finding;
         let mut regarding = regarding(&key.subject, place);
         let known = || last?.event.regarding.as_ref()?.uid.clone();

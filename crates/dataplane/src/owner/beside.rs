@@ -10,7 +10,7 @@ use super::super::{
     round::Round,
     sockets::{is_bound, place, socket_in_words},
 };
-use portreeve_facts::{Clients, Service, Socket, State, Unread, if_requested};
+use portreeve_facts::{Clients, Protocol, Service, Socket, State, Unread, if_requested};
 
 /// The kind of a user of a port number that gets no new connections to the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ fn finding(key: Key, evidence: Evidence) -> Finding {
 }
 
 fn event(finding: &Finding) -> PlannedEvent {
-    PlannedEvent::of(finding, &place()).expect("a uid")
+    PlannedEvent::of(None, finding, &place()).expect("a uid")
 }
 
 fn name(finding: &Finding) -> String {
@@ -168,7 +168,7 @@ fn a_fact_of_the_cluster_has_one_name_a_node_its_own_and_what_nodes_share_five()
     let names = |findings: Vec<Finding>| {
         let names = findings.iter().zip(nodes()).map(|(finding, node)| {
             let place = Place { node, ..place() };
-            PlannedEvent::of(finding, &place).expect("a uid").names.in_hour(Timestamp::UNIX_EPOCH)
+            PlannedEvent::of(None, finding, &place).expect("a uid").names.in_hour(Timestamp::UNIX_EPOCH)
         });
         names.collect::<BTreeSet<String>>().len()
     };
@@ -205,9 +205,9 @@ fn how_to_see_all_nodes_is_cut_from_no_note() {
 fn an_object_without_a_uid_has_no_event() {
     let mut finding = web();
     finding.key.subject.uid = None;
-    assert_eq!(PlannedEvent::of(&finding, &place()), Err(NoUid));
+    assert_eq!(PlannedEvent::of(None, &finding, &place()), Err(NoUid));
     let unseen = Place { kubernetes_uid: None, ..place() };
-    assert_eq!(PlannedEvent::of(&crowded(Subject::cluster()), &unseen), Err(NoUid));
+    assert_eq!(PlannedEvent::of(None, &crowded(Subject::cluster()), &unseen), Err(NoUid));
 }
 
 #[test]
@@ -246,7 +246,7 @@ proptest! {
         let mut finding = web();
         finding.evidence.summary = summary;
         let place = Place { node, ..place() };
-        let planned = PlannedEvent::of(&finding, &place).expect("a uid");
+        let planned = PlannedEvent::of(None, &finding, &place).expect("a uid");
         let name = planned.names.in_hour(finding.since);
         for event in [planned.over(&name, finding.since), planned.open(&name, finding.since)] {
             let length = |text: &Option<String>| text.as_ref().expect("it is there").len();

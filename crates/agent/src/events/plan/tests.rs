@@ -43,7 +43,7 @@ fn of_the_cluster(object: usize) -> Finding {
 
 /// When the next hour of this finding begins for this node, in seconds from the start.
 fn turn(finding: &Finding, node: &str) -> i64 {
-    let event = PlannedEvent::of(finding, &place(node)).expect("a uid");
+    let event = PlannedEvent::of(None, finding, &place(node)).expect("a uid");
     (event.names.hour(second(0)) + HOUR).duration_since(second(0)).as_secs()
 }
 
@@ -53,7 +53,7 @@ fn fresh(severity: Severity) -> Finding {
 }
 
 fn of_one_slot(finding: &Finding, count: usize) -> Vec<String> {
-    let name = |node: &str| PlannedEvent::of(finding, &place(node)).expect("a uid").names.in_hour(second(0));
+    let name = |node: &str| PlannedEvent::of(None, finding, &place(node)).expect("a uid").names.in_hour(second(0));
     (0..).map(|number| format!("n{number}")).filter(|node| name(node) == name("n0")).take(count).collect()
 }
 
