@@ -78,7 +78,6 @@ pub fn measure(world: &World, agent: &Scanning, sockets: usize, count: usize) ->
         against(&process, "process", "netstat", Promise::None),
         against(&inside, "agent", "ss", promised(50.0, 250.0)),
         against(&inside, "agent", "node_exporter", Promise::None),
-        against(&format!("`portreeve check` with {size} sockets, whole process"), "every rule", "ss", Promise::None),
         against(
             &format!("`portreeve check` with {size} sockets, whole process"),
             "every rule",

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-/// The median and the quartiles of some values.
+/// The median and the quartiles of some values. Equal quartiles are not printed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
     pub low: f64,
@@ -26,7 +26,8 @@ impl Spread {
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { low, median, high } = self;
-        write!(f, "{} ({}..{})", digits(*median), digits(*low), digits(*high))
+        let [low, median, high] = [low, median, high].map(|it| digits(*it));
+        if low == high { write!(f, "{median}") } else { write!(f, "{median} ({low}..{high})") }
     }
 }
 

@@ -76,15 +76,25 @@ fn the_first_numbers_about_cost_are_those_of_the_rows() {
         ("memory with 5,000 Services", "resident memory, 50k Services, 0 sockets", 2, " MiB with 50,000"),
         ("memory with 5,000 Services", "resident memory of kube-proxy, 5k Services, to compare with", 2, " MiB)"),
         ("processor time", "processor time, 5k Services, 2k sockets", 2, "** thousandths"),
-        ("time of one", "`portreeve check` with 10k sockets, whole process, compared with ss", 2, " ms** with 10,000"),
-        ("time of one", "`portreeve check` with 100k sockets, whole process, compared with ss", 2, " ms with 100,000"),
+        (
+            "time of one",
+            "`portreeve check` with 10k sockets, whole process, compared with ss -Htan",
+            2,
+            " ms** with 10,000",
+        ),
+        (
+            "time of one",
+            "`portreeve check` with 100k sockets, whole process, compared with ss -Htan",
+            2,
+            " ms with 100,000",
+        ),
         ("cost with 500,000", listeners, 2, " ms**, `ss`"),
         ("cost with 500,000", listeners, 4, " ms. Every rule"),
-        ("cost with 500,000", "`portreeve check` with 500k sockets, whole process, compared with ss", 2, " ms |"),
+        ("cost with 500,000", "`portreeve check` with 500k sockets, whole process, compared with ss -Htan", 2, " ms |"),
         ("load on the API server", "watches of an agent", 2, " open watches"),
         ("load on the API server", "reads of an agent at rest", 2, "** reads"),
         ("load on the API server", "traffic of an agent at rest", 2, " KiB**"),
-        ("load on the API server", "writes of an agent at rest", 2, " writes |"),
+        ("load on the API server", "writes a second of an agent at rest", 2, " writes |"),
     ] {
         let start = format!("| {question}");
         let answer = answers.lines().find(|line| line.starts_with(&start)).expect("an answer");
