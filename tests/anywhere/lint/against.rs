@@ -354,7 +354,10 @@ fn more_pods_than_nodes_are_a_warning() {
         workload("Deployment", "web", &replicas, &containers("containerPort: 80, hostPort: 8080"))
     };
     assert_eq!(with_cluster(&of(3)), ["5:87 warning pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
-    assert_eq!(with_cluster(&of(2)), ["5:87 info pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
+    // A roll-out keeps both old pods, and each of the two nodes has one.
+    assert_eq!(with_cluster(&of(2)), ["5:87 warning pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
+    let recreated = of(2).replace("replicas: 2, ", "replicas: 2, strategy: {type: Recreate}, ");
+    assert_eq!(with_cluster(&recreated), ["5:115 info pod-waits-for-port/replicas Deployment default/web 8080/tcp"]);
 }
 
 #[test]
