@@ -57,7 +57,7 @@ fn possible(name: String, why: &str) -> Beside {
 fn tunnel(link: &Link) -> Beside {
     let detail = match link.wireguard() {
         Some(it) => format!("assumed: the default port of {}; the device's own port is not read", it.plugin),
-        None => "the kernel opens the port when the tunnel comes up".to_owned(),
+        None => "the port opens when the tunnel comes up".to_owned(),
     };
     Beside { kind: BesideKind::Need, name: format!("tunnel {}, which is down", link.name), detail }
 }
