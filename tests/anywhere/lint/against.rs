@@ -229,13 +229,21 @@ fn a_node_port_that_a_pod_has_is_told() {
 #[test]
 fn a_range_that_the_cluster_disproves_is_not_judged_by() {
     let cluster = CLUSTER.replace("nodePort: 31081", "nodePort: 8443");
-    let folder = super::folder(&[("cluster.yaml", &cluster), ("a.yaml", &service("shop/web", "nodePort: 8443"))]);
+    let folder = super::folder(&[
+        ("cluster.yaml", &cluster),
+        ("a.yaml", &service("shop/web", "nodePort: 8443")),
+        ("plain.yaml", &workload("Deployment", "plain", "", "containers: [{name: web}]")),
+    ]);
     let run = |arguments: &[&str]| {
         let mut command = binary();
         ended(command.current_dir(folder.path()).args(["lint", "a.yaml", "--against", "cluster.yaml"]).args(arguments))
     };
+    let mut command = binary();
+    let (code, stdout, _) =
+        ended(command.current_dir(folder.path()).args(["lint", "plain.yaml", "--against", "cluster.yaml"]));
+    assert_eq!(code, 0, "no port depends on the range: {stdout}");
     let (code, stdout, _) = run(&[]);
-    assert!(stdout.contains("Service shop/web has nodePort 8443: name it with --node-port-range"), "{stdout}");
+    assert!(stdout.contains("Service shop/web has NodePort 8443: name the range with --node-port-range"), "{stdout}");
     assert_eq!(code, 2, "{stdout}");
     assert!(!stdout.contains("refuses to create"), "{stdout}");
     let (code, stdout, _) = run(&["--node-port-range", "8000-32767"]);

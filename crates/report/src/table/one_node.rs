@@ -70,8 +70,12 @@ fn headline(report: &Report<'_>) -> (String, Ink) {
             1 => " (1 finding of lower severity not shown)".to_owned(),
             hidden => format!(" ({hidden} findings of lower severity not shown)"),
         };
-        let rules = report.rules_not_judged(true).filter(|_| report.result() != CheckResult::Findings);
-        let open = [report.not_judged(), rules].into_iter().flatten();
+        // Beside a finding that sets the result, a missing right of the profile is no news.
+        let open = match report.result() {
+            CheckResult::Findings => [report.undecided(), None],
+            _ => [report.not_judged(), report.rules_not_judged(true)],
+        };
+        let open = open.into_iter().flatten();
         let open = open.fold(String::new(), |all, open| format!("{all}; {open}"));
         return (format!("{node}: {reported}{hidden}{open}"), Ink::Bad(worst));
     }

@@ -35,8 +35,7 @@ pub fn unread(around: &Snapshot, range: Option<&NodePortRange>) -> Vec<Gap> {
         detail: format!("{}: the NodePort range is not known, so lint assumes the default", gap.detail),
         ..gap.clone()
     });
-    let disproved = disproof(&self::range(range.cloned(), around), cluster);
-    failures.into_iter().map(named).chain(assumed).chain(disproved).collect()
+    failures.into_iter().map(named).chain(assumed).collect()
 }
 
 /// The NodePort range: from the user, otherwise from the cluster, otherwise the default.
@@ -49,16 +48,17 @@ pub fn range(named: Option<NodePortRange>, around: &Snapshot) -> NodePortRange {
     named.or_else(|| shown.cloned()).unwrap_or_else(NodePortRange::assumed)
 }
 
-/// The proof that the cluster does not use the assumed range: a NodePort outside the range.
-pub(super) fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
+/// The proof that the cluster does not use the assumed range: a NodePort or a healthCheckNodePort outside the range.
+pub fn disproof(range: &NodePortRange, cluster: &ClusterFacts) -> Option<Gap> {
     let is_assumed = range.source == RangeSource::Assumed;
     let services = cluster.services.known(Unread::Reported("LintReport::failures")).filter(|_| is_assumed)?;
-    let ports = services.iter().flat_map(|service| service.ports.iter().map(move |port| (service, port.node_port)));
-    let (service, number) = ports
-        .filter_map(|(service, number)| Some((service, number?)))
-        .find(|(_, number)| !range.range.contains(*number))?;
+    let numbers = services.iter().flat_map(|service| {
+        let node_ports = service.ports.iter().filter_map(|port| port.node_port);
+        node_ports.chain(service.health_check_node_port).map(move |number| (service, number))
+    });
+    let (service, number) = numbers.into_iter().find(|(_, number)| !range.range.contains(*number))?;
     let detail = format!(
-        "the NodePort range is not {}, as Service {}/{} has nodePort {number}: name it with --node-port-range",
+        "the NodePort range is not {}, as Service {}/{} has NodePort {number}: name the range with --node-port-range",
         range.range, service.namespace, service.name
     );
     Some(Gap::new(Source::NodePortRange, Why::Ambiguous, detail))
@@ -89,6 +89,16 @@ mod tests {
             assert_eq!(unread(&world, None).len(), reported, "{why:?}");
             assert_eq!(unread(&world, Some(&NodePortRange::assumed())), [], "the user gave it");
         }
+    }
+
+    #[test]
+    fn a_health_check_outside_of_the_assumed_range_disproves_the_range() {
+        let world = |number| {
+            Snapshot::healthy().service("lb", |it| it.with(|lb| lb.health_check_node_port = Some(number))).cluster
+        };
+        assert_eq!(disproof(&NodePortRange::assumed(), &world(30010)), None);
+        let gap = disproof(&NodePortRange::assumed(), &world(20033)).expect("a proof");
+        assert!(gap.detail.contains("Service default/lb has NodePort 20033"), "{gap:?}");
     }
 
     #[test]
